@@ -1,0 +1,35 @@
+"""The only code that touches V: statistics over the whole catalogue, reduced to one number per position.
+
+`rows.py` says what a row over the catalogue is without forming it. Each backend is a module with the same
+functions:
+
+    log_prob(rows, items)                  log softmax at the taken item, with gradients
+    log_prob_and_mean(rows, items, values) the same, and Σ_a softmax(rows)_a · values_a (constant), in one pass
+    logsumexp(rows)                        log Σ_a exp(row_a)
+    mean(rows, values)                     Σ_a softmax(rows)_a · values_a
+    maximum(rows)                          max_a row_a and the item that has it
+    rank(rows, items)                      1 + items strictly above + half of those tied
+    divergence(p, q)                       JS(p, q) and KL(p‖q), in nats
+    entropy(rows)                          -Σ p log p
+    top(rows, k)                           the k largest, in falling order
+
+`dense` is the definition and the oracle of every other backend; `chunked` streams over pieces of the catalogue,
+so that its memory does not grow with N x V. A fused GPU backend, or a catalogue sharded over ranks, is one more
+module with these functions, and nothing above this layer changes.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from localpolicy.catalogue import chunked, dense
+from localpolicy.vocabulary.errors import ConfigError, nearest
+
+BACKENDS: dict[str, ModuleType] = {"dense": dense, "chunked": chunked}
+
+
+def backend(name: str = "chunked") -> ModuleType:
+    """The backend called `name`."""
+    if name not in BACKENDS:
+        raise ConfigError(f"no catalogue backend '{name}'{nearest(name, BACKENDS)}")
+    return BACKENDS[name]

@@ -1,0 +1,240 @@
+"""The statistics over pieces of the catalogue: one running maximum, sums of exponentials, weighted sums.
+
+Softmax sums over pieces combine by m' = max(m, m_piece), s' = s e^{m-m'} + s_piece e^{m_piece-m'} (and so do
+weighted sums), so only [N, width] numbers exist at a time. Backward forms each piece again instead of keeping it.
+Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much as the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from localpolicy.catalogue.rows import Head, LinearRows, Rows
+
+PIECE = 1 << 19  # numbers in one piece: 2 MiB of float32, about a core's share of cache
+
+_local = threading.local()
+
+
+def _buffer(slot: int, rows: int, columns: int, like: Tensor) -> Tensor:
+    """Uninitialised [rows, columns], from memory that is kept per thread, slot, type and device."""
+    pool: dict[Any, Tensor] = _local.__dict__.setdefault("pool", {})
+    key = (slot, like.dtype, like.device)
+    needed = rows * columns
+    if key not in pool or pool[key].numel() < needed:
+        pool[key] = torch.empty(needed, dtype=like.dtype, device=like.device)
+    return pool[key][:needed].view(rows, columns)
+
+
+def _width(rows: int, items: int) -> int:
+    return max(1, min(items, max(64, PIECE // max(rows, 1))))
+
+
+def _pieces(like: Tensor, *every: Rows) -> Iterator[tuple[int, int, list[Tensor]]]:
+    """(start, stop, [N, stop-start] of each), over the catalogue. A yielded piece is scratch: it may be changed."""
+    rows, items = every[0].shape
+    width = _width(rows, items)
+    for start in range(0, items, width):
+        stop = min(items, start + width)
+        pieces = [one.piece(start, stop, out=_buffer(slot, rows, stop - start, like)) for slot, one in enumerate(every)]
+        # Half precision serves the matrix product; sums of thousands of exponentials need float32.
+        yield start, stop, [piece.float() if piece.dtype.itemsize < 4 else piece for piece in pieces]
+
+
+def _like(rows: Rows) -> Tensor:
+    """A tensor of the rows' type and device."""
+    return rows.hidden if isinstance(rows, LinearRows) else rows.piece(0, 0)
+
+
+def _summing(like: Tensor) -> torch.dtype:
+    return like.dtype if like.dtype.itemsize >= 4 else torch.float32
+
+
+class _RunningSum:
+    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, relative to the running maximum."""
+
+    def __init__(self, like: Tensor, rows: int, *, weighted: int = 0) -> None:
+        self.top = like.new_full((rows,), -torch.inf, dtype=_summing(like))
+        self.sums = like.new_zeros((1 + weighted, rows), dtype=_summing(like))
+
+    def add(self, piece: Tensor, *values: Tensor) -> None:
+        """Take a piece in. `piece` becomes e^{piece - max}."""
+        top = torch.maximum(self.top, piece.amax(1))
+        # A row of -inf so far has top = -inf; e^{-inf - -inf} would be NaN.
+        shift = torch.where(top.isfinite(), top, torch.zeros_like(top))
+        self.sums *= torch.exp(self.top - shift)
+        piece.sub_(shift[:, None]).exp_()
+        self.sums[0] += piece.sum(1)
+        for number, value in enumerate(values, start=1):
+            self.sums[number] += torch.linalg.vecdot(piece, value)
+        self.top = top
+
+    def log(self) -> Tensor:
+        """log Σ e^{row}."""
+        return self.top + self.sums[0].log()
+
+    def mean(self, number: int = 1) -> Tensor:
+        """Σ softmax value."""
+        return self.sums[number] / self.sums[0]
+
+
+class _LogProb(torch.autograd.Function):
+    """log softmax(hidden @ weight.T + bias)[item]; the gradient of row n is onehot(item) - softmax(row)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        items: Tensor,
+        values: LinearRows | None,
+    ) -> tuple[Tensor, Tensor]:
+        rows = LinearRows(hidden, Head(weight, bias))
+        running = _RunningSum(hidden, len(hidden), weighted=values is not None)
+        for _, _, pieces in _pieces(hidden, rows, *(() if values is None else (values,))):
+            running.add(*pieces)
+        normaliser = running.log()
+        ctx.save_for_backward(hidden, weight, bias, items, normaliser)
+        expected = running.mean() if values is not None else normaliser.new_empty(0)
+        ctx.mark_non_differentiable(expected)
+        return rows.at(items) - normaliser, expected
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, items, normaliser = ctx.saved_tensors
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        for_hidden = torch.zeros_like(hidden) if wants_hidden else None
+        for_weight = torch.empty_like(weight) if wants_weight else None
+        for_bias = torch.empty_like(bias) if wants_bias else None
+        for start, stop, (piece,) in _pieces(hidden, LinearRows(hidden, Head(weight, bias))):
+            piece.sub_(normaliser[:, None]).exp_().mul_(-upstream[:, None])
+            here = ((items >= start) & (items < stop)).nonzero().squeeze(1)
+            piece[here, items[here] - start] += upstream[here]
+            piece = piece.to(hidden.dtype)
+            if for_hidden is not None:
+                for_hidden.addmm_(piece, weight[start:stop])
+            if for_weight is not None:
+                torch.mm(piece.T, hidden, out=for_weight[start:stop])
+            if for_bias is not None:
+                torch.sum(piece, 0, out=for_bias[start:stop])
+        return for_hidden, for_weight, for_bias, None, None
+
+
+def log_prob(rows: Rows, items: Tensor) -> Tensor:
+    """log softmax(row)[item]."""
+    if isinstance(rows, LinearRows):
+        return _LogProb.apply(rows.hidden, *rows.head, items, None)[0]  # type: ignore[no-untyped-call, no-any-return]
+    return rows.at(items) - logsumexp(rows)
+
+
+def log_prob_and_mean(rows: LinearRows, items: Tensor, values: LinearRows) -> tuple[Tensor, Tensor]:
+    """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
+    return _LogProb.apply(rows.hidden, *rows.head, items, values.detach())  # type: ignore[no-untyped-call, no-any-return]
+
+
+@torch.no_grad()
+def logsumexp(rows: Rows) -> Tensor:
+    """log Σ_a exp(row_a)."""
+    like = _like(rows)
+    running = _RunningSum(like, rows.shape[0])
+    for _, _, (piece,) in _pieces(like, rows):
+        running.add(piece)
+    return running.log()
+
+
+@torch.no_grad()
+def mean(rows: Rows, values: Rows) -> Tensor:
+    """Σ_a softmax(row)_a value_a."""
+    like = _like(rows)
+    running = _RunningSum(like, rows.shape[0], weighted=1)
+    for _, _, (piece, value) in _pieces(like, rows, values):
+        running.add(piece, value)
+    return running.mean()
+
+
+@torch.no_grad()
+def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
+    """max_a row_a, and the first item that has it."""
+    best, item = None, None
+    for start, _, (piece,) in _pieces(_like(rows), rows):
+        value, index = piece.max(1)
+        if best is None or item is None:
+            best, item = value, index
+        else:
+            better = value > best
+            best, item = torch.where(better, value, best), torch.where(better, index + start, item)
+    assert best is not None and item is not None, "a catalogue has at least one item"
+    return best, item
+
+
+@torch.no_grad()
+def rank(rows: Rows, items: Tensor) -> Tensor:
+    """1 + items strictly above + half of the others tied."""
+    own = rows.at(items)[:, None]
+    above = torch.zeros(rows.shape[0], dtype=torch.long, device=items.device)
+    tied = torch.full_like(above, -1)  # the item itself
+    for start, stop, (piece,) in _pieces(_like(rows), rows):
+        # `at` and `piece` may round differently: the item must tie with itself, exactly.
+        here = ((items >= start) & (items < stop)).nonzero().squeeze(1)
+        piece[here, items[here] - start] = own[here, 0]
+        above += (piece > own).sum(1)
+        tied += (piece == own).sum(1)
+    return 1 + above + tied / 2
+
+
+@torch.no_grad()
+def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
+    """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q).
+
+    Two passes: normalisers first, since the mixture needs both. With d = log q - log p,
+    JS = log 2 - ½ Σ [p softplus(d) + q softplus(-d)].
+    """
+    like = _like(p)
+    normal_p, normal_q = logsumexp(p)[:, None], logsumexp(q)[:, None]
+    mixed, kl = torch.zeros_like(normal_p[:, 0]), torch.zeros_like(normal_p[:, 0])
+    for _, _, (log_p, log_q) in _pieces(like, p, q):
+        log_p.sub_(normal_p)
+        log_q.sub_(normal_q)
+        gap = log_q - log_p
+        log_p.exp_()
+        log_q.exp_()
+        kl -= torch.linalg.vecdot(log_p, gap)
+        soft = torch.nn.functional.softplus(gap, threshold=40.0)  # exact in float64 too
+        mixed += torch.linalg.vecdot(log_p, soft) + torch.linalg.vecdot(log_q, soft.sub_(gap))
+    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
+
+
+@torch.no_grad()
+def entropy(rows: Rows) -> Tensor:
+    """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
+    like = _like(rows)
+    running = _RunningSum(like, rows.shape[0], weighted=1)
+    for _, _, (piece,) in _pieces(like, rows):
+        running.add(piece, piece.clone())
+    return running.log() - running.mean()
+
+
+@torch.no_grad()
+def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values and their items, in falling order."""
+    k = min(k, rows.shape[1])
+    best: Tensor | None = None
+    items: Tensor | None = None
+    for start, stop, (piece,) in _pieces(_like(rows), rows):
+        value, index = piece.topk(min(k, stop - start), dim=1)
+        index = index + start
+        if best is not None and items is not None:
+            value, index = torch.cat([best, value], 1), torch.cat([items, index], 1)
+        best, order = value.topk(min(k, value.shape[1]), dim=1)
+        items = index.gather(1, order)
+    assert best is not None and items is not None, "a catalogue has at least one item"
+    return best, items

@@ -1,0 +1,79 @@
+"""The definitions, written as they are in a book: every row is formed. Oracle of all other backends."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.rows import Rows
+
+
+def _formed(rows: Rows) -> Tensor:
+    return rows.piece(0, rows.shape[1])
+
+
+def log_prob(rows: Rows, items: Tensor) -> Tensor:
+    """log softmax(row)[item]."""
+    return torch.log_softmax(_formed(rows), dim=1).gather(1, items[:, None]).squeeze(1)
+
+
+def log_prob_and_mean(rows: Rows, items: Tensor, values: Rows) -> tuple[Tensor, Tensor]:
+    """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant."""
+    return log_prob(rows, items), mean(rows, values)
+
+
+@torch.no_grad()
+def logsumexp(rows: Rows) -> Tensor:
+    """log Σ_a exp(row_a)."""
+    return torch.logsumexp(_formed(rows), dim=1)
+
+
+@torch.no_grad()
+def mean(rows: Rows, values: Rows) -> Tensor:
+    """Σ_a softmax(row)_a value_a."""
+    return (torch.softmax(_formed(rows), dim=1) * _formed(values)).sum(1)
+
+
+@torch.no_grad()
+def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
+    """max_a row_a, and the first item that has it."""
+    formed = _formed(rows)
+    return formed.amax(1), formed.argmax(1)
+
+
+@torch.no_grad()
+def rank(rows: Rows, items: Tensor) -> Tensor:
+    """1 + items strictly above + half of the others tied."""
+    formed = _formed(rows)
+    own = formed.gather(1, items[:, None])
+    above = (formed > own).sum(1)
+    tied = (formed == own).sum(1) - 1
+    return 1 + above + tied / 2
+
+
+@torch.no_grad()
+def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
+    """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q)."""
+    log_p = torch.log_softmax(_formed(p), dim=1)
+    log_q = torch.log_softmax(_formed(q), dim=1)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+
+    def kl(first: Tensor, second: Tensor) -> Tensor:
+        return (first.exp() * (first - second)).sum(1)
+
+    return (kl(log_p, log_m) + kl(log_q, log_m)) / 2, kl(log_p, log_q)
+
+
+@torch.no_grad()
+def entropy(rows: Rows) -> Tensor:
+    """-Σ_a p_a log p_a."""
+    log_p = torch.log_softmax(_formed(rows), dim=1)
+    return -(log_p.exp() * log_p).sum(1)
+
+
+@torch.no_grad()
+def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values and their items, in falling order."""
+    return _formed(rows).topk(min(k, rows.shape[1]), dim=1)

@@ -1,0 +1,101 @@
+"""Rows over the catalogue that are never formed as a whole.
+
+A row is one position's numbers for all V items. Everything this library scores with is linear in a hidden state,
+so N rows are `hidden @ weight.T + bias`; a policy of another kind (neighbours, say) gives its own `piece`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Rows(Protocol):
+    """N rows over V items, readable in pieces."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        ...
+
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop [N, stop-start], written to `out` where it is given and can be."""
+        ...
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]: [N]."""
+        ...
+
+
+class Head(NamedTuple):
+    """A linear map from hidden states to one number per item."""
+
+    weight: Tensor  # [V, D]
+    bias: Tensor | None = None  # [V]
+
+    def detach(self) -> Head:
+        """The same numbers as constants."""
+        return Head(self.weight.detach(), None if self.bias is None else self.bias.detach())
+
+
+class LinearRows(NamedTuple):
+    """hidden @ weight.T + bias."""
+
+    hidden: Tensor  # [N, D]
+    head: Head
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.hidden.shape[0], self.head.weight.shape[0]
+
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        weight = self.head.weight[start:stop].T
+        if self.head.bias is None:
+            return torch.mm(self.hidden, weight, out=out)
+        return torch.addmm(self.head.bias[start:stop], self.hidden, weight, out=out)
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]. With gradients; touches N rows of the head, not V."""
+        scores: Tensor = torch.linalg.vecdot(self.hidden, functional.embedding(items, self.head.weight))
+        return scores if self.head.bias is None else scores + self.head.bias[items]
+
+    def detach(self) -> LinearRows:
+        """The same rows as constants."""
+        return LinearRows(self.hidden.detach(), self.head.detach())
+
+
+def tilted(hidden: Tensor, base: Head, values: Head, *, beta: float) -> LinearRows:
+    """log μ(a|x) + Q(x,a)/β + const: a tilt of one head by another is again a head.
+
+    Whence the dial: one trained model serves every β at the cost of one head.
+    """
+    weight = base.weight + values.weight / beta
+    bias = base.bias if values.bias is None else values.bias / beta
+    if base.bias is not None and values.bias is not None:
+        bias = base.bias + values.bias / beta
+    return LinearRows(hidden, Head(weight, bias))
+
+
+class DenseRows(NamedTuple):
+    """Rows that were formed already: small catalogues, and policies that are not linear."""
+
+    values: Tensor  # [N, V]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        piece = self.values[:, start:stop]
+        return piece if out is None else out.copy_(piece)
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]."""
+        return self.values.gather(1, items[:, None]).squeeze(1)

@@ -1,0 +1,62 @@
+"""`lpi`: the verbs, and what happens when one goes wrong.
+
+Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no; 1 our fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from localpolicy import __version__
+from localpolicy.cli.doctor import doctor
+from localpolicy.cli.simulate import simulate
+from localpolicy.vocabulary.errors import LocalPolicyError, nearest
+
+VERBS = {"doctor": doctor, "simulate": simulate}
+
+
+class Verbs(TyperGroup):
+    """Names the nearest verb where one is misspelt."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"no such command '{args[0]}'{nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Turn the log of a deployed recommender into a better policy, and know how far it has moved.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, _verb in VERBS.items():
+    app.command(_name)(_verb)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"localpolicy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True)) -> None:
+    pass
+
+
+def main() -> None:
+    """Run `lpi`."""
+    try:
+        app()
+    except LocalPolicyError as error:
+        print(f"lpi: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(0)

@@ -1,0 +1,127 @@
+"""Batches: windows of sequences cut by index arithmetic alone, on whatever device the arrays live.
+
+Each sequence gives its most recent T actions; of these the last m are positions (scored). The token before the
+window's first action is the item that really preceded it, and START only where the sequence itself begins, so
+that an empty context always means what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.vocabulary.settings import Settings
+from localpolicy.vocabulary.types import START, Batch
+
+
+class WindowConfig(Settings):
+    """How sequences are cut."""
+
+    length: int = Field(20, ge=1, description="longest context T: the most recent T actions of a sequence")
+    last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")
+
+
+class Windows:
+    """The sequences of one split, ready to be cut into batches on `device`."""
+
+    def __init__(self, data: Prepared, split: str, config: WindowConfig, *, device: str | torch.device = "cpu") -> None:
+        source = data[split]
+        self.config = config
+        self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)
+        self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
+        self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays live, and where batches are cut."""
+        return self.offsets.device
+
+    @cached_property
+    def positions(self) -> int:
+        """How many positions a whole pass scores."""
+        return sum(len(batch.scored) for batch in self.in_order(8192))
+
+    def cut(self, sequences: Tensor) -> Batch:
+        """The batch of these sequences (indices [B])."""
+        start, stop = self.offsets[sequences], self.offsets[sequences + 1]
+        widths = (stop - start).clamp(max=self.config.length)
+        row = torch.repeat_interleave(torch.arange(len(sequences), device=self.device), widths)
+        first = widths.cumsum(0) - widths
+        column = torch.arange(len(row), device=self.device) - first[row]
+        index = (stop - widths)[row] + column
+        begins = index == start[row]
+        before = torch.where(begins, index, index - 1)
+        event = self.arrays["event"][index].long()
+        previous_item = self.arrays["item"][before].long().masked_fill_(begins, START)
+        previous_event = self.arrays["event"][before].long().masked_fill_(begins, 0)
+        scored = torch.ones_like(begins)
+        if self.config.last is not None:
+            scored = column >= (widths - self.config.last)[row]
+        if self.context is not None:
+            scored = scored & (event != self.context)
+        propensity = self.arrays.get("propensity")
+        return Batch(
+            sequences=sequences,
+            row=row,
+            column=column,
+            previous_item=previous_item,
+            previous_event=previous_event,
+            item=self.arrays["item"][index].long(),
+            event=event,
+            reward=self.arrays["reward"][index],
+            history=index - start[row],
+            scored=scored.nonzero().squeeze(1),
+            propensity=None if propensity is None else propensity[index],
+        )
+
+    def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        """Every sequence once, in order; rank r of R takes each R-th batch."""
+        for start in range(rank * size, len(self), size * ranks):
+            yield self.cut(torch.arange(start, min(start + size, len(self)), device=self.device))
+
+    def shuffled(self, size: int, *, seed: int, epoch: int, skip: int = 0) -> Iterator[Batch]:
+        """Every sequence once, in an order that depends on seed and epoch alone; `skip` batches are passed over."""
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self), generator=generator).to(self.device)
+        for start in range(skip * size, len(self), size):
+            yield self.cut(order[start : start + size])
+
+
+def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
+    """One position per history: the context that follows all of its items (item indices, most recent last)."""
+    if events is None:
+        events = [[0] * len(history) for history in items]
+    previous_item: list[int] = []
+    previous_event: list[int] = []
+    widths, seen = [], []
+    for history, answers in zip(items, events, strict=True):
+        tokens = [START, *history][-length:]
+        previous_item += tokens
+        previous_event += [0, *answers][-length:]
+        widths.append(len(tokens))
+        seen.append(len(history))
+    width = torch.tensor(widths)
+    row = torch.repeat_interleave(torch.arange(len(items)), width)
+    column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
+    unknown = torch.zeros(len(row), dtype=torch.long)
+    return Batch(
+        sequences=torch.arange(len(items)),
+        row=row,
+        column=column,
+        previous_item=torch.tensor(previous_item, dtype=torch.long),
+        previous_event=torch.tensor(previous_event, dtype=torch.long),
+        item=unknown,
+        event=unknown,
+        reward=torch.zeros(len(row)),
+        history=(torch.tensor(seen) + 1 - width)[row] + column,
+        scored=width.cumsum(0) - 1,
+    )

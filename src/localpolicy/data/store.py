@@ -1,0 +1,305 @@
+"""A prepared data set on disk: flat memory-mapped arrays with offsets, and a manifest.
+
+    DATA/manifest.json     format, counts, reward map, settings, digests
+    DATA/items.parquet     index, item_id (as the log wrote it), count
+    DATA/<split>/*.npy     offsets [S+1]; item, event, reward [E]; where logged: propensity, policy, time [E]
+    DATA/<split>/sequences.parquet   sequence_id (as the log wrote it) of each sequence, where it is kept
+
+Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
+the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from localpolicy.vocabulary.errors import DataError, nearest
+from localpolicy.vocabulary.files import read_json, sha256, whole_folder, write_json
+
+FORMAT = 1
+SPLITS = ("train", "validation", "test")
+DTYPES = {
+    "item": np.int32,
+    "event": np.uint8,
+    "reward": np.float32,
+    "propensity": np.float32,
+    "policy": np.int16,
+    "time": np.int64,
+}
+OPTIONAL = ("propensity", "policy", "time")
+CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
+NO_ANSWER = "none"  # event of an item that was shown and not answered
+
+IDS_PER_GROUP = 1 << 20
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: `offsets` [S+1] and flat arrays [E]."""
+
+    name: str
+    offsets: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        """The arrays of one sequence."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sequence {index} of {len(self)} in split '{self.name}'")
+        index %= len(self)
+        start, stop = self.offsets[index], self.offsets[index + 1]
+        return {name: array[start:stop] for name, array in self.arrays.items()}
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def events(self) -> int:
+        """How many events the split holds."""
+        return int(self.offsets[-1])
+
+    def pieces(self, events: int = 1 << 20) -> Iterator[tuple[int, int]]:
+        """Ranges of whole sequences of about so many events each, for work a piece at a time."""
+        first = 0
+        while first < len(self):
+            reach = self.offsets[first] + events
+            stop = max(first + 1, int(np.searchsorted(self.offsets, reach, side="right")) - 1)
+            yield first, stop
+            first = stop
+
+    def to_arrow(self) -> pa.Table:
+        """One row per event, with the index of its sequence."""
+        lengths = np.diff(self.offsets)
+        sequence = np.repeat(np.arange(len(self), dtype=np.int64), lengths)
+        return pa.table({"sequence": sequence, **{name: np.asarray(array) for name, array in self.arrays.items()}})
+
+
+class Prepared:
+    """A prepared data set, opened."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if not (self.path / "manifest.json").exists():
+            raise DataError(f"{self.path} is not a prepared data set (no manifest.json). Make one with 'lpi prepare'.")
+        self.manifest: dict[str, Any] = read_json(self.path / "manifest.json")
+        found = self.manifest.get("format")
+        if found != FORMAT:
+            remedy = "upgrade localpolicy" if isinstance(found, int) and found > FORMAT else "prepare it again"
+            raise DataError(f"{self.path} has format {found}; this version reads format {FORMAT}: {remedy}.")
+        for name, file in self.manifest["files"].items():
+            size = (self.path / name).stat().st_size if (self.path / name).exists() else None
+            if size != file["bytes"]:
+                came = "is missing" if size is None else f"has {size} bytes, expected {file['bytes']}"
+                raise DataError(f"{self.path / name} {came}: the data set is damaged. Prepare it again.")
+        self.splits = {name: self._open(name) for name in SPLITS}
+
+    def _open(self, split: str) -> Split:
+        # mode "c" maps copy-on-write: torch may hold the array, and the file is never written.
+        arrays = {
+            Path(name).stem: np.load(self.path / name, mmap_mode="c", allow_pickle=False)
+            for name in self.manifest["files"]
+            if name.startswith(f"{split}/") and name.endswith(".npy")
+        }
+        return Split(split, arrays.pop("offsets"), arrays)
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.splits:
+            raise DataError(f"no split '{split}'{nearest(split, self.splits)}")
+        return self.splits[split]
+
+    def __len__(self) -> int:
+        return sum(len(split) for split in self.splits.values())
+
+    @property
+    def items(self) -> int:
+        """V, the size of the catalogue."""
+        return int(self.manifest["counts"]["items"])
+
+    @property
+    def events(self) -> list[str]:
+        """Event names by their code."""
+        return list(self.manifest["events"])
+
+    @property
+    def kind(self) -> str:
+        """'interactions' (what users did) or 'impressions' (what was shown, with what came of it)."""
+        return str(self.manifest["kind"])
+
+    @property
+    def digest(self) -> str:
+        """One digest for the whole content."""
+        return str(self.manifest["digest"])
+
+    @cached_property
+    def catalogue(self) -> pa.Table:
+        """index, item_id, count."""
+        return pq.read_table(self.path / "items.parquet")
+
+    def sequence_ids(self, split: str) -> pa.Array:
+        """The id of each sequence of a split, as the log wrote it."""
+        path = self[split].name + "/sequences.parquet"
+        if path not in self.manifest["files"]:
+            raise DataError(f"{self.path} was written without sequence ids. Prepare it again.")
+        return pq.read_table(self.path / path).column("sequence_id").combine_chunks()
+
+    def verify(self) -> None:
+        """Read every file and compare its digest with the manifest's."""
+        for name, file in self.manifest["files"].items():
+            if sha256(self.path / name) != file["sha256"]:
+                raise DataError(f"{self.path / name} was altered (its digest differs). Prepare the data set again.")
+
+
+class ArrayFile:
+    """A .npy file that is appended to, its length not known before it is closed."""
+
+    HEADER = 128  # bytes; the header is padded to this size so that it can be rewritten in place
+
+    def __init__(self, path: Path, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self.length = 0
+        self._file: BinaryIO = path.open("wb")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        text = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': ({self.length},), }}"
+        body = text.encode("latin1").ljust(self.HEADER - 11) + b"\n"
+        self._file.write(b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body)
+
+    def append(self, values: np.ndarray) -> None:
+        """Add `values`, cast to the file's type."""
+        values = np.ascontiguousarray(values, dtype=self.dtype)
+        self._file.write(values.data)
+        self.length += len(values)
+
+    def close(self) -> None:
+        """Write the final length and close."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+
+class SplitWriter:
+    """Appends sequences to one split; counts events as they pass."""
+
+    def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.columns = columns
+        self.events = events
+        self.counts = np.zeros(len(events), dtype=np.int64)
+        self._offsets = ArrayFile(folder / "offsets.npy", np.int64)
+        self._offsets.append(np.zeros(1))
+        self._arrays = {name: ArrayFile(folder / f"{name}.npy", DTYPES[name]) for name in columns}
+        self._ids: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def append(self, lengths: np.ndarray, arrays: Arrays, *, sequence_id: pa.Array | None = None) -> None:
+        """Add len(lengths) sequences whose events lie one after another in `arrays`."""
+        ends = np.cumsum(lengths, dtype=np.int64)
+        assert set(arrays) == set(self.columns), (set(arrays), self.columns)
+        assert all(len(array) == (ends[-1] if len(ends) else 0) for array in arrays.values())
+        self._offsets.append(self._arrays["item"].length + ends)
+        for name, array in arrays.items():
+            self._arrays[name].append(array)
+        self.counts += np.bincount(arrays["event"], minlength=len(self.counts))
+        if sequence_id is not None:
+            assert len(sequence_id) == len(lengths)
+            self._waiting.append(pa.table({"sequence_id": sequence_id}))
+            self._write_ids(IDS_PER_GROUP)
+
+    def _write_ids(self, group: int) -> None:
+        """Write the waiting ids in groups of one size: the file's bytes must not depend on how they arrived."""
+        while (waiting := sum(map(len, self._waiting))) >= group and waiting:
+            ids = pa.concat_tables(self._waiting)
+            self._ids = self._ids or pq.ParquetWriter(self.folder / "sequences.parquet", ids.schema)
+            self._ids.write_table(ids.slice(0, IDS_PER_GROUP).combine_chunks())
+            self._waiting = [ids.slice(IDS_PER_GROUP)]
+
+    def close(self) -> dict[str, Any]:
+        """Finish the files; return this split's counts."""
+        for file in (self._offsets, *self._arrays.values()):
+            file.close()
+        self._write_ids(1)
+        if self._ids is not None:
+            self._ids.close()
+        events = {name: int(count) for name, count in zip(self.events, self.counts, strict=True)}
+        return {"sequences": self._offsets.length - 1, "events": events}
+
+
+class StoreWriter:
+    """What `writing` hands out: a `SplitWriter` per split, and the catalogue."""
+
+    def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
+        self.folder = folder
+        self.splits = {name: SplitWriter(folder / name, columns, events) for name in SPLITS}
+
+    def write_items(self, item_id: Any, count: np.ndarray) -> None:
+        """The catalogue: row i describes item index i."""
+        table = pa.table({"index": np.arange(len(count), dtype=np.int32), "item_id": item_id, "count": count})
+        pq.write_table(table, self.folder / "items.parquet")
+
+
+@contextmanager
+def writing(
+    path: Path | str,
+    *,
+    kind: str,
+    events: list[str],
+    rewards: Mapping[str, float] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    optional: tuple[str, ...] = (),
+    extra: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> Iterator[StoreWriter]:
+    """Write a prepared data set; it appears under `path` when the block ends well.
+
+    `optional` names the optional arrays it has; `extra` adds entries to the manifest.
+    """
+    assert kind in ("interactions", "impressions"), kind
+    assert len(events) <= 256, "event codes are one byte"
+    with whole_folder(Path(path), force=force) as folder:
+        store = StoreWriter(folder, ("item", "event", "reward", *optional), events)
+        try:
+            yield store
+        finally:  # after an error too: the files are thrown away, but must not stay open
+            splits = {name: writer.close() for name, writer in store.splits.items()}
+        catalogue = pq.read_metadata(folder / "items.parquet").num_rows
+        files = {
+            str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items())
+        write_json(
+            folder / "manifest.json",
+            {
+                "format": FORMAT,
+                "kind": kind,
+                "counts": {
+                    "sequences": sum(split["sequences"] for split in splits.values()),
+                    "items": catalogue,
+                    "events": {name: sum(split["events"][name] for split in splits.values()) for name in events},
+                },
+                "splits": splits,
+                "events": events,
+                "rewards": dict(rewards or {}),
+                "settings": dict(settings or {}),
+                **dict(extra or {}),
+                "files": files,
+                "digest": hashlib.sha256(content.encode()).hexdigest(),
+            },
+        )

@@ -1,0 +1,103 @@
+"""Lists from rows: the k best, or k drawn one after another without replacement.
+
+Adding Gumbel noise to log-probabilities and taking the k largest is the same as drawing k items one after another
+from what is left (Yellott 1977; Vieira 2014), so a draw costs one pass over the catalogue. The propensity of place
+j is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.rows import Rows
+from localpolicy.vocabulary.errors import DataError
+
+
+class Lists(NamedTuple):
+    """Lists for B histories."""
+
+    items: list[list[Any]]  # item ids, best or first drawn first
+    indices: Tensor  # [B, K] the same as item indices
+    log_probability: Tensor  # [B, K] log π(a|x)
+    propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
+
+
+class Without:
+    """Rows with some items forbidden: they get -inf, so no probability."""
+
+    def __init__(self, rows: Rows, forbidden: Sequence[Sequence[int]]) -> None:
+        self.rows = rows
+        pairs = [(row, item) for row, items in enumerate(forbidden) for item in items]
+        self.row, self.item = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.rows.shape
+
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        piece = self.rows.piece(start, stop, out=out)
+        here = (self.item >= start) & (self.item < stop)
+        return piece.index_put_((self.row[here], self.item[here] - start), piece.new_tensor(-torch.inf))
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]; only asked for items that are allowed."""
+        return self.rows.at(items)
+
+
+class Perturbed:
+    """Rows plus independent Gumbel noise: -log(-log u)."""
+
+    def __init__(self, rows: Rows, generator: torch.Generator | None) -> None:
+        self.rows = rows
+        self.generator = generator
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.rows.shape
+
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        piece = self.rows.piece(start, stop, out=out)
+        # Exponential noise is -log u; float32 would round a uniform number to 0 or 1 too often.
+        noise = torch.empty(piece.shape, dtype=torch.float64).exponential_(generator=self.generator)
+        return piece.sub_(noise.log_().to(piece))
+
+    def at(self, items: Tensor) -> Tensor:
+        """Not meaningful: noise is drawn anew for each piece."""
+        raise NotImplementedError
+
+
+@torch.no_grad()
+def draw_lists(
+    rows: Rows,
+    k: int,
+    *,
+    ids: Any,
+    forbidden: Sequence[Sequence[int]],
+    sample: bool,
+    generator: torch.Generator | None,
+    catalogue: ModuleType,
+) -> Lists:
+    """The k best of each row, or k drawn without replacement."""
+    left = rows.shape[1] - max((len(items) for items in forbidden), default=0)
+    if not 1 <= k <= left:
+        raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
+    allowed: Rows = Without(rows, forbidden) if any(forbidden) else rows
+    _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
+    normaliser = catalogue.logsumexp(allowed)
+    log_probability = torch.stack([rows.at(index[:, place]) - normaliser for place in range(k)], dim=1)
+    propensity = None
+    if sample:
+        share = log_probability.double().exp()
+        taken = share.cumsum(1) - share
+        propensity = (share / (1 - taken).clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+    items = [ids.take(one.tolist()).to_pylist() for one in index]
+    return Lists(items, index, log_probability, propensity)

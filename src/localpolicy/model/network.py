@@ -1,0 +1,138 @@
+"""The network: item embeddings, a backbone, and one head per thing to be known about an item."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from localpolicy.catalogue.rows import Head
+from localpolicy.model.backbones import BACKBONES, Layout
+from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.vocabulary.settings import Settings
+from localpolicy.vocabulary.types import START, Batch
+
+ITEM_HEADS = ("policy", "logging", "q_a", "q_b", "reward")  # one number per item
+HEADS = (*ITEM_HEADS, "value")  # and one per context
+
+
+class ModelConfig(Settings):
+    """The network's shape."""
+
+    backbone: Literal["sasrec", "gru", "convolution"] = Field("sasrec", description="what turns histories into states")
+    width: int = Field(64, ge=1, description="size of embeddings and hidden states")
+    blocks: int = Field(1, ge=1, description="layers of the backbone")
+    heads: int = Field(1, ge=1, description="attention heads (sasrec)")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
+    tied: bool = Field(False, description="the policy head shares the item embeddings")
+    answers: bool | None = Field(
+        None, description="feed each past item's event to the backbone (default: for impression logs, where most "
+        "shown items were not answered)"
+    )  # fmt: skip
+
+
+class ItemHead(nn.Module):
+    """[V, D] weights and [V] biases."""
+
+    def __init__(self, items: int, width: int, *, weight: nn.Parameter | None = None, zero: bool = False) -> None:
+        super().__init__()
+        # Critics start at zero: their first predictions weigh nothing, instead of adding noise to exp(A/β).
+        made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
+        self.weight = nn.Parameter(made) if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(items))
+
+    def numbers(self) -> Head:
+        """What the catalogue layer reads."""
+        return Head(self.weight, self.bias)
+
+
+class Network(nn.Module):
+    """Embeddings, backbone and heads. `backbone` replaces the configured one by any module of the same protocol."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        items: int,
+        events: int,
+        length: int,
+        heads: tuple[str, ...] = ("policy",),
+        backbone: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if config.backbone == "sasrec" and config.width % config.heads:
+            raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
+        self.config = config
+        self.items = items
+        self.length = length
+        scale = config.width**-0.5
+        self.embedding = nn.Parameter(torch.randn(items, config.width) * scale)
+        self.start = nn.Parameter(torch.randn(config.width) * scale)
+        # Answers start at zero: unused events change nothing, and training finds what they mean.
+        self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
+        self.backbone = backbone or BACKBONES[config.backbone](
+            width=config.width,
+            length=length,
+            blocks=config.blocks,
+            heads=config.heads,
+            dropout=config.dropout,
+        )
+        self.heads = nn.ModuleDict()
+        for name in heads:
+            assert name in HEADS, name
+            if name == "value":
+                self.heads[name] = nn.Linear(config.width, 1)
+            else:
+                shared = self.embedding if name == "policy" and config.tied else None
+                zero = name in ("q_a", "q_b", "reward")
+                self.heads[name] = ItemHead(items, config.width, weight=shared, zero=zero)
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Tokens [M, D]: the item before each step, and what came of it."""
+        begins = batch.previous_item == START
+        embedded = functional.embedding(batch.previous_item.clamp(min=0), self.embedding)
+        if self.answer is not None:
+            embedded = embedded + functional.embedding(batch.previous_event, self.answer)
+        return torch.where(begins[:, None], self.start, embedded)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """The context of every token, [M, D]."""
+        return self.backbone(self.embed(batch), Layout.of(batch))  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def hidden_without_dropout(self, batch: Batch) -> Tensor:
+        """The same as a constant, read as it would be when serving."""
+        training = self.training
+        self.eval()
+        try:
+            return self.hidden(batch)
+        finally:
+            self.train(training)
+
+    def head(self, name: str) -> Head:
+        """The numbers of an item head; `q` is the mean of both Q heads."""
+        if name == "q":
+            (a, a_bias), (b, b_bias) = self._numbers("q_a"), self._numbers("q_b")
+            assert a_bias is not None and b_bias is not None
+            return Head((a + b) / 2, (a_bias + b_bias) / 2)
+        return self._numbers(name)
+
+    def _numbers(self, name: str) -> Head:
+        return self.heads[name].numbers()  # type: ignore[operator, no-any-return]
+
+    def value(self, hidden: Tensor) -> Tensor:
+        """V(x) of each hidden state [N]."""
+        return self.heads["value"](hidden).squeeze(-1)  # type: ignore[no-any-return]
+
+    def describe(self) -> dict[str, Any]:
+        """What is needed to build the same network again."""
+        return {
+            "model": self.config.model_dump(),
+            "items": self.items,
+            "events": 0 if self.answer is None else len(self.answer),
+            "length": self.length,
+            "heads": list(self.heads),
+        }

@@ -1,0 +1,145 @@
+"""From a batch to a `Readout`: which numbers an objective asked for, and how the network gives them.
+
+Two passes at most. The first, with dropout, carries gradients: log π(a|x) and the critic that is being fitted. The
+second, without dropout and as a constant, gives everything else: the weights' Q and baselines, TD targets, and the
+features of the logging and value heads, which are cut from the backbone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.model.backbones import Layout
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Policy
+from localpolicy.vocabulary.types import Batch, Readout
+
+CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
+
+
+def heads_for(reads: frozenset[str], critic: str | None, *, frozen_logging: bool) -> tuple[str, ...]:
+    """The heads a network needs so that `reads` can be read."""
+    heads = ["policy"]
+    if "logp_logging" in reads and not frozen_logging:
+        heads.append("logging")
+    if any(name.startswith("q") or name == "next_value" for name in reads):
+        assert critic is not None
+        heads += ["q_a", "q_b"] if critic == "q" else ["reward"]
+    if "value" in reads:
+        heads.append("value")
+    return tuple(heads)
+
+
+def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
+    """G_t = Σ_{k>=0} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do."""
+    layout = Layout.of(batch)
+    block = layout.pad(batch.reward)
+    running = torch.zeros_like(block[:, 0])
+    for column in range(layout.columns - 1, -1, -1):
+        running = block[:, column] + gamma * running
+        block[:, column] = running
+    return layout.flatten(block)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads from `network` what an objective declared."""
+
+    network: Network
+    reads: frozenset[str]
+    catalogue: ModuleType
+    critic: str | None = None
+    gamma: float = 0.0
+    target: str = "max"
+    negatives: int = 10
+    frozen: Policy | None = None  # μ̂ where it is not a head
+
+    def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
+        """The readout of a batch. `coin` picks the Q head that is fitted."""
+        network, at = self.network, batch.scored
+        items = batch.item[at]
+        hidden = network.hidden(batch)
+        numbers: dict[str, Tensor] = {}
+        if self.reads & CONSTANT:
+            still = hidden.detach() if not network.training or network.config.dropout == 0 else None
+            numbers = self._constants(batch, network.hidden_without_dropout(batch) if still is None else still, coin)
+            if "q_sampled" in self.reads:
+                numbers["q_sampled"] = self._sampled(numbers, items, generator)
+            numbers.pop("features", None)
+        current = hidden[at]
+        if "q_fit" in self.reads:
+            numbers["q_fit"] = LinearRows(current, network.head(self._fitted(coin)[0])).at(items)
+        if "return_to_go" in self.reads:
+            numbers["return_to_go"] = returns_to_go(batch, gamma=self.gamma)[at]
+        if "logged_propensity" in self.reads:
+            assert batch.propensity is not None, "checked before training"
+            numbers["logged_propensity"] = batch.propensity[at]
+        logp = self.catalogue.log_prob(LinearRows(current, network.head("policy")), items)
+        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **numbers)
+
+    def _fitted(self, coin: bool) -> tuple[str, str]:
+        """The head that is fitted, and the one that evaluates it."""
+        if self.critic == "reward":
+            return "reward", "reward"
+        return ("q_a", "q_b") if coin else ("q_b", "q_a")
+
+    def _critic(self) -> Head:
+        return self.network.head("reward" if self.critic == "reward" else "q").detach()
+
+    def _logging(self, batch: Batch, still: Tensor, tokens: Tensor) -> Rows:
+        """μ̂'s rows at these tokens."""
+        if self.frozen is not None:
+            return self.frozen.rows_at(batch, tokens)
+        return LinearRows(still[tokens], self.network.head("logging"))
+
+    def _constants(self, batch: Batch, still: Tensor, coin: bool) -> dict[str, Tensor]:
+        at, reads, catalogue = batch.scored, self.reads, self.catalogue
+        items, here = batch.item[at], still[at]
+        numbers: dict[str, Tensor] = {"features": here}
+        rows = LinearRows(here, self._critic()) if self.critic is not None else None
+        if rows is not None and reads & {"q", "q_sampled"}:
+            numbers["q"] = rows.at(items)
+        if "q_expected" in reads:
+            # One pass gives both: the logging head's likelihood, and the critic's mean under it.
+            logging = self._logging(batch, still, at)
+            numbers["logp_logging"], numbers["q_expected"] = catalogue.log_prob_and_mean(logging, items, rows)
+        elif "logp_logging" in reads:
+            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, still, at), items)
+        if "q_policy" in reads:
+            numbers["q_policy"] = catalogue.mean(LinearRows(here, self.network.head("policy").detach()), rows)
+        if "q_max" in reads:
+            numbers["q_max"] = catalogue.maximum(rows)[0]
+        if "value" in reads:
+            numbers["value"] = self.network.value(here)
+        if "next_value" in reads:
+            numbers["next_value"] = self._next_value(batch, still, coin)
+        return numbers
+
+    @torch.no_grad()
+    def _next_value(self, batch: Batch, still: Tensor, coin: bool) -> Tensor:
+        """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
+        after, exists = batch.next_token()
+        tokens = after[exists]
+        fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
+        evaluated = LinearRows(still[tokens], other)
+        if self.target == "max":
+            _, best = self.catalogue.maximum(LinearRows(still[tokens], fitted))
+            following = evaluated.at(best)
+        else:
+            following = self.catalogue.mean(self._logging(batch, still, tokens), evaluated)
+        return still.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following.to(still.dtype))
+
+    @torch.no_grad()
+    def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
+        """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
+        head, features = self._critic(), numbers["features"]
+        drawn = torch.randint(self.network.items, (len(items), self.negatives), generator=generator).to(items.device)
+        total = numbers["q"].clone()
+        for column in range(self.negatives):
+            total += LinearRows(features, head).at(drawn[:, column])
+        return total / (1 + self.negatives)

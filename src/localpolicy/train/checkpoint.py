@@ -1,0 +1,112 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, whole or absent, without pickle.
+
+A step's randomness (dropout, coins, negatives) is seeded by (seed, step) alone, and the order of the data by (seed,
+epoch); so a checkpoint holds weights, optimiser moments and counters, and no generator state. Each one is a pair
+`step-N.safetensors` + `step-N.json`; the JSON is written last and holds the digest of the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from localpolicy.model.network import Network
+from localpolicy.model.policy import fill, load_weights, save_weights
+from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.files import read_json, sha256, write_json
+
+KEEP = 2  # the newest, and one before it should the newest be damaged
+
+
+class Progress(NamedTuple):
+    """How far a run has come."""
+
+    step: int = 0  # optimiser steps in all
+    epoch: int = 0  # epochs finished
+    batch: int = 0  # batches done of the current epoch
+    log: dict[str, Any] | None = None  # of the current epoch
+    metric_lines: int = 0  # of metrics.jsonl
+    best: float | None = None
+    best_epoch: int | None = None
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _names(self) -> list[Path]:
+        """The whole ones, oldest first."""
+        return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.split("-")[1]))
+
+    def save(
+        self, network: Network, optimiser: torch.optim.Optimizer, progress: Progress, facts: dict[str, Any]
+    ) -> None:
+        """Write one, then drop those that are too old."""
+        tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
+        for parameter, state in optimiser.state.items():
+            for key, value in state.items():
+                tensors[f"optimiser.{key}.{names[parameter]}"] = value
+        self.folder.mkdir(parents=True, exist_ok=True)
+        weights = self.folder / f"step-{progress.step}.safetensors"
+        save_weights(tensors, weights)
+        content = {"progress": progress._asdict(), "sha256": sha256(weights), **facts}
+        write_json(self.folder / f"step-{progress.step}.json", content)
+        for old in self._names()[:-KEEP]:
+            old.unlink()
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def load(
+        self,
+        network: Network,
+        optimiser: torch.optim.Optimizer,
+        facts: dict[str, Any],
+        *,
+        older: bool = False,
+    ) -> Progress | None:
+        """Put the newest checkpoint into network and optimiser; None where there is none.
+
+        `older` takes the one before it, for when the newest is damaged. `facts` must be those it was saved with.
+        """
+        names = self._names()
+        if older:
+            names = names[:-1]
+        if not names:
+            return None
+        about = read_json(names[-1])
+        weights = names[-1].with_suffix(".safetensors")
+        if not weights.exists() or sha256(weights) != about["sha256"]:
+            raise RunError(
+                f"{weights} is truncated or altered. Go on from the checkpoint before it with --resume-older, "
+                "or start again with --force."
+            )
+        for name, value in facts.items():
+            if about[name] != value:
+                raise RunError(f"{names[-1]} was made with another {name}; it cannot go on with this one.")
+        tensors = load_weights(weights)
+        prefix = "network."
+        state = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+        fill(network, state, source=weights)
+        parameters = dict(network.named_parameters())
+        for name, value in tensors.items():
+            if name.startswith("optimiser."):
+                _, key, parameter = name.split(".", 2)
+                optimiser.state[parameters[parameter]][key] = _placed(value, key, parameters[parameter])
+        return Progress(**about["progress"])
+
+    def clear(self) -> None:
+        """Remove all: the run is finished."""
+        for path in self.folder.glob("step-*"):
+            path.unlink()
+        if self.folder.exists():
+            self.folder.rmdir()
+
+
+def _placed(value: Tensor, key: str, parameter: Tensor) -> Tensor:
+    """Moments live where their parameter does; Adam's step count stays on the CPU."""
+    return value if key == "step" else value.to(parameter.device)

@@ -1,0 +1,63 @@
+"""The whole configuration of a run, and the paper's presets."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from localpolicy.data.batches import WindowConfig
+from localpolicy.model.network import ModelConfig
+from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.vocabulary.settings import Settings
+
+
+class TrainConfig(Settings):
+    """How the objective is maximised, and which weights are kept."""
+
+    epochs: int = Field(20, ge=1, description="passes over the training sequences")
+    batch_size: int = Field(256, ge=1, description="sequences per step")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's step size")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all weights")
+    value_decay: float = Field(
+        1e-2, ge=0, description="decoupled weight decay of the value head: 1/β amplifies its noise"
+    )
+    gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
+    warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
+    seed: int = Field(0, ge=0, description="decides weights, data order, dropout and coins")
+    device: str = Field("auto", description="cpu, cuda, or auto")
+    select: str = Field(
+        "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
+        "auto: logp for mle, else the reward-weighted sum of nDCG@20 per event (AR@1 where rewards are not per event)"
+    )  # fmt: skip
+    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better one")
+    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="steps between checkpoints, beside those at epoch ends"
+    )
+    catalogue: Literal["chunked", "dense"] = Field("chunked", description="backend of the catalogue statistics")
+
+
+class Config(Settings):
+    """Everything that decides a run, data aside."""
+
+    data: WindowConfig = WindowConfig()
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    train: TrainConfig = TrainConfig()
+
+
+# The paper's settings (sections 4.1 and 4.2).
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "rl": {
+        "data": {"length": 20},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
+        "train": {"batch_size": 256, "epochs": 20},
+    },
+    "bandit": {
+        "data": {"length": 200, "last": 50},
+        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2},
+        "train": {"batch_size": 128, "epochs": 30},
+    },
+}

@@ -1,0 +1,326 @@
+"""The training loop.
+
+Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation, and the best weights so far
+are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not (see `checkpoint`).
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue import backend
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.evaluate.score import score
+from localpolicy.evaluate.summary import flat
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Origin, Policy, save_weights
+from localpolicy.model.readout import Reader, heads_for
+from localpolicy.objectives import objective
+from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives.objective import Objective
+from localpolicy.train.checkpoint import Checkpoints, Progress
+from localpolicy.train.checks import check_data
+from localpolicy.train.config import Config
+from localpolicy.train.epoch_log import EpochLog
+from localpolicy.train.run import Run
+from localpolicy.train.selection import rule, worth
+from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError
+from localpolicy.vocabulary.files import refuse_occupied
+from localpolicy.vocabulary.mean import mean_losses, total
+from localpolicy.vocabulary.progress import progress as progress_bar
+from localpolicy.vocabulary.types import Batch, Terms
+
+
+def train(
+    data: Prepared | Path | str,
+    *,
+    out: Path | str,
+    config: Config | None = None,
+    resume: bool = False,
+    resume_older: bool = False,
+    force: bool = False,
+) -> Run:
+    """Train one policy into the folder `out`. `resume` goes on where a run stopped, or starts one."""
+    data = data if isinstance(data, Prepared) else Prepared(data)
+    run = Run(out)
+    if resume and run.finished:
+        return run
+    if not (resume and run.started):
+        refuse_occupied(run.folder, force=force)
+        _clear(run.folder)
+    data.verify()
+    trainer = Trainer.start(data, run, config or Config())
+    return trainer.run_to_end(resume=resume, older=resume_older)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
+    for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
+                 "items.parquet", "metrics.jsonl"):  # fmt: skip
+        (folder / name).unlink(missing_ok=True)
+    Checkpoints(folder / "checkpoint").clear()
+
+
+def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
+    """The config with every default that depends on the data filled in, and its objective."""
+    found, settings = objective(config.objective)
+    answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
+    device = config.train.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"train.device: '{device}' asked for, but torch sees no CUDA device; use cpu.")
+    resolved = config.model_copy(
+        update={
+            "objective": settings,
+            "model": config.model.model_copy(update={"answers": answers}),
+            "train": config.train.model_copy(
+                update={"device": device, "select": rule(config.train.select, data, settings.name)}
+            ),
+        }
+    )
+    return resolved, found
+
+
+@dataclass
+class Trainer:
+    """What one run holds while it trains."""
+
+    data: Prepared
+    run: Run
+    config: Config
+    objective: Objective
+    network: Network
+    reader: Reader
+    optimiser: torch.optim.Optimizer
+    windows: Windows
+    held_out: Windows
+    checkpoints: Checkpoints
+
+    @classmethod
+    def start(cls, data: Prepared, run: Run, config: Config) -> Trainer:
+        """Check everything that can be checked before the first step, and build what training needs."""
+        config, found = resolve(config, data)
+        check_data(data, found, config.objective)
+        settings, device = config.objective, config.train.device
+        frozen = _frozen_logging(settings, data)
+        reads = found.reads(settings)
+        torch.manual_seed(config.train.seed)
+        network = Network(
+            config.model,
+            items=data.items,
+            events=len(data.events) if config.model.answers else 0,
+            length=config.data.length,
+            heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
+        ).to(device)
+        reader = Reader(
+            network,
+            reads,
+            backend(config.train.catalogue),
+            critic=found.critic if any(name.startswith("q") for name in reads) else None,
+            gamma=settings.gamma,
+            target=settings.target,
+            negatives=settings.negatives,
+            frozen=frozen,
+        )
+        return cls(
+            data, run, config, found, network, reader, _optimiser(network, config),
+            Windows(data, "train", config.data, device=device),
+            Windows(data, "validation", config.data, device=device),
+            Checkpoints(run.folder / "checkpoint"),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ the run
+
+    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
+        """All epochs, from the start or from a checkpoint."""
+        began = time.perf_counter()
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        done = Progress()
+        if resume:
+            done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
+        self.run.write_config(self.config)
+        self.run.keep_metric_lines(done.metric_lines)
+        batches = -(-len(self.windows) // self.config.train.batch_size)
+        with progress_bar(self.config.objective.name, batches * self.config.train.epochs) as advance:
+            advance(done.step)
+            while done.epoch < self.config.train.epochs and not self._out_of_patience(done):
+                done = self._epoch(done, advance)
+        return self._finish(done, time.perf_counter() - began)
+
+    def _epoch(self, done: Progress, advance: Any) -> Progress:
+        config = self.config.train
+        log = EpochLog(config.device, done.log)
+        self.network.train()
+        batches = self.windows.shuffled(config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch)
+        for batch in batches:
+            if len(batch.scored):
+                log.add(self.step(batch, done.step))
+            done = done._replace(step=done.step + 1, batch=done.batch + 1)
+            advance(1, note=f"epoch {done.epoch + 1}")
+            if config.checkpoint_every and done.step % config.checkpoint_every == 0:
+                self._save(done._replace(log=log.state()))
+        figures = self.validate()
+        value = worth(config.select, figures)
+        done = done._replace(epoch=done.epoch + 1, batch=0, log=None, metric_lines=done.metric_lines + 1)
+        if done.best is None or value > done.best:
+            done = done._replace(best=value, best_epoch=done.epoch)
+            save_weights(self.network.state_dict(), self.run.folder / "policy.safetensors")
+        self.run.append_metrics(
+            {
+                "epoch": done.epoch,
+                "step": done.step,
+                "losses": log.mean_losses(),
+                "weights": log.weights(),
+                "validation": figures,
+                "selected_by": value,
+            }
+        )
+        self._save(done)
+        return done
+
+    def step(self, batch: Batch, number: int) -> Terms:
+        """One optimiser step. Its randomness depends on (seed, number) alone."""
+        config = self.config.train
+        torch.manual_seed(config.seed * 1_000_003 + number + 1)
+        coin = torch.rand(()).item() < 0.5
+        readout = self.reader.read(batch, step=number, coin=coin)
+        terms = self.objective.formula(readout, self.config.objective)
+        means = mean_losses(terms.losses, count=len(batch.scored))
+        _refuse_non_finite(means, terms, number)
+        self.optimiser.zero_grad(set_to_none=True)
+        total(means).backward()
+        if config.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.learning_rate * self._rate(number)
+        self.optimiser.step()
+        return terms.detached()
+
+    def _rate(self, number: int) -> float:
+        """Factor of the learning rate: a linear rise, then constant or half a cosine."""
+        config = self.config.train
+        rise = min(1.0, (number + 1) / config.warmup) if config.warmup else 1.0
+        if config.schedule == "constant":
+            return rise
+        steps = -(-len(self.windows) // config.batch_size) * config.epochs
+        return rise * 0.5 * (1 + math.cos(math.pi * number / steps))
+
+    def validate(self) -> dict[str, float]:
+        """Figures on the validation split, as plain numbers."""
+        policy = self.policy()
+        scores = score(
+            policy,
+            self.held_out,
+            events=self.data.events,
+            min_history=self.config.train.min_history,
+            batch_size=self.config.train.batch_size,
+            catalogue=self.config.train.catalogue,
+            description="validation",
+        )
+        figures = flat(scores, ("HR@20", "nDCG@20"))
+        if "value" in self.network.heads:
+            figures["value_error"], figures["constant_error"] = self._value_errors()
+        return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+    @torch.no_grad()
+    def _value_errors(self) -> tuple[float, float]:
+        """Squared error of V(x) against r held out, beside that of the best constant."""
+        errors, rewards = [], []
+        for batch in self.held_out.in_order(self.config.train.batch_size):
+            predicted = self.network.value(self.network.hidden_without_dropout(batch)[batch.scored])
+            rewards.append(batch.reward[batch.scored])
+            errors.append((predicted - rewards[-1]) ** 2)
+        return float(torch.cat(errors).mean()), float(torch.cat(rewards).var(correction=0))
+
+    # ------------------------------------------------------------------ records
+
+    def policy(self) -> Policy:
+        """The policy as it is now."""
+        name = self.config.objective.name
+        estimates = "logging" if "logging" in self.network.heads else ("policy" if name in ("mle", "sqn") else None)
+        return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
+
+    def _facts(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and the run that goes on from it."""
+        return {
+            "data": self.data.digest,
+            "config": self.config.model_dump(exclude={"train": {"epochs", "device"}}),
+        }
+
+    def _save(self, done: Progress) -> None:
+        self.checkpoints.save(self.network, self.optimiser, done, self._facts())
+
+    def _out_of_patience(self, done: Progress) -> bool:
+        patience = self.config.train.patience
+        return bool(patience and done.best_epoch is not None and done.epoch - done.best_epoch >= patience)
+
+    def _finish(self, done: Progress, seconds: float) -> Run:
+        folder = self.run.folder
+        save_weights(self.network.state_dict(), folder / "last.safetensors")
+        self.policy().save_description(folder, catalogue=self.data.path / "items.parquet")
+        self.run.finish(
+            {
+                "objective": self.config.objective.name,
+                "seed": self.config.train.seed,
+                "data": {"path": str(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "selected": {"by": self.config.train.select, "value": done.best, "epoch": done.best_epoch},
+                "epochs": done.epoch,
+                "steps": done.step,
+                "seconds": round(seconds, 3),
+                "peak_memory_bytes": _peak_memory(),
+                "parameters": sum(parameter.numel() for parameter in self.network.parameters()),
+            }
+        )
+        self.checkpoints.clear()
+        return self.run
+
+
+def _optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
+    heads = [parameter for name, parameter in network.named_parameters() if name.startswith("heads.value.")]
+    others = [parameter for name, parameter in network.named_parameters() if not name.startswith("heads.value.")]
+    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
+    if heads:
+        groups.append({"params": heads, "weight_decay": config.train.value_decay})
+    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
+
+
+def _frozen_logging(settings: ObjectiveConfig, data: Prepared) -> Policy | None:
+    """The frozen run that stands for μ̂, where one is named."""
+    if settings.logging == "head":
+        return None
+    policy = Run(settings.logging).policy()
+    if policy.origin.estimates_logging != "policy":
+        raise RunError(
+            f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "
+            "the logging policy."
+        )
+    if not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(f"objective.logging: {settings.logging} knows other items than {data.path}.")
+    policy.network.requires_grad_(False)
+    return policy
+
+
+def _refuse_non_finite(means: dict[str, Tensor], terms: Terms, number: int) -> None:
+    for name, value in means.items():
+        if not torch.isfinite(value):
+            raise TrainingError(
+                f"step {number}: the term '{name}' is {value.item()} (largest weight {terms.weight.max().item():g}). "
+                "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient "
+                "(train.gradient_clip)."
+            )
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

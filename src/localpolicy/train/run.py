@@ -1,0 +1,104 @@
+"""A run folder: what `train` writes and everything else reads.
+
+config.yaml          the whole configuration, resolved
+policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
+last.safetensors     the weights of the last epoch
+metrics.jsonl        one line per epoch
+manifest.json        written last: a run without it is not finished
+checkpoint/          while training
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import yaml
+
+from localpolicy import __version__
+from localpolicy.model.policy import Policy
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.files import read_json, sha256, whole_file, write_json
+
+
+class Run:
+    """A run on disk, finished or not."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end."""
+        return (self.folder / "manifest.json").exists()
+
+    @property
+    def started(self) -> bool:
+        """Whether there is anything of a run here."""
+        return (self.folder / "config.yaml").exists()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Data digest, versions, seed, timing, selection."""
+        if not self.finished:
+            what = (
+                "has not finished training; go on with --resume"
+                if self.started
+                else "is not a run; 'lpi train' makes one"
+            )
+            raise RunError(f"{self.folder} {what}.")
+        return read_json(self.folder / "manifest.json")  # type: ignore[no-any-return]
+
+    @property
+    def config(self) -> Config:
+        """The resolved configuration."""
+        if not self.started:
+            raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
+        return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
+
+    def policy(self, *, beta: float | None = None, last: bool = False) -> Policy:
+        """The selected policy, or that of the last epoch; with `beta`, the dial."""
+        self.manifest  # noqa: B018 - refuses a run that is not finished
+        return Policy.load(self.folder, beta=beta, weights="last.safetensors" if last else "policy.safetensors")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry per epoch."""
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def write_config(self, config: Config) -> None:
+        """Record what this run is."""
+        with whole_file(self.folder / "config.yaml") as partial:
+            partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """One more line."""
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def keep_metric_lines(self, count: int) -> None:
+        """Forget the lines written after the checkpoint one goes on from."""
+        lines = self.metrics()[:count]
+        with whole_file(self.folder / "metrics.jsonl") as partial:
+            partial.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def finish(self, content: dict[str, Any]) -> None:
+        """Write the manifest: from now on the run is whole."""
+        write_json(
+            self.folder / "manifest.json",
+            {
+                **content,
+                "policy_sha256": sha256(self.folder / "policy.safetensors"),
+                "versions": {
+                    "localpolicy": __version__,
+                    "python": platform.python_version(),
+                    "torch": torch.__version__,
+                    "numpy": numpy.__version__,
+                },
+            },
+        )

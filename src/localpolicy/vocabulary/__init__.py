@@ -1,0 +1,1 @@
+"""The words every other layer speaks: types, the one mean, errors, files and settings."""

@@ -1,0 +1,37 @@
+"""Errors that speak to users: what was expected, what came, and what to do.
+
+Every `LocalPolicyError` is something the user can mend; the command line prints its text and leaves with
+exit code 2. Anything else that escapes is our fault, and leaves with exit code 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LocalPolicyError(Exception):
+    """The user can mend this; the message says how."""
+
+
+class ConfigError(LocalPolicyError):
+    """A setting is unknown, out of range, or contradicts another."""
+
+
+class DataError(LocalPolicyError):
+    """A log or a prepared data set is not what it should be."""
+
+
+class RunError(LocalPolicyError):
+    """A run folder is missing, altered, incomplete or does not fit."""
+
+
+class TrainingError(LocalPolicyError):
+    """Training met a number it cannot go on with."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """ " (did you mean 'x'?)" for the known name closest to `name`, or the list of known names."""
+    known = sorted(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean '{close[0]}'?)" if close else f" (known: {', '.join(known)})"

@@ -1,0 +1,100 @@
+"""Files that are whole or absent: written under a temporary name, flushed, then renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from localpolicy.vocabulary.errors import DataError, LocalPolicyError
+
+PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
+
+
+def _flush(path: Path) -> None:
+    """Ask the disk to keep what was written, so that a rename never outlives its content."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` when the block ends well, and vanishes when it does not."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}")
+    try:
+        yield partial
+        _flush(partial)
+        os.replace(partial, path)
+        _flush(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    A folder that exists and is not empty is replaced only with `force`, and only once the new one is whole.
+    """
+    path = Path(path)
+    refuse_occupied(path, force=force)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
+    partial.chmod(0o755)
+    try:
+        yield partial
+        for file in sorted(partial.rglob("*")):
+            _flush(file)
+        # Checked again: another process may have finished into the same folder meanwhile.
+        refuse_occupied(path, force=force)
+        replaced = partial.with_name(partial.name + ".old")
+        if path.exists():
+            os.replace(path, replaced)
+        os.replace(partial, path)
+        _flush(path.parent)
+        shutil.rmtree(replaced, ignore_errors=True)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_occupied(path: Path, *, force: bool) -> None:
+    """Raise unless `path` is absent, an empty folder, or may be replaced."""
+    path = Path(path)
+    if path.is_file():
+        raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise LocalPolicyError(f"{path} exists and is not empty. Choose another folder, or replace it with --force.")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON, whole or not at all. Numbers that are not finite are refused."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or a `DataError` that says what is wrong with it."""
+    path = Path(path)
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not readable as JSON ({error}); it is truncated or altered.") from None
+
+
+def sha256(path: Path) -> str:
+    """The hex digest of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

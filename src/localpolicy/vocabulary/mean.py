@@ -1,0 +1,20 @@
+"""The one mean: sum over positions, divided by the count of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+def mean_losses(losses: Mapping[str, Tensor], *, count: float) -> dict[str, Tensor]:
+    """Σ_n loss_n / count, by name. `count` is the positions of all ranks, so that one GPU and eight agree."""
+    return {name: loss.sum() / count for name, loss in losses.items()}
+
+
+def total(means: Mapping[str, Tensor]) -> Tensor:
+    """Σ over the named losses."""
+    first, *rest = means.values()
+    for loss in rest:
+        first = first + loss
+    return first

@@ -1,0 +1,99 @@
+"""The nouns of the data's walk, and the shape legend.
+
+Shapes are written with these letters everywhere:
+
+    B sequences   T steps of a window   M tokens of a batch (sum of window lengths, no padding)
+    N positions that are scored (N <= M)   V items of the catalogue   D width   K list length
+
+A **token** is one step of a sequence: it holds what came just before (`previous_item`), and the action taken
+there (`item`). Its hidden state is the context x_t = (a_1 ... a_{t-1}); its action is a_t.
+A **position** is a token whose action counts in the loss or in a metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+START = -1  # previous_item of a sequence's first token: the empty context
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of B sequences, laid out flat: only real tokens, in sequence order."""
+
+    sequences: Tensor  # [B] index of each sequence in its split
+    row: Tensor  # [M] which of the B sequences a token belongs to
+    column: Tensor  # [M] its step within the window
+    previous_item: Tensor  # [M] item before this step, or START
+    previous_event: Tensor  # [M] event of that item (0 at START)
+    item: Tensor  # [M] action taken
+    event: Tensor  # [M] what came of it, as a code of the data set's events
+    reward: Tensor  # [M]
+    history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
+    scored: Tensor  # [N] indices of the tokens that are positions
+    propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
+
+    @property
+    def size(self) -> int:
+        """B."""
+        return len(self.sequences)
+
+    def next_token(self) -> tuple[Tensor, Tensor]:
+        """For each position [N]: the token after it, and whether there is one in the same sequence."""
+        after = self.scored + 1
+        inside = after < len(self.row)
+        after = torch.where(inside, after, self.scored)
+        return after, inside & (self.row[after] == self.row[self.scored])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        moved = {one.name: value.to(device) for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        return Batch(**moved)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What an objective may read: one number per position, never a row over the catalogue. All [N].
+
+    Fields an objective did not ask for are absent. "constant" fields carry no gradient and are read without
+    dropout. `q` speaks of whichever critic the objective has: r̂(x,a) for bandits, Q(x,a) otherwise.
+    """
+
+    logp: Tensor  # log π(a|x), with gradient
+    reward: Tensor  # r
+    logp_logging: Tensor | None = None  # log μ̂(a|x); gradient reaches the logging head alone
+    logged_propensity: Tensor | None = None  # μ(a|x) as the log states it
+    return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
+    q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)
+    q_fit: Tensor | None = None  # Q(x,a) of the head being fitted, with gradient
+    q_expected: Tensor | None = None  # Σ_a μ̂(a|x) Q(x,a), constant
+    q_policy: Tensor | None = None  # Σ_a π(a|x) Q(x,a), constant
+    q_max: Tensor | None = None  # max_a Q(x,a), constant
+    q_sampled: Tensor | None = None  # mean of Q over the taken and some random items, constant
+    next_value: Tensor | None = None  # value of x_{t+1} for the TD target, constant; 0 at a sequence's end
+    value: Tensor | None = None  # V(x); gradient reaches the value head alone
+    step: int = 0  # optimiser steps taken so far
+
+    def need(self, name: str) -> Tensor:
+        """The field `name`, which the objective declared that it reads."""
+        value = getattr(self, name)
+        assert value is not None, f"the readout has no '{name}': the objective did not declare it"
+        return value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """An objective's named, unreduced losses per position, and the weights that made them. All [N]."""
+
+    losses: Mapping[str, Tensor]
+    weight: Tensor  # the constant factor of -log π
+    clipped: Tensor | None = None  # where the weight met its cap or its floor
+
+    def detached(self) -> Terms:
+        """The same numbers without their graph."""
+        clipped = None if self.clipped is None else self.clipped.detach()
+        return Terms({name: loss.detach() for name, loss in self.losses.items()}, self.weight.detach(), clipped)

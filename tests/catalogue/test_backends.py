@@ -1,0 +1,153 @@
+"""Every backend computes what `dense` defines: values and gradients, awkward shapes included."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from localpolicy.catalogue import BACKENDS, backend, chunked, dense
+from localpolicy.catalogue.rows import DenseRows, Head, LinearRows, tilted
+from localpolicy.vocabulary.errors import ConfigError
+
+SHAPES = [(1, 1), (1, 2), (7, 2), (5, 1271), (1, 1271), (64, 300)]
+# One tolerance per type, for values and gradients alike.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+OTHERS = [name for name in BACKENDS if name != "dense"]
+
+
+@pytest.fixture(params=[1, 100, 1 << 19], ids=["narrow", "middling", "whole"], autouse=True)
+def piece(request, monkeypatch):
+    """Pieces narrower than the catalogue, and one wider than it."""
+    monkeypatch.setattr(chunked, "PIECE", request.param)
+    monkeypatch.setattr(chunked, "_width", lambda rows, items: max(1, min(items, request.param)))
+
+
+def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+    return LinearRows(draw(n, d), Head(draw(v, d), draw(v) if bias else None))
+
+
+def items_of(n, v):
+    return torch.randint(v, (n,), generator=torch.Generator().manual_seed(9))
+
+
+def close(found, expected, dtype):
+    return torch.testing.assert_close(
+        found.to(torch.float64), expected.to(torch.float64), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_values_equal_the_definition(name, shape, dtype):
+    n, v = shape
+    other = backend(name)
+    p, q, items = rows(n, v, dtype), rows(n, v, dtype, seed=1), items_of(n, v)
+    close(other.log_prob(p, items), dense.log_prob(p, items), dtype)
+    close(other.logsumexp(p), dense.logsumexp(p), dtype)
+    close(other.mean(p, q), dense.mean(p, q), dtype)
+    close(other.entropy(p), dense.entropy(p), dtype)
+    for found, expected in zip(other.divergence(p, q), dense.divergence(p, q), strict=True):
+        close(found, expected, dtype)
+    for found, expected in zip(other.log_prob_and_mean(p, items, q), dense.log_prob_and_mean(p, items, q), strict=True):
+        close(found, expected, dtype)
+    for found, expected in zip(other.maximum(p), dense.maximum(p), strict=True):
+        close(found, expected, dtype)
+    close(other.rank(p, items), dense.rank(p, items), dtype)
+    for k in (1, 3, v):
+        assert torch.equal(other.top(p, k)[1], dense.top(p, k)[1])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_gradients_equal_the_definition(name, shape, dtype, bias):
+    n, v = shape
+    items = items_of(n, v)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64)
+
+    def gradients(module, dtype):
+        made = rows(n, v, dtype, bias=bias)
+        leaves = [tensor.requires_grad_() for tensor in (made.hidden, *made.head) if tensor is not None]
+        value = module.log_prob(made, items)
+        (value * upstream.to(value.dtype)).sum().backward()
+        return [value.detach(), *(leaf.grad for leaf in leaves)]
+
+    # bf16 is compared with the float64 definition on the same (rounded) inputs.
+    expected = gradients(dense, torch.float64) if dtype != torch.bfloat16 else None
+    found = gradients(backend(name), dtype)
+    if expected is None:
+        made = rows(n, v, torch.bfloat16, bias=bias)
+        exact = LinearRows(
+            made.hidden.double(), Head(made.head[0].double(), None if not bias else made.head[1].double())
+        )
+        leaves = [tensor.requires_grad_() for tensor in (exact.hidden, *exact.head) if tensor is not None]
+        value = dense.log_prob(exact, items)
+        (value * upstream).sum().backward()
+        expected = [value.detach(), *(leaf.grad for leaf in leaves)]
+    if v > 1:
+        assert expected[1].abs().max() > 1e-3, "a zero gradient would compare equal to anything"
+    for one, other in zip(found, expected, strict=True):
+        scale = other.abs().max().clamp(min=1.0)
+        close(one.double() / scale, other / scale, dtype)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_extreme_rows_stay_finite(name):
+    p, q = rows(6, 500, torch.float32, scale=30.0), rows(6, 500, torch.float32, seed=1, scale=30.0)
+    items = items_of(6, 500)
+    js, kl = backend(name).divergence(p, q)
+    assert dense.log_prob(p, items).min() < -80, "the case must be extreme to prove anything"
+    for number in (backend(name).log_prob(p, items), backend(name).mean(p, q), js, kl):
+        assert number.isfinite().all()
+    torch.testing.assert_close(js, dense.divergence(p, q)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_ties_count_half(name):
+    values = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.0]])
+    linear = LinearRows(torch.ones(1, 1), Head(values.T.contiguous()))
+    for made in (DenseRows(values), linear):
+        ranks = [backend(name).rank(made, torch.tensor([item])).item() for item in range(5)]
+        assert ranks == [1, 1 + 1 + 2 / 2, 1 + 1 + 2 / 2, 1 + 1 + 2 / 2, 5]
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_divergence_is_a_divergence(name):
+    p, q = rows(40, 30), rows(40, 30, seed=1)
+    js, kl = backend(name).divergence(p, q)
+    swapped, _ = backend(name).divergence(q, p)
+    same, none = backend(name).divergence(p, p)
+    assert ((js > 0) & (js <= math.log(2))).all()
+    assert (kl > 0).all()
+    torch.testing.assert_close(js, swapped)
+    torch.testing.assert_close(same, torch.zeros_like(same), atol=1e-12, rtol=0)
+    torch.testing.assert_close(none, torch.zeros_like(none), atol=1e-12, rtol=0)
+    apart, _ = backend(name).divergence(
+        DenseRows(torch.tensor([[900.0, 0.0]])), DenseRows(torch.tensor([[0.0, 900.0]]))
+    )
+    assert apart.item() == pytest.approx(math.log(2))
+
+
+def test_a_tilt_is_a_head():
+    generator = torch.Generator().manual_seed(3)
+    hidden, w, q = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((4, 3), (9, 3), (9, 3)))
+    b, c = (torch.randn(9, generator=generator, dtype=torch.float64) for _ in range(2))
+    expected = hidden @ w.T + b + (hidden @ q.T + c) / 0.3
+    for base, values in (((w, b), (q, c)), ((w, None), (q, c)), ((w, b), (q, None))):
+        made = tilted(hidden, Head(*base), Head(*values), beta=0.3).piece(0, 9)
+        missing = (0 if base[1] is not None else b) + (0 if values[1] is not None else c / 0.3)
+        torch.testing.assert_close(made, expected - missing)
+
+
+def test_unknown_backend_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'chunked'"):
+        backend("chunk")
