@@ -1,0 +1,133 @@
+"""Events as the simulated worlds make them: whole sequences, laid out flat, in bounded chunks.
+
+Two readings of one log, never mixed. *Impressions*: every shown item with what came of it, the propensity and
+the policy that chose it. *Interactions*: what users did, as public data sets hold it, where neither the items
+that were passed over nor any propensity is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.vocabulary.settings import Settings
+
+CLICK, PURCHASE = "click", "purchase"
+EVENTS = [NO_ANSWER, CLICK, PURCHASE, CONTEXT]  # a world's codes are the places of its events in this order
+LOGGING = "logging"  # the version name of a world's own logging policy
+EPOCH = 1_704_067_200_000  # 2024-01-01, where simulated time begins
+LEAST_SUPPORT = 1e-12  # smallest μ(a|x) that 4-byte logs and importance weights can still carry
+SEQUENCE_GAP = 10_000  # ms between the beginnings of two sequences
+
+Progress = Callable[[int], None]  # told how many sequences were finished since the last call
+
+
+@dataclass(frozen=True)
+class Events:
+    """S whole sequences one after another: `sequence`, `lengths` [S], everything else [E]."""
+
+    sequence: np.ndarray  # sequence_id
+    lengths: np.ndarray
+    item: np.ndarray  # the world's item number
+    event: np.ndarray  # code: place in the world's `events`
+    reward: np.ndarray
+    propensity: np.ndarray  # NaN where no policy chose the item
+    time: np.ndarray  # ms
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def sequences(self, chosen: np.ndarray) -> Events:
+        """The sequences where `chosen` [S] is true."""
+        return self._keep(np.repeat(chosen, self.lengths), chosen)
+
+    def interactions(self, events: list[str]) -> Events:
+        """What users did: unanswered rows go, then sequences without any answer; no propensity is kept."""
+        answers = [code for code, name in enumerate(events) if name not in (NO_ANSWER, CONTEXT)]
+        answered = np.isin(self.event, answers)
+        chosen = np.add.reduceat(answered, self._starts()) > 0
+        kept = self._keep((self.event != events.index(NO_ANSWER)) & np.repeat(chosen, self.lengths), chosen)
+        return replace(kept, propensity=np.full(len(kept), np.nan))
+
+    def _starts(self) -> np.ndarray:
+        return np.asarray(np.cumsum(self.lengths) - self.lengths)
+
+    def _keep(self, rows: np.ndarray, chosen: np.ndarray) -> Events:
+        return Events(
+            self.sequence[chosen],
+            np.add.reduceat(rows, self._starts(), dtype=np.int64)[chosen],
+            *(array[rows] for array in (self.item, self.event, self.reward, self.propensity, self.time)),
+        )
+
+
+class World(Protocol):
+    """What the writers ask of a world."""
+
+    name: str
+    seed: int
+    events: list[str]
+
+    @property
+    def config(self) -> Settings:
+        """The dials."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """V, the size of the catalogue."""
+        ...
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Reward of each event, where the event decides it."""
+        ...
+
+    def log(self, sequences: int, seed: int) -> Iterator[Events]:
+        """An impression log of the logging policy, in chunks."""
+        ...
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that are the truth, by name."""
+        ...
+
+    def hidden(self) -> dict[str, np.ndarray]:
+        """The arrays that tell this world from others (a superset of `arrays`)."""
+        ...
+
+
+class Tally:
+    """Counts what passes: rows of each event, of each item, and the mean reward per impression."""
+
+    def __init__(self, events: list[str], items: int) -> None:
+        self.names = events
+        self.sequences = 0
+        self.events = np.zeros(len(events), dtype=np.int64)
+        self.items = np.zeros(items, dtype=np.int64)
+        self.reward = 0.0
+
+    def add(self, chunk: Events) -> Events:
+        """Count `chunk` and hand it on."""
+        self.sequences += len(chunk.sequence)
+        self.events += np.bincount(chunk.event, minlength=len(self.events))
+        self.items += np.bincount(chunk.item, minlength=len(self.items))
+        self.reward += float(chunk.reward.sum())
+        return chunk
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows of each event by name."""
+        return {name: int(count) for name, count in zip(self.names, self.events, strict=True)}
+
+    @property
+    def impressions(self) -> int:
+        """Rows that a policy chose."""
+        return int(self.events.sum()) - self.counts.get(CONTEXT, 0)
+
+    @property
+    def answered(self) -> int:
+        """Rows that a user answered."""
+        return self.impressions - self.counts[NO_ANSWER]
