@@ -64,11 +64,7 @@ def _devices() -> list[tuple[str, str, str]]:
 
     rows = [("cpu", "found", f"{torch.get_num_threads()} threads, {_memory()}")]
     if not torch.cuda.is_available():
-        built = (
-            "this torch is a CPU build"
-            if torch.version.cuda is None
-            else "torch sees no device: check the driver"
-        )
+        built = "this torch is a CPU build" if torch.version.cuda is None else "torch sees no device: check the driver"
         rows.append(("cuda", "missing", f"not needed; {built}"))
         return rows
     for index in range(torch.cuda.device_count()):

@@ -12,11 +12,22 @@ import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
+from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
+from localpolicy.cli.prepare import prepare
+from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
+from localpolicy.cli.train import train
 from localpolicy.vocabulary.errors import LocalPolicyError, nearest
 
-VERBS = {"doctor": doctor, "simulate": simulate}
+VERBS = {
+    "demo": demo,
+    "doctor": doctor,
+    "simulate": simulate,
+    "prepare": prepare,
+    "train": train,
+    "recommend": recommend,
+}
 
 
 class Verbs(TyperGroup):

@@ -30,9 +30,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        title=title, box=box.SIMPLE_HEAD, title_justify="left", caption=note or None, caption_justify="left"
-    )
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption=note or None, caption_justify="left")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:

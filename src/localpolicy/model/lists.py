@@ -27,6 +27,11 @@ class Lists(NamedTuple):
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
 
 
+def _own(piece: Tensor, out: Tensor | None) -> Tensor:
+    """A piece that may be changed: rows that were formed already hand out a view of themselves."""
+    return piece if piece is out else piece.clone()
+
+
 class Without:
     """Rows with some items forbidden: they get -inf, so no probability."""
 
@@ -42,7 +47,7 @@ class Without:
 
     def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        piece = self.rows.piece(start, stop, out=out)
+        piece = _own(self.rows.piece(start, stop, out=out), out)
         here = (self.item >= start) & (self.item < stop)
         return piece.index_put_((self.row[here], self.item[here] - start), piece.new_tensor(-torch.inf))
 
@@ -65,7 +70,7 @@ class Perturbed:
 
     def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        piece = self.rows.piece(start, stop, out=out)
+        piece = _own(self.rows.piece(start, stop, out=out), out)
         # Exponential noise is -log u; float32 would round a uniform number to 0 or 1 too often.
         noise = torch.empty(piece.shape, dtype=torch.float64).exponential_(generator=self.generator)
         return piece.sub_(noise.log_().to(piece))

@@ -66,7 +66,7 @@ class Policy:
         return "reward" if "reward" in self.network.heads else None
 
     def _check_dial(self, beta: float) -> None:
-        if beta <= 0:
+        if not beta > 0:  # NaN included
             raise ConfigError(f"beta must be > 0, got {beta}.")
         if self.critic is None or self.origin.estimates_logging is None:
             lacks = "critic (Q or r̂)" if self.critic is None else "estimate of the logging policy"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import Field
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.model.network import ModelConfig
 from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.vocabulary.errors import ConfigError, nearest
 from localpolicy.vocabulary.settings import Settings
 
 
@@ -61,3 +65,34 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "train": {"batch_size": 128, "epochs": 30},
     },
 }
+
+
+def configure(
+    *,
+    preset: str | None = None,
+    file: Path | None = None,
+    changes: Iterable[str] = (),
+    short: Mapping[str, Any] | None = None,
+) -> Config:
+    """A config from a preset, then a YAML file, then `key=value` changes, then short forms; later ones win."""
+    if preset is not None and preset not in PRESETS:
+        raise ConfigError(f"no preset '{preset}'{nearest(preset, PRESETS)}")
+    values: dict[str, Any] = {group: dict(settings) for group, settings in PRESETS.get(preset or "", {}).items()}
+    for group, settings in (_read(file) if file else {}).items():
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{file}: '{group}' must be a group of settings, got {settings!r}.")
+        values.setdefault(group, {}).update(settings)
+    given = [f"{key}={value}" for key, value in (short or {}).items() if value is not None]
+    return Config.parse(values).with_changes([*changes, *given])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; expected a YAML file of settings.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not readable as YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: expected groups of settings (data, model, objective, train), got {content!r}.")
+    return content

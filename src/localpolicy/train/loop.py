@@ -225,7 +225,6 @@ class Trainer:
             events=self.data.events,
             min_history=self.config.train.min_history,
             batch_size=self.config.train.batch_size,
-            catalogue=self.config.train.catalogue,
             description="validation",
         )
         figures = flat(scores, ("HR@20", "nDCG@20"))

@@ -1,0 +1,61 @@
+"""`lpi demo`: the whole walk on simulated logs whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localpolicy.cli.output import console, say, show_table
+
+if TYPE_CHECKING:
+    from localpolicy.report.contents import Interval, PolicyRow, Section
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="folder to write")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="of worlds, logs and training")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+) -> None:
+    """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
+    from localpolicy.experiments.demo import demo as run
+
+    contents = run(out=out, seed=seed, force=force, say=say)
+    for section in contents.sections:
+        _show(section)
+    console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)
+
+
+def _show(section: Section) -> None:
+    headline = "click nDCG@20" if "click nDCG@20" in section.rows[0].metrics else "all nDCG@20"
+    rows = [_cells(row, headline) for row in section.rows]
+    assert section.floor is not None and section.logging_value is not None
+    note = (
+        f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
+        f"two such estimates differ by {_number(section.floor, 3)} (the noise floor)."
+    )
+    columns = ("policy", "true reward J", "gain over μ", headline, "JS from μ̂", "effective sample")
+    show_table(section.title, columns, rows, note=note)
+    for finding in section.findings:
+        mark = {True: "yes", False: "NO ", None: "?  "}[finding.holds]
+        console().print(f"  {mark}  {finding.claim} ({finding.because})", highlight=False)
+
+
+def _cells(row: PolicyRow, headline: str) -> tuple[str, ...]:
+    sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
+    return (
+        row.name,
+        _number(row.truth, 4),
+        _number(row.gain, 4, sign="+") + sure,
+        _number(row.metrics.get(headline), 3),
+        _number(row.js, 3),
+        f"{row.weights['effective_share']:.0%}",
+    )
+
+
+def _number(value: Interval | None, digits: int, sign: str = "") -> str:
+    if value is None:
+        return "-"
+    text = f"{value.mean:{sign}.{digits}f}"
+    return text if value.exact else f"{text} ±{(value.high - value.low) / 2:.{digits}f}"

@@ -1,0 +1,63 @@
+"""`lpi train`: one policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from localpolicy.cli.output import say, show_table
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="a prepared data set")],
+    objective: Annotated[str | None, typer.Option(help="what is maximised; docs/objectives.md lists them")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
+    preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
+    beta: Annotated[float | None, typer.Option(help="short for --set objective.beta=")] = None,
+    epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
+    seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
+    device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where a run stopped, or start one")] = False,
+    resume_older: Annotated[
+        bool, typer.Option("--resume-older", help="go on from the checkpoint before the last")
+    ] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+) -> None:
+    """Train one policy on a prepared data set."""
+    import yaml
+
+    from localpolicy.train.config import configure
+    from localpolicy.train.loop import train as run
+    from localpolicy.vocabulary.errors import ConfigError
+
+    short: dict[str, Any] = {
+        "objective.name": objective,
+        "objective.beta": beta,
+        "train.epochs": epochs,
+        "train.seed": seed,
+        "train.device": device,
+    }
+    settings = configure(preset=preset, file=config, changes=changes or (), short=short)
+    if print_config:
+        print(yaml.safe_dump(settings.model_dump(), sort_keys=False), end="")
+        return
+    if out is None:
+        raise ConfigError("--out is missing: name the folder of the run.")
+    say(f"training {settings.objective.name} on {data} into {out}")
+    done = run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
+    manifest = done.manifest
+    last = done.metrics()[manifest["selected"]["epoch"] - 1]
+    rows = [
+        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}"),
+        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
+        ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
+        ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
+        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
+    ]
+    show_table(f"{manifest['objective']} in {out}", ("what", "value"), rows)

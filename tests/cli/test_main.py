@@ -1,0 +1,111 @@
+"""The command line: fast help, exit codes, results to stdout and talk to stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import write_small
+
+from localpolicy.cli.main import VERBS
+
+
+def lpi(*arguments, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "localpolicy", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def test_help_lists_every_verb_and_imports_no_torch():
+    done = lpi("--help")
+    assert all(verb in done.stdout for verb in VERBS)
+    check = (
+        "import sys; from localpolicy.cli.main import app; print([m for m in ('torch', 'pyarrow') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_a_misspelt_verb_names_the_nearest():
+    assert "did you mean 'train'" in lpi("trian", code=2).stderr
+
+
+def test_doctor_tells_what_is_found():
+    done = lpi("doctor")
+    for word in ("localpolicy", "torch", "cpu", "extra: spark"):
+        assert word in done.stdout
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """A data set and a run, made through the command line."""
+    folder = tmp_path_factory.mktemp("walk")
+    write_small(folder / "data")
+    done = lpi(
+        "train", folder / "data", "--objective", "lpi_cb", "--beta", "0.3", "--epochs", "2", "--seed", "3",
+        "--out", folder / "run", "--set", "model.width=8", "--set", "train.batch_size=16",
+    )  # fmt: skip
+    return folder, done
+
+
+def test_train_prints_its_result_to_stdout(walked):
+    _, done = walked
+    assert "selected epoch" in done.stdout
+    assert "training lpi_cb" in done.stderr
+    assert "training lpi_cb" not in done.stdout
+
+
+def test_train_refuses_and_says_how_to_go_on(walked):
+    folder, _ = walked
+    assert "--force" in lpi("train", folder / "data", "--objective", "mle", "--out", folder / "run", code=2).stderr
+    assert (
+        "did you mean 'lpi_cb'"
+        in lpi("train", folder / "data", "--objective", "lpi_bc", "--out", folder / "x", code=2).stderr
+    )
+    assert "lpi prepare" in lpi("train", folder, "--objective", "mle", "--out", folder / "x", code=2).stderr
+    assert "--out is missing" in lpi("train", folder / "data", "--objective", "mle", code=2).stderr
+    assert not (folder / "x").exists()
+
+
+def test_print_config_can_be_fed_back(walked):
+    folder, _ = walked
+    printed = lpi("train", folder / "data", "--preset", "bandit", "--set", "objective.cap=5", "--print-config").stdout
+    (folder / "config.yaml").write_text(printed)
+    again = lpi("train", folder / "data", "--config", folder / "config.yaml", "--print-config").stdout
+    assert again == printed
+    assert "length: 200" in printed
+    assert "cap: 5" in printed
+
+
+def test_recommend_writes_one_list_per_history(walked):
+    folder, _ = walked
+    lines = [{"history": [100, 103], "answers": ["click", "none"]}, {"history": []}, {"history": [999]}]
+    (folder / "histories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for extra in ((), ("--sample", "--seed", "1"), ("--beta", "0.5")):
+        lpi(
+            "recommend",
+            folder / "run",
+            "--histories",
+            folder / "histories.jsonl",
+            "-k",
+            4,
+            "--out",
+            folder / "lists",
+            *extra,
+        )
+        lists = [json.loads(line) for line in (folder / "lists").read_text().splitlines()]
+        assert [len(line["items"]) for line in lists] == [4, 4, 4]
+        assert all(100 <= item < 112 for line in lists for item in line["items"])
+        assert ("propensity" in lists[0]) == ("--sample" in extra)
+
+
+def test_recommend_names_the_bad_line(walked):
+    folder, _ = walked
+    (folder / "bad.jsonl").write_text('{"history": [100]}\n{"histroy": [1]}\n')
+    done = lpi("recommend", folder / "run", "--histories", folder / "bad.jsonl", "--out", folder / "no", code=2)
+    assert "line 2" in done.stderr
+    assert not (folder / "no").exists()

@@ -1,0 +1,63 @@
+"""Imports point down the layers, so that the folder tree shows what may touch what."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import localpolicy
+
+ROOT = Path(localpolicy.__file__).parent
+# A package may import those to its left, and itself.
+LAYERS = (
+    "vocabulary",
+    "catalogue",
+    "data",
+    "simulate",
+    "model",
+    "objectives",
+    "evaluate",
+    "train",
+    "verdict",
+    "report",
+    "experiments",
+    "cli",
+)
+ONLY_WHERE_NEEDED = ("torch", "pyarrow", "duckdb", "scipy", "altair", "pydantic", "yaml", "numpy")
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_only else list(ast.walk(tree))
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    package = path.relative_to(ROOT).parts[0]
+    if package.endswith(".py"):
+        return  # the package's own __init__ and __main__
+    assert package in LAYERS, f"{package} has no place in the layers"
+    allowed = set(LAYERS[: LAYERS.index(package) + 1])
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "localpolicy" and len(parts) > 1:
+            assert parts[1] in allowed, f"{package} must not import {name}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "cli").glob("*.py")), ids=lambda path: path.name)
+def test_the_command_line_imports_nothing_heavy(path):
+    heavy = {name for name in imports(path, top_only=True) if name.split(".")[0] in ONLY_WHERE_NEEDED}
+    assert not heavy, f"{path.name} slows down 'lpi --help' by importing {heavy}"
+
+
+def test_no_dumping_grounds():
+    assert not [path for path in ROOT.rglob("*.py") if path.stem in ("utils", "helpers", "common", "misc")]

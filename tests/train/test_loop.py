@@ -1,0 +1,306 @@
+"""Training: every objective runs, equal runs are equal, stopped runs go on exactly, and mistakes are refused early."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVENTS, REWARDS, write_small
+
+from localpolicy.data.store import writing
+from localpolicy.objectives import OBJECTIVES
+from localpolicy.train.config import Config, configure
+from localpolicy.train.loop import Trainer, train
+from localpolicy.train.run import Run
+from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError, TrainingError
+
+
+def config(name="mle", *, epochs=2, **changes):
+    objective = changes.pop("objective", {})
+    return Config.parse(
+        {
+            "data": {"length": 6},
+            "model": {"width": 8},
+            "objective": {"name": name, **objective},
+            "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
+        }
+    )
+
+
+def comparable(run):
+    """What equal runs share: weights, and metrics."""
+    return (run.folder / "policy.safetensors").read_bytes(), (run.folder / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_trains_and_loads(name, small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(name))
+    first, last = run.metrics()[0], run.metrics()[-1]
+    assert all(np.isfinite(list(line["losses"].values())).all() for line in (first, last))
+    assert 0 < last["weights"]["effective_share"] <= 1
+    lists = run.policy().recommend([[100, 101]], 3, answers=[["click", "none"]])
+    assert len(set(lists.items[0])) == 3
+    assert set(lists.items[0]) <= set(range(100, 112))
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("lpi_cb", {"baseline": "policy"}),
+        ("lpi_cb", {"baseline": "max"}),
+        ("lpi_cb", {"baseline": "value"}),
+        ("lpi_cb", {"baseline": "none", "advantage": "observed"}),
+        ("lpi_rl", {"target": "expected"}),
+        ("lpi_rl", {"advantage": "monte_carlo"}),
+        ("lpi_rl", {"advantage": "sampled"}),
+        ("sqn", {"target": "expected"}),
+        ("sac", {"warmup": 3}),
+        ("ips", {"propensities": "logged"}),
+    ],
+    ids=str,
+)
+def test_every_variant_trains(name, objective, small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(name, objective=objective))
+    assert run.finished
+    assert ("value_error" in run.metrics()[-1]["validation"]) == (objective.get("baseline") == "value")
+
+
+def test_a_frozen_run_stands_for_the_logging_policy(small, tmp_path):
+    logging = train(small, out=tmp_path / "mle", config=config())
+    run = train(small, out=tmp_path / "run", config=config("lpi_rl", objective={"logging": str(logging.folder)}))
+    assert "logging" not in run.policy().network.heads
+    with pytest.raises(RunError, match="only mle and sqn"):
+        train(small, out=tmp_path / "no", config=config("ips", objective={"logging": str(run.folder)}))
+
+
+def test_training_learns(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(epochs=15))
+    losses = [line["losses"]["policy"] for line in run.metrics()]
+    assert losses[-1] < losses[0] - 0.5
+    assert losses[-1] < np.log(12) - 0.4, "the next item depends on the one before"
+
+
+def test_equal_runs_are_equal_and_seeds_differ(small, tmp_path):
+    one, two, other = (
+        train(small, out=tmp_path / str(number), config=config("lpi_rl", seed=seed))
+        for number, seed in enumerate((0, 0, 1))
+    )
+    assert comparable(one) == comparable(two)
+    assert comparable(one)[0] != comparable(other)[0]
+
+
+@pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_cb"])
+@pytest.mark.parametrize("stop", [1, 5, 7, 11])
+def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path, monkeypatch):
+    settings = config(name, epochs=2, checkpoint_every=2)
+    whole = train(small, out=tmp_path / "whole", config=settings)
+
+    class Killed(Exception):
+        pass
+
+    step = Trainer.step
+
+    def dies(self, batch, number):
+        if number == stop:
+            raise Killed
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Trainer, "step", dies)
+        train(small, out=tmp_path / "broken", config=settings)
+    assert not Run(tmp_path / "broken").finished
+    with pytest.raises(RunError, match="--resume"):
+        Run(tmp_path / "broken").policy()
+    resumed = train(small, out=tmp_path / "broken", config=settings, resume=True)
+    assert comparable(resumed) == comparable(whole)
+    assert not (resumed.folder / "checkpoint").exists()
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_still_ends_the_same(tmp_path):
+    """kill -9 again and again, wherever it strikes, checkpoints being written included."""
+    data = write_small(tmp_path / "data", sequences=800)
+    command = [
+        sys.executable, "-m", "localpolicy", "train", str(data.path), "--objective", "lpi_rl", "--resume",
+        "--set", "train.checkpoint_every=1", "--set", "model.width=8", "--epochs", "4", "--device", "cpu",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(20):
+        process = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "broken")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=environment,
+        )  # fmt: skip
+        started, wait = time.monotonic(), rng.uniform(0.0, 0.3)
+        # Importing torch takes seconds: wait until the run has begun, then a random moment more.
+        while process.poll() is None and not (tmp_path / "broken" / "checkpoint").exists():
+            assert time.monotonic() - started < 120
+            time.sleep(0.01)
+        time.sleep(wait)
+        kills += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if Run(tmp_path / "broken").finished:
+            break
+    assert kills >= 3, "it must have been interrupted to prove anything"
+    subprocess.run([*command, "--out", str(tmp_path / "broken")], check=True, capture_output=True, env=environment)
+    assert comparable(Run(tmp_path / "broken")) == comparable(Run(tmp_path / "whole"))
+
+
+def test_resume_starts_a_run_and_leaves_a_finished_one_alone(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(), resume=True)
+    before = (run.folder / "manifest.json").stat().st_mtime_ns
+    assert train(small, out=tmp_path / "run", config=config(), resume=True).finished
+    assert (run.folder / "manifest.json").stat().st_mtime_ns == before
+
+
+def stopped(data, folder, settings, monkeypatch, at=5):
+    """A run that stopped at step `at`."""
+    step = Trainer.step
+
+    def stops(self, batch, number):
+        if number == at:
+            raise KeyboardInterrupt
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", stops)
+        train(data, out=folder, config=settings)
+
+
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_serves(small, tmp_path, monkeypatch):
+    settings = config("lpi_rl", epochs=2, checkpoint_every=2)
+    whole = train(small, out=tmp_path / "whole", config=settings)
+    stopped(small, tmp_path / "broken", settings, monkeypatch)
+    newest = tmp_path / "broken" / "checkpoint" / "step-4.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    with pytest.raises(RunError, match=r"step-4\.safetensors is truncated or altered"):
+        train(small, out=tmp_path / "broken", config=settings, resume=True)
+    resumed = train(small, out=tmp_path / "broken", config=settings, resume=True, resume_older=True)
+    assert comparable(resumed) == comparable(whole)
+
+
+def test_another_data_set_or_config_is_refused_on_resume(small, tmp_path, monkeypatch):
+    settings = config(checkpoint_every=2)
+    stopped(small, tmp_path / "run", settings, monkeypatch)
+    other = write_small(tmp_path / "other", seed=5)
+    with pytest.raises(RunError, match="another data"):
+        train(other, out=tmp_path / "run", config=settings, resume=True)
+    with pytest.raises(RunError, match="another config"):
+        train(small, out=tmp_path / "run", config=config(checkpoint_every=2, learning_rate=0.5), resume=True)
+
+
+def test_a_full_folder_is_kept_unless_forced(small, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("mine")
+    with pytest.raises(LocalPolicyError, match="--force"):
+        train(small, out=tmp_path / "run", config=config())
+    assert train(small, out=tmp_path / "run", config=config(), force=True).finished
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "mine", "only what a run wrote is replaced"
+
+
+def test_best_and_last_are_kept_and_patience_stops(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(epochs=40, patience=2, learning_rate=0.1))
+    lines = run.metrics()
+    best = max(range(len(lines)), key=lambda place: lines[place]["selected_by"]) + 1
+    assert run.manifest["selected"]["epoch"] == best
+    assert len(lines) == best + 2 < 40
+    selected, last = run.policy(), run.policy(last=True)
+    assert not torch.equal(selected.network.embedding, last.network.embedding)
+
+
+def test_not_a_number_stops_the_run_with_the_step_and_the_term(small, tmp_path, monkeypatch):
+    settings = config("reward_weighted", checkpoint_every=2)
+    read = Trainer.step
+
+    def poisoned(self, batch, number):
+        if number == 5:
+            self.network.embedding.data.fill_(float("nan"))
+        return read(self, batch, number)
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    with pytest.raises(TrainingError, match=r"step 5: the term 'policy' is nan \(largest weight"):
+        train(small, out=tmp_path / "run", config=settings)
+    assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists(), "the last good checkpoint stays"
+
+
+def test_rewards_are_checked_before_the_first_step(tmp_path):
+    negative = write_small(tmp_path / "negative", rewards={**REWARDS, "none": -1.0})
+    with pytest.raises(DataError, match=r"sac needs rewards >= 0, found -1 at event \d+"):
+        train(negative, out=tmp_path / "run", config=config("sac"))
+    assert train(negative, out=tmp_path / "fine", config=config("lpi_rl")).finished
+    zero = write_small(tmp_path / "zero", rewards=dict.fromkeys(EVENTS, 0.0))
+    with pytest.raises(DataError, match="all rewards are 0"):
+        train(zero, out=tmp_path / "run", config=config("reward_weighted"))
+    assert train(zero, out=tmp_path / "mle", config=config("mle")).finished
+
+
+def test_propensities_are_checked_before_the_first_step(tmp_path):
+    without = write_small(tmp_path / "without", propensity=False)
+    with pytest.raises(DataError, match="needs a log with propensities"):
+        train(without, out=tmp_path / "run", config=config("ips", objective={"propensities": "logged"}))
+    with writing(
+        tmp_path / "bad", kind="impressions", events=EVENTS, rewards=REWARDS, optional=("propensity",)
+    ) as store:
+        for split in store.splits.values():
+            arrays = {"item": [0, 1, 2], "event": [0, 1, 2], "reward": [0, 0.2, 1], "propensity": [0.5, 0.0, 0.5]}
+            store.splits and split.append(np.array([3]), {name: np.array(values) for name, values in arrays.items()})
+        store.write_items(np.arange(3), np.ones(3, np.int64))
+    with pytest.raises(DataError, match=r"in \(0, 1\]; event 1"):
+        train(tmp_path / "bad", out=tmp_path / "run", config=config("ips", objective={"propensities": "logged"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["objective.beta=0"], "objective.beta: input should be greater than 0"),
+        (["objective.gamma=1"], "objective.gamma: input should be less than 1"),
+        (["objective.baseline=mean"], "objective.baseline"),
+        (["model.wdith=3"], r"model.wdith: no such key \(did you mean 'width'\?\)"),
+        (["trian.epochs=3"], r"trian: no such key \(did you mean 'train'\?\)"),
+        (["objective.beta=nan"], "objective.beta"),
+        (["objective.beta"], "expected key=value"),
+    ],
+)
+def test_bad_settings_name_the_key(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        configure(changes=changes)
+
+
+def test_settings_an_objective_does_not_use_are_refused(small, tmp_path):
+    with pytest.raises(ConfigError, match=r"objective.beta: mle does not use it \(used by lpi_cb, lpi_rl\)"):
+        train(small, out=tmp_path / "run", config=config("mle", objective={"beta": 0.5}))
+    with pytest.raises(ConfigError, match="no objective 'lpi_br'.*did you mean 'lpi_"):
+        train(small, out=tmp_path / "run", config=config("lpi_br"))
+
+
+def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):
+    with pytest.raises(ConfigError, match=r"no figure 'click.nDCG@21' \(did you mean 'click.nDCG@20'"):
+        train(small, out=tmp_path / "run", config=config(select="click.nDCG@21"))
+
+
+def test_an_altered_data_set_is_refused(tmp_path):
+    data = write_small(tmp_path / "data")
+    path = data.path / "train" / "reward.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="reward.npy was altered"):
+        train(data.path, out=tmp_path / "run", config=config())
+
+
+def test_the_config_on_disk_gives_the_same_run(small, tmp_path):
+    one = train(small, out=tmp_path / "one", config=config("lpi_cb", objective={"beta": 0.3}))
+    two = train(small, out=tmp_path / "two", config=configure(file=one.folder / "config.yaml"))
+    assert comparable(one) == comparable(two)
+    manifest = json.loads((one.folder / "manifest.json").read_text())
+    assert manifest["data"]["digest"] == small.digest
