@@ -10,6 +10,9 @@ from localpolicy.simulate import load_world, simulate
 from localpolicy.train.config import Config, configure
 from localpolicy.train.loop import train
 from localpolicy.train.run import Run
+from localpolicy.verdict.compare import compare
+from localpolicy.verdict.evaluate import evaluate
+from localpolicy.verdict.gate import gate
 
 __all__ = [
     "Config",
@@ -17,8 +20,11 @@ __all__ = [
     "Prepared",
     "Run",
     "beta_within",
+    "compare",
     "configure",
     "demo",
+    "evaluate",
+    "gate",
     "load_world",
     "prepare",
     "recommend",

@@ -20,8 +20,7 @@ OTHERS = [name for name in BACKENDS if name != "dense"]
 @pytest.fixture(params=[1, 100, 1 << 19], ids=["narrow", "middling", "whole"], autouse=True)
 def piece(request, monkeypatch):
     """Pieces narrower than the catalogue, and one wider than it."""
-    monkeypatch.setattr(chunked, "PIECE", request.param)
-    monkeypatch.setattr(chunked, "_width", lambda rows, items: max(1, min(items, request.param)))
+    monkeypatch.setattr(chunked, "_width", lambda rows, items, device: max(1, min(items, request.param)))
 
 
 def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):

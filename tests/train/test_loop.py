@@ -19,7 +19,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.train.config import Config, configure
 from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError, TrainingError
+from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
 
 
 def config(name="mle", *, epochs=2, **changes):
@@ -121,6 +121,24 @@ def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path, monkeypatch)
     resumed = train(small, out=tmp_path / "broken", config=settings, resume=True)
     assert comparable(resumed) == comparable(whole)
     assert not (resumed.folder / "checkpoint").exists()
+
+
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(small, tmp_path, monkeypatch):
+    settings = config("lpi_rl", epochs=2)
+    whole = train(small, out=tmp_path / "whole", config=settings)
+    step = Trainer.step
+
+    def interrupted(self, batch, number):
+        if number == 3:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="stopped after step 4.*--resume"):
+        patch.setattr(Trainer, "step", interrupted)
+        train(small, out=tmp_path / "run", config=settings)
+    assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists()
+    assert comparable(train(small, out=tmp_path / "run", config=settings, resume=True)) == comparable(whole)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
-Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no; 1 our fault.
+Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no; 130 stopped by Ctrl-C, saved;
+1 our fault.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
+from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
+from localpolicy.cli.evaluate import evaluate
+from localpolicy.cli.gate import gate
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.train import train
-from localpolicy.vocabulary.errors import LocalPolicyError, nearest
+from localpolicy.vocabulary.errors import LocalPolicyError, Stopped, nearest
 
 VERBS = {
     "demo": demo,
@@ -26,6 +30,9 @@ VERBS = {
     "simulate": simulate,
     "prepare": prepare,
     "train": train,
+    "evaluate": evaluate,
+    "compare": compare,
+    "gate": gate,
     "recommend": recommend,
 }
 
@@ -48,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)
+    app.command(_name)(_verb)  # type: ignore[type-var]
 
 
 def _version(show: bool) -> None:
@@ -66,6 +73,9 @@ def main() -> None:
     """Run `lpi`."""
     try:
         app()
+    except Stopped as stop:
+        print(f"lpi: {stop}", file=sys.stderr)
+        sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
         print(f"lpi: {error}", file=sys.stderr)
         sys.exit(2)

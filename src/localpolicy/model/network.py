@@ -73,6 +73,7 @@ class Network(nn.Module):
         self.start = nn.Parameter(torch.randn(config.width) * scale)
         # Answers start at zero: unused events change nothing, and training finds what they mean.
         self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
+        self.own_backbone = backbone is not None
         self.backbone = backbone or BACKBONES[config.backbone](
             width=config.width,
             length=length,
@@ -135,4 +136,5 @@ class Network(nn.Module):
             "events": 0 if self.answer is None else len(self.answer),
             "length": self.length,
             "heads": list(self.heads),
+            "own_backbone": self.own_backbone,
         }

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.catalogue import backend
 from localpolicy.catalogue.rows import LinearRows, Rows, tilted
@@ -176,8 +176,15 @@ class Policy:
             shutil.copyfile(catalogue, partial) if catalogue else pq.write_table(self.items, partial)
 
     @classmethod
-    def load(cls, folder: Path | str, *, beta: float | None = None, weights: str = "policy.safetensors") -> Policy:
-        """Read a saved policy (a run folder)."""
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        beta: float | None = None,
+        weights: str = "policy.safetensors",
+        backbone: nn.Module | None = None,
+    ) -> Policy:
+        """Read a saved policy (a run folder). `backbone` is needed where the run was trained with one of the user's."""
         folder = Path(folder)
         if not (folder / "policy.json").exists():
             raise RunError(f"{folder} is not a run (no policy.json). 'lpi train' makes one.")
@@ -185,13 +192,16 @@ class Policy:
         if about.get("format") != FORMAT:
             raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}.")
         made = about["network"]
-        config = ModelConfig.parse(made["model"])
+        if made["own_backbone"] != (backbone is not None):
+            needs = "a backbone of your own: pass the same module as backbone=" if backbone is None else "no backbone="
+            raise RunError(f"{folder} needs {needs}.")
         network = Network(
-            config,
+            ModelConfig.parse(made["model"]),
             items=made["items"],
             events=made["events"],
             length=made["length"],
             heads=tuple(made["heads"]),
+            backbone=backbone,
         )
         fill(network, load_weights(folder / weights), source=folder / weights)
         return cls(network, Origin(**about["origin"]), pq.read_table(folder / "items.parquet"), beta=beta)

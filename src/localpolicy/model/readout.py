@@ -66,8 +66,9 @@ class Reader:
         hidden = network.hidden(batch)
         numbers: dict[str, Tensor] = {}
         if self.reads & CONSTANT:
-            still = hidden.detach() if not network.training or network.config.dropout == 0 else None
-            numbers = self._constants(batch, network.hidden_without_dropout(batch) if still is None else still, coin)
+            same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
+            still = hidden.detach() if same else network.hidden_without_dropout(batch)
+            numbers = self._constants(batch, still, coin)
             if "q_sampled" in self.reads:
                 numbers["q_sampled"] = self._sampled(numbers, items, generator)
             numbers.pop("features", None)

@@ -10,12 +10,13 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
@@ -32,9 +33,10 @@ from localpolicy.train.checkpoint import Checkpoints, Progress
 from localpolicy.train.checks import check_data
 from localpolicy.train.config import Config
 from localpolicy.train.epoch_log import EpochLog
+from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.run import Run
 from localpolicy.train.selection import rule, worth
-from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError
+from localpolicy.vocabulary.errors import ConfigError, RunError, Stopped, TrainingError
 from localpolicy.vocabulary.files import refuse_occupied
 from localpolicy.vocabulary.mean import mean_losses, total
 from localpolicy.vocabulary.progress import progress as progress_bar
@@ -49,8 +51,12 @@ def train(
     resume: bool = False,
     resume_older: bool = False,
     force: bool = False,
+    backbone: nn.Module | None = None,
 ) -> Run:
-    """Train one policy into the folder `out`. `resume` goes on where a run stopped, or starts one."""
+    """Train one policy into the folder `out`. `resume` goes on where a run stopped, or starts one.
+
+    `backbone` replaces the configured one by any module of the protocol in `localpolicy.model.backbones`.
+    """
     data = data if isinstance(data, Prepared) else Prepared(data)
     run = Run(out)
     if resume and run.finished:
@@ -59,7 +65,7 @@ def train(
         refuse_occupied(run.folder, force=force)
         _clear(run.folder)
     data.verify()
-    trainer = Trainer.start(data, run, config or Config())
+    trainer = Trainer.start(data, run, config or Config(), backbone=backbone)
     return trainer.run_to_end(resume=resume, older=resume_older)
 
 
@@ -108,7 +114,7 @@ class Trainer:
     checkpoints: Checkpoints
 
     @classmethod
-    def start(cls, data: Prepared, run: Run, config: Config) -> Trainer:
+    def start(cls, data: Prepared, run: Run, config: Config, *, backbone: nn.Module | None = None) -> Trainer:
         """Check everything that can be checked before the first step, and build what training needs."""
         config, found = resolve(config, data)
         check_data(data, found, config.objective)
@@ -122,6 +128,7 @@ class Trainer:
             events=len(data.events) if config.model.answers else 0,
             length=config.data.length,
             heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
+            backbone=backbone,
         ).to(device)
         reader = Reader(
             network,
@@ -152,13 +159,14 @@ class Trainer:
         self.run.write_config(self.config)
         self.run.keep_metric_lines(done.metric_lines)
         batches = -(-len(self.windows) // self.config.train.batch_size)
-        with progress_bar(self.config.objective.name, batches * self.config.train.epochs) as advance:
+        bar = progress_bar(self.config.objective.name, batches * self.config.train.epochs)
+        with stop_asked_for() as asked, bar as advance:
             advance(done.step)
             while done.epoch < self.config.train.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, advance)
+                done = self._epoch(done, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
-    def _epoch(self, done: Progress, advance: Any) -> Progress:
+    def _epoch(self, done: Progress, advance: Any, asked: Callable[[], bool]) -> Progress:
         config = self.config.train
         log = EpochLog(config.device, done.log)
         self.network.train()
@@ -168,8 +176,10 @@ class Trainer:
                 log.add(self.step(batch, done.step))
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
             advance(1, note=f"epoch {done.epoch + 1}")
-            if config.checkpoint_every and done.step % config.checkpoint_every == 0:
+            if asked() or (config.checkpoint_every and done.step % config.checkpoint_every == 0):
                 self._save(done._replace(log=log.state()))
+            if asked():
+                raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
         figures = self.validate()
         value = worth(config.select, figures)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None, metric_lines=done.metric_lines + 1)

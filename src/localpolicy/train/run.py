@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 import torch
 import yaml
+from torch import nn
 
 from localpolicy import __version__
 from localpolicy.model.policy import Policy
@@ -61,10 +62,11 @@ class Run:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
 
-    def policy(self, *, beta: float | None = None, last: bool = False) -> Policy:
+    def policy(self, *, beta: float | None = None, last: bool = False, backbone: nn.Module | None = None) -> Policy:
         """The selected policy, or that of the last epoch; with `beta`, the dial."""
         self.manifest  # noqa: B018 - refuses a run that is not finished
-        return Policy.load(self.folder, beta=beta, weights="last.safetensors" if last else "policy.safetensors")
+        weights = "last.safetensors" if last else "policy.safetensors"
+        return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch."""

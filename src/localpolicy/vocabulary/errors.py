@@ -30,6 +30,10 @@ class TrainingError(LocalPolicyError):
     """Training met a number it cannot go on with."""
 
 
+class Stopped(LocalPolicyError):
+    """The user asked to stop; what was done is saved."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """ " (did you mean 'x'?)" for the known name closest to `name`, or the list of known names."""
     known = sorted(known)

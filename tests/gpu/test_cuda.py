@@ -1,0 +1,60 @@
+"""The same numbers on a GPU. Needs a CUDA device: run by hand with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import write_small
+
+from localpolicy.catalogue import backend, dense
+from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.objectives import OBJECTIVES
+from localpolicy.train.config import Config
+from localpolicy.train.loop import train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("name", ["chunked", "dense"])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 2), (33, 1271), (512, 48_255)], ids=str)
+def test_statistics_equal_the_float64_definition(name, shape):
+    n, v = shape
+    exact = LinearRows(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
+    other = LinearRows(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
+    items = torch.randint(v, (n,))
+
+    def on_gpu(rows):
+        return LinearRows(rows.hidden.float().cuda(), Head(*(part.float().cuda() for part in rows.head)))
+
+    p, q, at = on_gpu(exact), on_gpu(other), items.cuda()
+    for found, expected in [
+        (backend(name).log_prob(p, at), dense.log_prob(exact, items)),
+        (backend(name).mean(p, q), dense.mean(exact, other)),
+        (backend(name).entropy(p), dense.entropy(exact)),
+        (backend(name).divergence(p, q)[0], dense.divergence(exact, other)[0]),
+        (backend(name).divergence(p, q)[1], dense.divergence(exact, other)[1]),
+        (backend(name).maximum(p)[0], dense.maximum(exact)[0]),
+    ]:
+        torch.testing.assert_close(found.cpu().double(), expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_training_gives_what_a_cpu_gives(name, tmp_path):
+    data = write_small(tmp_path / "data")
+    # Without dropout both devices see the same numbers; coins come from the CPU's generator on both.
+    groups = {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}}
+    runs = [
+        train(
+            data,
+            out=tmp_path / device,
+            config=Config.parse({**groups, "train": {"device": device, "epochs": 2, "batch_size": 16}}),
+        )
+        for device in ("cpu", "cuda")
+    ]
+    one, two = (run.metrics()[-1]["losses"] for run in runs)
+    assert one.keys() == two.keys()
+    for term in one:
+        assert two[term] == pytest.approx(one[term], rel=1e-3, abs=1e-4)
