@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +24,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="processes on this machine; several machines: torchrun")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="go on where a run stopped, or start one")] = False,
     resume_older: Annotated[
         bool, typer.Option("--resume-older", help="go on from the checkpoint before the last")
@@ -48,6 +52,11 @@ def train(
         return
     if out is None:
         raise ConfigError("--out is missing: name the folder of the run.")
+    if processes > 1:
+        sys.exit(_under_torchrun(processes))
+    if int(os.environ.get("RANK", "0")) > 0:
+        run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
+        return  # the first rank talks for all
     say(f"training {settings.objective.name} on {data} into {out}")
     done = run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
     manifest = done.manifest
@@ -61,3 +70,16 @@ def train(
         ("sha256 of policy.safetensors", manifest["policy_sha256"]),
     ]
     show_table(f"{manifest['objective']} in {out}", ("what", "value"), rows)
+
+
+def _under_torchrun(processes: int) -> int:
+    """The same command, in several processes; torchrun ends all of them when one dies."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--processes=")]
+    if "--processes" in words:
+        place = words.index("--processes")
+        del words[place : place + 2]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    code = subprocess.run([*torchrun, "-m", "localpolicy", *words], check=False).returncode
+    if code:
+        say("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
+    return code

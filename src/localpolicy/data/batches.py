@@ -8,6 +8,7 @@ that an empty context always means what it says.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -88,12 +89,22 @@ class Windows:
         for start in range(rank * size, len(self), size * ranks):
             yield self.cut(torch.arange(start, min(start + size, len(self)), device=self.device))
 
-    def shuffled(self, size: int, *, seed: int, epoch: int, skip: int = 0) -> Iterator[Batch]:
-        """Every sequence once, in an order that depends on seed and epoch alone; `skip` batches are passed over."""
+    def shuffled(
+        self, size: int, *, seed: int, epoch: int, skip: int = 0, rank: int = 0, ranks: int = 1
+    ) -> Iterator[Batch]:
+        """Every sequence once, in an order that depends on seed and epoch alone; `skip` batches are passed over.
+
+        Of several ranks each takes its share of every batch; one left without any gets a batch without positions.
+        """
         generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(len(self), generator=generator).to(self.device)
         for start in range(skip * size, len(self), size):
-            yield self.cut(order[start : start + size])
+            share = order[start : start + size][rank::ranks]
+            if len(share):
+                yield self.cut(share)
+            else:
+                idle = self.cut(order[:1])
+                yield replace(idle, scored=idle.scored[:0])
 
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
@@ -109,7 +120,7 @@ def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = 
         previous_event += [0, *answers][-length:]
         widths.append(len(tokens))
         seen.append(len(history))
-    width = torch.tensor(widths)
+    width = torch.tensor(widths, dtype=torch.long)
     row = torch.repeat_interleave(torch.arange(len(items)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
     unknown = torch.zeros(len(row), dtype=torch.long)
@@ -122,6 +133,6 @@ def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = 
         item=unknown,
         event=unknown,
         reward=torch.zeros(len(row)),
-        history=(torch.tensor(seen) + 1 - width)[row] + column,
+        history=(torch.tensor(seen, dtype=torch.long) + 1 - width)[row] + column,
         scored=width.cumsum(0) - 1,
     )

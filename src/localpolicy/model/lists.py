@@ -23,7 +23,7 @@ class Lists(NamedTuple):
 
     items: list[list[Any]]  # item ids, best or first drawn first
     indices: Tensor  # [B, K] the same as item indices
-    log_probability: Tensor  # [B, K] log π(a|x)
+    log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
 
 
@@ -101,8 +101,11 @@ def draw_lists(
     log_probability = torch.stack([rows.at(index[:, place]) - normaliser for place in range(k)], dim=1)
     propensity = None
     if sample:
+        # What was left at place j is what nobody drew plus what was drawn from j on. 1 - Σ π would cancel: for a
+        # peaked policy nothing would seem left after the first place.
         share = log_probability.double().exp()
-        taken = share.cumsum(1) - share
-        propensity = (share / (1 - taken).clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+        drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]
+        undrawn = (catalogue.logsumexp(Without(rows, drawn)) - normaliser).double().exp()
+        propensity = share / (undrawn[:, None] + share.flip(1).cumsum(1).flip(1))
     items = [ids.take(one.tolist()).to_pylist() for one in index]
     return Lists(items, index, log_probability, propensity)

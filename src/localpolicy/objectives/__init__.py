@@ -42,19 +42,32 @@ OBJECTIVES: dict[str, Objective] = {
 }  # fmt: skip
 
 
+def _unread(config: ObjectiveConfig, found: Objective) -> set[str]:
+    """Settings this objective has, but not in this variant."""
+    filled = (
+        config
+        if config.advantage or not found.advantages
+        else config.model_copy(update={"advantage": found.advantages[0]})
+    )
+    reads = found.reads(filled)
+    needed = {"negatives": "q_sampled", "target": "next_value", "logging": "logp_logging", "td_weight": "q_fit"}
+    return {name for name, field in needed.items() if name in found.settings and field not in reads}
+
+
 def objective(config: ObjectiveConfig) -> tuple[Objective, ObjectiveConfig]:
     """The objective that `config` names, and the config with its default advantage filled in."""
     if config.name not in OBJECTIVES:
         raise ConfigError(f"objective.name: no objective '{config.name}'{nearest(config.name, OBJECTIVES)}")
     found = OBJECTIVES[config.name]
-    unused = config.model_fields_set - found.settings - {"name"}
+    unused = (config.model_fields_set - found.settings - {"name"}) | _unread(config, found)
     # A setting that is spelled out but left at its default does no harm: a resolved config spells out all of them.
     defaults = {name: field.default for name, field in ObjectiveConfig.model_fields.items()}
     unused = {name for name in unused if getattr(config, name) != defaults[name]}
     if unused:
         name = sorted(unused)[0]
         users = ", ".join(other for other, one in OBJECTIVES.items() if name in one.settings)
-        raise ConfigError(f"objective.{name}: {config.name} does not use it (used by {users}). Leave it out.")
+        where = " in this variant" if name in found.settings else ""
+        raise ConfigError(f"objective.{name}: {config.name} does not use it{where} (used by {users}). Leave it out.")
     if found.advantages:
         if config.advantage is not None and config.advantage not in found.advantages:
             raise ConfigError(

@@ -1,7 +1,7 @@
 """The critic's loss, shared by all objectives that have one: squared error to a constant target.
 
 Bandit: the target is r, and the critic is r̂ (Dudik et al. 2011, the direct method). Markov decision process: the
-target is r + γ V(x') (the paper's equation 13), with double Q-learning after van Hasselt (2010): a coin picks the
+target is r + γ V(x') (the paper's equation 11), with double Q-learning after van Hasselt (2010): a coin picks the
 head that is fitted, the other evaluates. `target=max` is the paper's and estimates Q*; `target=expected` estimates
 Q_μ, of which alone the improvement guarantee speaks. Departures: the target is detached and read without dropout.
 """

@@ -1,4 +1,4 @@
-"""Importance-weighted learning: `ips` (the paper's equation 10, after Chen et al. 2019) and `ips_pg` (section 4.2).
+"""Importance-weighted learning: `ips` (the paper's equation 9, after Chen et al. 2019) and `ips_pg` (section 4.2).
 
 Where nothing is clipped, the gradient of -min(ρ, c) r log π with ρ = π/μ̂ held constant is that of the importance-
 weighted estimate of J. There is no interior optimum: the weights follow the policy. Departures: the clip is on the

@@ -1,4 +1,4 @@
-"""Local policy improvement: `lpi_cb` (the paper's equation 9) and `lpi_rl` (section 3.2).
+"""Local policy improvement: `lpi_cb` (the paper's equation 8) and `lpi_rl` (section 3.2).
 
 The weighted cross-entropy whose optimum is π ∝ μ exp(A/β), the policy that maximises J(π) - β KL(π‖μ). The two
 differ in the critic alone: r̂(x,a) in a bandit, Q(x,a) in a Markov decision process; with γ = 0 they are equal.

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from localpolicy.train.ranks import Ranks
 from localpolicy.vocabulary.types import Terms
 
 BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %
 QUANTILES = (0.05, 0.5, 0.95)
+LARGEST = 2  # its place among the moments
 
 
 def effective_share(total: float, squares: float, count: float) -> float:
@@ -44,11 +46,23 @@ class EpochLog:
         weight = terms.weight.detach().double()
         self.moments[0] += weight.sum()
         self.moments[1] += (weight**2).sum()
-        self.moments[2] = torch.maximum(self.moments[2], weight.max())
+        if len(weight):
+            self.moments[LARGEST] = torch.maximum(self.moments[LARGEST], weight.max())
         self.moments[3] += 0.0 if terms.clipped is None else terms.clipped.sum()
         self.moments[4] += len(weight)
         place = (weight.clamp(min=10**LOW).log10() - LOW) * (BINS / (HIGH - LOW))
         self.histogram += torch.bincount(place.long().clamp(0, BINS - 1), minlength=BINS)
+
+    def over(self, ranks: Ranks) -> EpochLog:
+        """The log of all ranks together."""
+        if ranks.alone:
+            return self
+        whole = EpochLog()
+        whole.losses = {name: ranks.reduced(value) for name, value in sorted(self.losses.items())}
+        whole.moments = ranks.reduced(self.moments)
+        whole.moments[LARGEST] = ranks.reduced(self.moments, largest=True)[LARGEST]
+        whole.histogram = ranks.reduced(self.histogram)
+        return whole
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

@@ -17,28 +17,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.score import score
 from localpolicy.evaluate.summary import flat
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy, save_weights
-from localpolicy.model.readout import Reader, heads_for
-from localpolicy.objectives import objective
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.objective import Objective
+from localpolicy.model.readout import returns_to_go
 from localpolicy.train.checkpoint import Checkpoints, Progress
 from localpolicy.train.checks import check_data
 from localpolicy.train.config import Config
 from localpolicy.train.epoch_log import EpochLog
 from localpolicy.train.interrupt import stop_asked_for
+from localpolicy.train.losses import Losses
+from localpolicy.train.ranks import ALONE, Ranks, joined
 from localpolicy.train.run import Run
-from localpolicy.train.selection import rule, worth
-from localpolicy.vocabulary.errors import ConfigError, RunError, Stopped, TrainingError
+from localpolicy.train.selection import worth
+from localpolicy.train.setup import build_optimiser, build_reader, resolve
+from localpolicy.vocabulary.errors import Stopped, TrainingError
 from localpolicy.vocabulary.files import refuse_occupied
-from localpolicy.vocabulary.mean import mean_losses, total
 from localpolicy.vocabulary.progress import progress as progress_bar
 from localpolicy.vocabulary.types import Batch, Terms
 
@@ -61,12 +60,15 @@ def train(
     run = Run(out)
     if resume and run.finished:
         return run
-    if not (resume and run.started):
-        refuse_occupied(run.folder, force=force)
-        _clear(run.folder)
-    data.verify()
-    trainer = Trainer.start(data, run, config or Config(), backbone=backbone)
-    return trainer.run_to_end(resume=resume, older=resume_older)
+    with joined() as ranks:
+        if ranks.leads:
+            if not (resume and run.started):
+                refuse_occupied(run.folder, force=force)
+                _clear(run.folder)
+            data.verify()
+        ranks.wait()
+        trainer = Trainer.start(data, run, config or Config(), ranks=ranks, backbone=backbone)
+        return trainer.run_to_end(resume=resume, older=resume_older)
 
 
 def _clear(folder: Path) -> None:
@@ -77,27 +79,6 @@ def _clear(folder: Path) -> None:
     Checkpoints(folder / "checkpoint").clear()
 
 
-def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
-    """The config with every default that depends on the data filled in, and its objective."""
-    found, settings = objective(config.objective)
-    answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
-    device = config.train.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"train.device: '{device}' asked for, but torch sees no CUDA device; use cpu.")
-    resolved = config.model_copy(
-        update={
-            "objective": settings,
-            "model": config.model.model_copy(update={"answers": answers}),
-            "train": config.train.model_copy(
-                update={"device": device, "select": rule(config.train.select, data, settings.name)}
-            ),
-        }
-    )
-    return resolved, found
-
-
 @dataclass
 class Trainer:
     """What one run holds while it trains."""
@@ -105,43 +86,29 @@ class Trainer:
     data: Prepared
     run: Run
     config: Config
-    objective: Objective
+    ranks: Ranks
     network: Network
-    reader: Reader
+    losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP where there are several ranks
     optimiser: torch.optim.Optimizer
     windows: Windows
     held_out: Windows
     checkpoints: Checkpoints
 
     @classmethod
-    def start(cls, data: Prepared, run: Run, config: Config, *, backbone: nn.Module | None = None) -> Trainer:
+    def start(
+        cls, data: Prepared, run: Run, config: Config, *, ranks: Ranks = ALONE, backbone: nn.Module | None = None
+    ) -> Trainer:
         """Check everything that can be checked before the first step, and build what training needs."""
         config, found = resolve(config, data)
         check_data(data, found, config.objective)
-        settings, device = config.objective, config.train.device
-        frozen = _frozen_logging(settings, data)
-        reads = found.reads(settings)
-        torch.manual_seed(config.train.seed)
-        network = Network(
-            config.model,
-            items=data.items,
-            events=len(data.events) if config.model.answers else 0,
-            length=config.data.length,
-            heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
-            backbone=backbone,
-        ).to(device)
-        reader = Reader(
-            network,
-            reads,
-            backend(config.train.catalogue),
-            critic=found.critic if any(name.startswith("q") for name in reads) else None,
-            gamma=settings.gamma,
-            target=settings.target,
-            negatives=settings.negatives,
-            frozen=frozen,
-        )
+        reader = build_reader(data, config, found, backbone=backbone)
+        losses: nn.Module = Losses(reader, found.formula, config.objective)
+        if not ranks.alone:
+            # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
+            losses = DistributedDataParallel(losses, find_unused_parameters=True)
+        device = config.train.device
         return cls(
-            data, run, config, found, network, reader, _optimiser(network, config),
+            data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
             Windows(data, "train", config.data, device=device),
             Windows(data, "validation", config.data, device=device),
             Checkpoints(run.folder / "checkpoint"),
@@ -156,8 +123,10 @@ class Trainer:
         done = Progress()
         if resume:
             done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
-        self.run.write_config(self.config)
-        self.run.keep_metric_lines(done.metric_lines)
+        self.ranks.wait()  # until all have read the checkpoint
+        if self.ranks.leads:
+            self.run.write_config(self.config)
+            self.run.keep_metric_lines(done.metric_lines)
         batches = -(-len(self.windows) // self.config.train.batch_size)
         bar = progress_bar(self.config.objective.name, batches * self.config.train.epochs)
         with stop_asked_for() as asked, bar as advance:
@@ -168,48 +137,61 @@ class Trainer:
 
     def _epoch(self, done: Progress, advance: Any, asked: Callable[[], bool]) -> Progress:
         config = self.config.train
-        log = EpochLog(config.device, done.log)
+        ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
         self.network.train()
-        batches = self.windows.shuffled(config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch)
+        batches = self.windows.shuffled(
+            config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
+        )
         for batch in batches:
-            if len(batch.scored):
-                log.add(self.step(batch, done.step))
+            positions, stop = ranks.summed(len(batch.scored), asked())
+            if positions:
+                log.add(self.step(batch, done.step, positions=positions))
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
             advance(1, note=f"epoch {done.epoch + 1}")
-            if asked() or (config.checkpoint_every and done.step % config.checkpoint_every == 0):
-                self._save(done._replace(log=log.state()))
-            if asked():
+            if stop or (config.checkpoint_every and done.step % config.checkpoint_every == 0):
+                self._save(done._replace(log=log.over(ranks).state()))
+            if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
         figures = self.validate()
         value = worth(config.select, figures)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None, metric_lines=done.metric_lines + 1)
-        if done.best is None or value > done.best:
+        better = done.best is None or value > done.best
+        if better:
             done = done._replace(best=value, best_epoch=done.epoch)
-            save_weights(self.network.state_dict(), self.run.folder / "policy.safetensors")
-        self.run.append_metrics(
-            {
-                "epoch": done.epoch,
-                "step": done.step,
-                "losses": log.mean_losses(),
-                "weights": log.weights(),
-                "validation": figures,
-                "selected_by": value,
-            }
-        )
+        log = log.over(ranks)
+        if ranks.leads:
+            if better:
+                save_weights(self.network.state_dict(), self.run.folder / "policy.safetensors")
+            self.run.append_metrics(
+                {
+                    "epoch": done.epoch,
+                    "step": done.step,
+                    "losses": log.mean_losses(),
+                    "weights": log.weights(),
+                    "validation": figures,
+                    "selected_by": value,
+                }
+            )
         self._save(done)
         return done
 
-    def step(self, batch: Batch, number: int) -> Terms:
-        """One optimiser step. Its randomness depends on (seed, number) alone."""
-        config = self.config.train
+    def step(self, batch: Batch, number: int, *, positions: float | None = None) -> Terms:
+        """One optimiser step. Its randomness depends on (seed, number) alone, and on the rank.
+
+        `positions` counts those of all ranks.
+        """
+        config, ranks = self.config.train, self.ranks
         torch.manual_seed(config.seed * 1_000_003 + number + 1)
-        coin = torch.rand(()).item() < 0.5
-        readout = self.reader.read(batch, step=number, coin=coin)
-        terms = self.objective.formula(readout, self.config.objective)
-        means = mean_losses(terms.losses, count=len(batch.scored))
+        coin = torch.rand(()).item() < 0.5  # the same on all ranks
+        if ranks.rank:
+            torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
+        count = len(batch.scored) if positions is None else positions
+        terms: Terms
+        loss, means, terms = self.losses(batch, number, coin, count)
         _refuse_non_finite(means, terms, number)
         self.optimiser.zero_grad(set_to_none=True)
-        total(means).backward()
+        # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
+        (loss * ranks.total if ranks.total > 1 else loss).backward()
         if config.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_clip)
         for group in self.optimiser.param_groups:
@@ -244,20 +226,25 @@ class Trainer:
 
     @torch.no_grad()
     def _value_errors(self) -> tuple[float, float]:
-        """Squared error of V(x) against r held out, beside that of the best constant."""
-        errors, rewards = [], []
+        """Squared error of V(x) held out, beside that of the best constant.
+
+        V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
+        """
+        errors, targets = [], []
+        gamma = self.config.objective.gamma if self.config.objective.name == "lpi_rl" else 0.0
         for batch in self.held_out.in_order(self.config.train.batch_size):
             predicted = self.network.value(self.network.hidden_without_dropout(batch)[batch.scored])
-            rewards.append(batch.reward[batch.scored])
-            errors.append((predicted - rewards[-1]) ** 2)
-        return float(torch.cat(errors).mean()), float(torch.cat(rewards).var(correction=0))
+            targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
+            errors.append((predicted - targets[-1]) ** 2)
+        return float(torch.cat(errors).mean()), float(torch.cat(targets).var(correction=0))
 
     # ------------------------------------------------------------------ records
 
     def policy(self) -> Policy:
         """The policy as it is now."""
         name = self.config.objective.name
-        estimates = "logging" if "logging" in self.network.heads else ("policy" if name in ("mle", "sqn") else None)
+        beside = "logging" if "logging" in self.network.heads else None
+        estimates = "policy" if name in ("mle", "sqn") else beside  # these two are likelihoods themselves
         return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
 
     def _facts(self) -> dict[str, Any]:
@@ -268,13 +255,18 @@ class Trainer:
         }
 
     def _save(self, done: Progress) -> None:
-        self.checkpoints.save(self.network, self.optimiser, done, self._facts())
+        if self.ranks.leads:
+            self.checkpoints.save(self.network, self.optimiser, done, self._facts())
+        self.ranks.wait()
 
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
         return bool(patience and done.best_epoch is not None and done.epoch - done.best_epoch >= patience)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
+        if not self.ranks.leads:
+            self.ranks.wait()
+            return self.run
         folder = self.run.folder
         save_weights(self.network.state_dict(), folder / "last.safetensors")
         self.policy().save_description(folder, catalogue=self.data.path / "items.parquet")
@@ -284,6 +276,7 @@ class Trainer:
                 "seed": self.config.train.seed,
                 "data": {"path": str(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {"by": self.config.train.select, "value": done.best, "epoch": done.best_epoch},
+                "processes": self.ranks.total,
                 "epochs": done.epoch,
                 "steps": done.step,
                 "seconds": round(seconds, 3),
@@ -292,42 +285,22 @@ class Trainer:
             }
         )
         self.checkpoints.clear()
+        self.ranks.wait()
         return self.run
-
-
-def _optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
-    heads = [parameter for name, parameter in network.named_parameters() if name.startswith("heads.value.")]
-    others = [parameter for name, parameter in network.named_parameters() if not name.startswith("heads.value.")]
-    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
-    if heads:
-        groups.append({"params": heads, "weight_decay": config.train.value_decay})
-    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
-
-
-def _frozen_logging(settings: ObjectiveConfig, data: Prepared) -> Policy | None:
-    """The frozen run that stands for μ̂, where one is named."""
-    if settings.logging == "head":
-        return None
-    policy = Run(settings.logging).policy()
-    if policy.origin.estimates_logging != "policy":
-        raise RunError(
-            f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "
-            "the logging policy."
-        )
-    if not policy.items["item_id"].equals(data.catalogue["item_id"]):
-        raise RunError(f"objective.logging: {settings.logging} knows other items than {data.path}.")
-    policy.network.requires_grad_(False)
-    return policy
 
 
 def _refuse_non_finite(means: dict[str, Tensor], terms: Terms, number: int) -> None:
     for name, value in means.items():
         if not torch.isfinite(value):
             raise TrainingError(
-                f"step {number}: the term '{name}' is {value.item()} (largest weight {terms.weight.max().item():g}). "
+                f"step {number}: the term '{name}' is {value.item()} (largest weight {_largest(terms):g}). "
                 "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient "
                 "(train.gradient_clip)."
             )
+
+
+def _largest(terms: Terms) -> float:
+    return float(terms.weight.max()) if len(terms.weight) else 0.0
 
 
 def _peak_memory() -> int:

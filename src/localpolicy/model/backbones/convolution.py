@@ -1,6 +1,7 @@
 """Dilated causal convolutions (Yuan et al. 2019, "A Simple Convolutional Generative Network", NextItNet).
 
-Departures: one block is a pair of convolutions of width 3 with dilations 1 and 2, doubled in each further block;
+Departures: one block is a pair of convolutions of width 3 with dilations 1 and 2, four times as wide in each further
+block;
 pre-norm as in our other backbones.
 """
 

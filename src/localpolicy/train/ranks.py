@@ -1,0 +1,94 @@
+"""Several processes, on one machine or many, through torch.distributed under torchrun; one process is the plain case.
+
+Losses are summed per rank and divided by the count of all ranks, so that one process and eight agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+PATIENCE = timedelta(minutes=10)  # a rank may validate or save meanwhile; torchrun ends ranks whose peer died at once
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which process this is, of how many."""
+
+    rank: int = 0
+    total: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self.total == 1
+
+    def summed(self, *numbers: float) -> list[float]:
+        """Each number, summed over ranks."""
+        if self.alone:
+            return list(numbers)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [float(number) for number in tensor]
+
+    def reduced(self, tensor: Tensor, *, largest: bool = False) -> Tensor:
+        """The sum (or the largest) of a tensor over ranks; the given one is left alone."""
+        if self.alone:
+            return tensor
+        tensor = tensor.detach().cpu().clone()
+        dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
+        return tensor
+
+    def gathered(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all ranks, one after another, on every rank. Lengths may differ."""
+        if self.alone:
+            return array
+        lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.total)]
+        dist.all_gather(lengths, torch.tensor([len(array)]))
+        longest = max(int(length) for length in lengths)
+        padded = np.zeros((longest, *array.shape[1:]), array.dtype)
+        padded[: len(array)] = array
+        parts = [torch.zeros(padded.nbytes, dtype=torch.uint8) for _ in range(self.total)]
+        dist.all_gather(parts, torch.from_numpy(padded.view(np.uint8).reshape(-1).copy()))
+        whole = [part.numpy().view(array.dtype).reshape(padded.shape) for part in parts]
+        return np.concatenate([one[: int(length)] for one, length in zip(whole, lengths, strict=True)])
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        if not self.alone:
+            dist.barrier()
+
+
+ALONE = Ranks()
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """The group of processes torchrun started, or this process alone."""
+    if not under_torchrun() or dist.is_initialized():
+        yield Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
+        return
+    # Counts and figures travel over gloo on the CPU; gradients over NCCL where the network is on a GPU.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,102 @@
+"""Everything that is decided before the first step: the resolved config, the network, its reader and optimiser."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from localpolicy.catalogue import backend
+from localpolicy.data.store import Prepared
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Policy
+from localpolicy.model.readout import Reader, heads_for
+from localpolicy.objectives import objective
+from localpolicy.objectives.objective import Objective
+from localpolicy.train.config import Config
+from localpolicy.train.run import Run
+from localpolicy.train.selection import rule
+from localpolicy.vocabulary.errors import ConfigError, RunError
+
+
+def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
+    """The config with every default that depends on data or machine filled in, and its objective."""
+    found, settings = objective(config.objective)
+    answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
+    train = {"device": _device(config.train.device), "select": rule(config.train.select, data, settings.name)}
+    changes = {
+        "objective": settings,
+        "model": config.model.model_copy(update={"answers": answers}),
+        "train": config.train.model_copy(update=train),
+    }
+    return config.model_copy(update=changes), found
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"train.device: '{name}' asked for, but torch sees no CUDA device; use cpu.")
+    return name
+
+
+def build_reader(data: Prepared, config: Config, found: Objective, *, backbone: nn.Module | None = None) -> Reader:
+    """A new network with the heads the objective needs, and the reader of its numbers."""
+    settings = config.objective
+    frozen = frozen_logging(config, data)
+    reads = found.reads(settings)
+    torch.manual_seed(config.train.seed)
+    network = Network(
+        config.model,
+        items=data.items,
+        events=len(data.events) if config.model.answers else 0,
+        length=config.data.length,
+        heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
+        backbone=backbone,
+    )
+    return Reader(
+        network.to(config.train.device),
+        reads,
+        backend(config.train.catalogue),
+        critic=found.critic if any(name.startswith("q") for name in reads) else None,
+        gamma=settings.gamma,
+        target=settings.target,
+        negatives=settings.negatives,
+        frozen=frozen,
+    )
+
+
+def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
+    """Adam, with decoupled weight decay; the value head has its own."""
+    named = list(network.named_parameters())
+    value = [parameter for name, parameter in named if name.startswith("heads.value.")]
+    others = [parameter for name, parameter in named if not name.startswith("heads.value.")]
+    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
+    if value:
+        groups.append({"params": value, "weight_decay": config.train.value_decay})
+    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
+
+
+def frozen_logging(config: Config, data: Prepared) -> Policy | None:
+    """The frozen run that stands for μ̂, where one is named."""
+    settings = config.objective
+    if settings.logging == "head":
+        return None
+    policy = Run(settings.logging).policy()
+    if policy.origin.estimates_logging != "policy":
+        raise RunError(
+            f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "
+            "the logging policy."
+        )
+    if not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(f"objective.logging: {settings.logging} knows other items than {data.path}.")
+    if policy.origin.events != data.events:
+        raise RunError(
+            f"objective.logging: {settings.logging} knows the events {policy.origin.events}, not {data.events}."
+        )
+    if policy.network.length < config.data.length:
+        raise RunError(
+            f"objective.logging: {settings.logging} reads contexts of at most {policy.network.length} actions; set "
+            f"data.length (now {config.data.length}) to that, or train it with longer ones."
+        )
+    policy.network.requires_grad_(False).to(config.train.device)
+    return policy

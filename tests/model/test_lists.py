@@ -1,0 +1,117 @@
+"""Lists: the exact k best, and draws without replacement whose propensities are those of the draw."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from math import prod, sqrt
+
+import pyarrow as pa
+import pytest
+import torch
+
+from localpolicy.catalogue import BACKENDS, backend, chunked
+from localpolicy.catalogue.rows import DenseRows
+from localpolicy.model.lists import Without, draw_lists
+from localpolicy.vocabulary.errors import DataError
+
+P = [0.5, 0.25, 0.15, 0.1]
+DRAWS = 40_000
+
+
+def draw(values, k, *, sample=False, forbidden=None, seed=0, name="chunked"):
+    return draw_lists(
+        DenseRows(values), k, ids=pa.array([f"i{item}" for item in range(values.shape[1])]),
+        forbidden=forbidden or [[] for _ in range(len(values))], sample=sample,
+        generator=torch.Generator().manual_seed(seed), catalogue=backend(name),
+    )  # fmt: skip
+
+
+def rows_of(p, n=1):
+    return (torch.tensor(p, dtype=torch.float64).log() + 1.7).repeat(n, 1)
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_the_k_best_are_exact(name, monkeypatch):
+    monkeypatch.setattr(chunked, "_width", lambda *_: 3)
+    values = torch.randn(9, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for k in (1, 5, 20):
+        lists = draw(values.clone(), k, name=name)
+        expected = torch.log_softmax(values, 1).sort(1, descending=True)
+        assert torch.equal(lists.indices, expected.indices[:, :k])
+        torch.testing.assert_close(lists.log_probability, expected.values[:, :k], rtol=1e-11, atol=1e-12)
+        assert lists.items == [[f"i{item}" for item in row] for row in lists.indices.tolist()]
+        assert lists.propensity is None
+
+
+def test_forbidden_items_never_come_and_the_others_share_their_probability():
+    lists = draw(rows_of(P, 2), 2, forbidden=[[0, 2], []])
+    assert lists.indices.tolist() == [[1, 3], [0, 1]]
+    expected = [[0.25 / 0.35, 0.1 / 0.35], [0.5, 0.25]]
+    torch.testing.assert_close(
+        lists.log_probability.exp(), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0
+    )
+    sampled = draw(rows_of(P, 500), 2, sample=True, forbidden=[[0, 2]] * 500)
+    assert set(sampled.indices.flatten().tolist()) == {1, 3}
+    first = torch.where(sampled.indices[:, 0] == 1, 0.25 / 0.35, 0.1 / 0.35).double()
+    torch.testing.assert_close(
+        sampled.propensity, torch.stack([first, torch.ones(500, dtype=torch.float64)], 1), rtol=1e-6, atol=0
+    )
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_draws_without_replacement_have_their_sequential_propensities(monkeypatch, width):
+    """Σ over all ordered triples of Π_j π(a_j)/(1 - Σ_{i<j} π(a_i)) is 1, and 40,000 draws agree with each."""
+    monkeypatch.setattr(chunked, "_width", lambda *_: width)
+    lists = draw(rows_of(P, DRAWS), 3, sample=True, seed=3)
+    chances = {}
+    for triple in permutations(range(4), 3):
+        steps = [P[a] / (1 - sum(P[b] for b in triple[:place])) for place, a in enumerate(triple)]
+        chances[triple] = prod(steps)
+        mine = (lists.indices == torch.tensor(triple)).all(1)
+        count = int(mine.sum())
+        spread = sqrt(DRAWS * chances[triple] * (1 - chances[triple]))
+        assert abs(count - DRAWS * chances[triple]) < 4.5 * spread, triple
+        torch.testing.assert_close(
+            lists.propensity[mine], torch.tensor([steps] * count, dtype=torch.float64), rtol=1e-10, atol=0
+        )
+        own = torch.tensor([[P[a] for a in triple]] * count, dtype=torch.float64)
+        torch.testing.assert_close(lists.log_probability[mine].exp(), own, rtol=1e-10, atol=0)
+    assert sum(chances.values()) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_whole_draw_ends_with_certainty():
+    lists = draw(rows_of(P, 50), 4, sample=True)
+    torch.testing.assert_close(lists.propensity[:, -1], torch.ones(50, dtype=torch.float64), rtol=1e-9, atol=0)
+    assert (lists.indices.sort(1).values == torch.arange(4)).all()
+
+
+def test_too_long_a_list_is_refused():
+    with pytest.raises(DataError, match=r"between 1 and 2 \(items left after exclusions\), got 3"):
+        draw(rows_of(P, 2), 3, forbidden=[[], [0, 1]])
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+@pytest.mark.parametrize("sample", [True, False])
+def test_the_rows_are_left_alone(name, sample):
+    """Rows that were formed already must not be drawn over: propensities are read from them afterwards."""
+    values = rows_of(P, 3)
+    lists = draw(values, 2, sample=sample, forbidden=[[0], [], [1]], name=name)
+    assert torch.equal(values, rows_of(P, 3))
+    assert (lists.log_probability <= 0).all()
+
+
+def test_exclusions_meet_the_right_columns():
+    made = Without(DenseRows(rows_of(P, 2)), [[3], [0, 1]])
+    whole = made.piece(0, 4)
+    assert whole.isinf().tolist() == [[False, False, False, True], [True, True, False, False]]
+    made = Without(DenseRows(rows_of(P, 2)), [[3], [0, 1]])
+    assert made.piece(1, 3).isinf().tolist() == [[False, False], [True, False]]
+
+
+def test_propensities_of_a_peaked_policy():
+    """π = (1 - 2e-9, 1.5e-9, 0.5e-9): the second place has 3/4 or 1/4, whatever the precision of the rows."""
+    values = torch.tensor([[0.0, 1.5e-9, 0.5e-9]], dtype=torch.float64).clamp(min=1e-300).log()
+    values[0, 0] = 0.0
+    lists = draw(values.float().repeat(200, 1), 2, sample=True)
+    second = torch.where(lists.indices[:, 1] == 1, 0.75, 0.25).double()
+    torch.testing.assert_close(lists.propensity[:, 1], second, rtol=1e-4, atol=0)

@@ -1,0 +1,376 @@
+"""What every objective owes, for all registered ones at once; and each one's terms by hand."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from math import exp, log
+from pathlib import Path
+
+import pytest
+import torch
+from tabular import draws, formula
+
+from localpolicy.model.readout import heads_for
+from localpolicy.objectives import OBJECTIVES, objective
+from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.vocabulary.types import Readout
+
+ROOT = Path(__file__).parents[2]
+WITH_GRADIENT = {"logp", "logp_logging", "q_fit", "value"}
+# Every objective as it comes, and every variant that reads something else.
+CASES = [
+    *({"name": name} for name in OBJECTIVES),
+    *({"name": name, "propensities": "logged"} for name in ("ips", "ips_pg")),
+    *({"name": name, "target": "expected"} for name in ("sqn", "sac", "lpi_rl")),
+    *({"name": name, "baseline": g} for name in ("lpi_cb", "lpi_rl") for g in ("policy", "max", "value", "none")),
+    *(
+        {"name": "lpi_cb", "advantage": "observed", "baseline": g}
+        for g in ("expected", "policy", "max", "value", "none")
+    ),
+    *({"name": "lpi_rl", "advantage": "monte_carlo", "baseline": g} for g in ("expected", "max", "value", "none")),
+    {"name": "lpi_rl", "advantage": "sampled"},
+    {"name": "sac", "warmup": 1},
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(value) for value in case.values()))
+
+
+def prepared(case):
+    found, config = objective(ObjectiveConfig.parse(case))
+    return found, config, found.reads(config) | {"logp", "reward"}
+
+
+def random_readout(names, n=17, *, seed=0, dtype=torch.float64):
+    """A readout with these fields alone; those that train something require gradients."""
+    made = {}
+    for place, name in enumerate(sorted(names)):
+        numbers = draws(n, seed=100 * seed + place)
+        if name.startswith("logp"):
+            numbers = -numbers.abs() - 0.1
+        if name == "logged_propensity":
+            numbers = torch.sigmoid(numbers)
+        if name in ("reward", "return_to_go"):
+            numbers = numbers.abs()
+        made[name] = numbers.to(dtype).requires_grad_(name in WITH_GRADIENT)
+    return Readout(**made)
+
+
+def all_require_gradients(readout):
+    """The same numbers, constants included, as leaves: what reaches them shows."""
+    return replace(readout, **{one.name: value.detach().requires_grad_() for one in fields(readout)
+                               if isinstance(value := getattr(readout, one.name), torch.Tensor)})  # fmt: skip
+
+
+def at(readout, index):
+    """The readout of some of its positions."""
+    chosen = {one.name: value[index] for one in fields(readout)
+              if isinstance(value := getattr(readout, one.name), torch.Tensor)}  # fmt: skip
+    return replace(readout, **chosen)
+
+
+def numbers_of(terms):
+    extra = {} if terms.clipped is None else {"clipped": terms.clipped.double()}
+    return {**terms.losses, "weight": terms.weight, **extra}
+
+
+def test_the_cases_cover_every_objective():
+    assert {case["name"] for case in CASES} == set(OBJECTIVES)
+
+
+# ---------------------------------------------------------------------- the contract
+
+
+@each_case
+def test_terms_are_one_number_per_position(case):
+    found, config, reads = prepared(case)
+    for n in (1, 17):
+        terms = found.formula(random_readout(reads, n), config)
+        assert "policy" in terms.losses
+        for number in numbers_of(terms).values():
+            assert number.shape == (n,)
+        assert terms.clipped is None or terms.clipped.dtype == torch.bool
+
+
+@each_case
+def test_inputs_are_left_alone(case):
+    found, config, reads = prepared(case)
+    readout, untouched = random_readout(reads), random_readout(reads)
+    sum(found.formula(readout, config).losses.values()).sum().backward()
+    for name in reads:
+        assert torch.equal(getattr(readout, name), getattr(untouched, name)), name
+
+
+@each_case
+def test_the_weight_is_a_constant_and_the_policy_term_trains_the_policy_alone(case):
+    found, config, reads = prepared(case)
+    readout = all_require_gradients(random_readout(reads))
+    terms = found.formula(readout, config)
+    assert not terms.weight.requires_grad
+    assert terms.weight.max() > 0
+    leaves = [getattr(readout, name) for name in reads]
+    for name, slope in zip(
+        reads, torch.autograd.grad(terms.losses["policy"].sum(), leaves, allow_unused=True), strict=True
+    ):
+        if name == "logp":
+            torch.testing.assert_close(slope, -terms.weight, rtol=0, atol=0)
+        else:
+            assert slope is None, f"the policy term reaches {name}"
+
+
+@each_case
+def test_every_auxiliary_loss_trains_one_head(case):
+    """logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
+    found, config, reads = prepared(case)
+    readout = all_require_gradients(random_readout(reads))
+    losses = found.formula(readout, config).losses
+    owner = {"policy": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit", "value": "value"}
+    assert {owner[name] for name in losses} == reads & WITH_GRADIENT
+    for name, loss in losses.items():
+        for field in reads:
+            (slope,) = torch.autograd.grad(loss.sum(), getattr(readout, field), retain_graph=True, allow_unused=True)
+            assert (slope is not None and bool(slope.abs().max() > 0)) == (field == owner[name]), (name, field)
+
+
+@each_case
+def test_what_is_declared_is_what_is_read(case):
+    """With the declared fields alone it runs; and each of them changes some number."""
+    found, config, reads = prepared(case)
+    readout = random_readout(reads)
+    terms = numbers_of(found.formula(readout, config))
+    returns_alone = config.name in ("pg", "ips_pg") or config.advantage == "monte_carlo"
+    idle = {"reward"} if not found.uses_reward or returns_alone else set()
+    if case.get("warmup"):
+        idle |= {"q"}
+    for name in reads - idle:
+        moved = replace(
+            readout, **{name: (getattr(readout, name) * 0.7).detach().requires_grad_(name in WITH_GRADIENT)}
+        )
+        other = numbers_of(found.formula(moved, config))
+        assert any(not torch.equal(other[key], value) for key, value in terms.items()), f"{name} is declared, not read"
+
+
+@each_case
+def test_no_position_reaches_another(case):
+    """A permutation permutes terms and gradients; leaving positions out changes nothing for those that stay."""
+    found, config, reads = prepared(case)
+    readout = random_readout(reads)
+    whole = found.formula(readout, config)
+    sum(whole.losses.values()).sum().backward()
+    for index in (
+        torch.randperm(17, generator=torch.Generator().manual_seed(1)),
+        torch.tensor([3]),
+        torch.tensor([16, 2]),
+    ):
+        part = at(random_readout(reads), index)
+        leaves = {name: getattr(part, name).detach().requires_grad_() for name in reads & WITH_GRADIENT}
+        terms = found.formula(replace(part, **leaves), config)
+        for key, value in numbers_of(terms).items():
+            assert torch.equal(value, numbers_of(whole)[key][index]), key
+        sum(terms.losses.values()).sum().backward()
+        for name, leaf in leaves.items():
+            assert torch.equal(leaf.grad, getattr(readout, name).grad[index]), name
+
+
+@each_case
+@pytest.mark.parametrize("ours", [-80.0, -1e-6], ids=["unlikely", "certain"])
+@pytest.mark.parametrize("theirs", [-80.0, -1e-6], ids=["rarely-logged", "always-logged"])
+def test_extremes_stay_finite(case, ours, theirs):
+    """log p ≈ -80, critics far off, float32: every term, weight and gradient is finite."""
+    found, config, reads = prepared(case)
+    config = config.model_copy(update={"beta": 1e-3} if config.name.startswith("lpi") else {})
+    readout = random_readout(reads, dtype=torch.float32)
+    extreme = {"logp": torch.full((17,), ours).requires_grad_()}
+    if "logp_logging" in reads:
+        extreme["logp_logging"] = torch.full((17,), theirs).requires_grad_()
+    if "logged_propensity" in reads:
+        extreme["logged_propensity"] = torch.full((17,), theirs).exp()
+    for name in reads & {"q", "q_fit", "value"}:
+        extreme[name] = (1e3 * getattr(readout, name).detach()).requires_grad_(name in WITH_GRADIENT)
+    readout = replace(readout, **extreme)
+    terms = found.formula(readout, config)
+    for key, value in numbers_of(terms).items():
+        assert value.isfinite().all(), key
+    sum(terms.losses.values()).sum().backward()
+    for name in reads & WITH_GRADIENT:
+        assert getattr(readout, name).grad.isfinite().all(), name
+
+
+@each_case
+def test_heads_follow_from_what_is_read(case):
+    found, config, reads = prepared(case)
+    heads = heads_for(found.reads(config), found.critic, frozen_logging=False)
+    assert heads[0] == "policy" and len(set(heads)) == len(heads)
+    assert ("logging" in heads) == ("logp_logging" in reads)
+    assert ("value" in heads) == ("value" in reads)
+    critics = {"q_a", "q_b"} if found.critic == "q" else {"reward"}
+    assert set(heads) & {"q_a", "q_b", "reward"} == (critics if "q_fit" in reads else set())
+    assert "logging" not in heads_for(found.reads(config), found.critic, frozen_logging=True)
+
+
+def test_a_frozen_logging_policy_is_not_trained():
+    for case in CASES:
+        found, config, reads = prepared(case)
+        if "logp_logging" in reads:
+            readout = random_readout(reads)
+            frozen = replace(readout, logp_logging=readout.logp_logging.detach())
+            with_head, without = found.formula(readout, config), found.formula(frozen, config)
+            assert set(with_head.losses) - set(without.losses) == {"logging"}
+            assert torch.equal(with_head.weight, without.weight)
+
+
+# ---------------------------------------------------------------------- by hand
+
+# Two positions: π = 1/2 and 1/4, μ̂ = 1/4 and 1/2, r = 1 and 5, G = 2 and 6, and numbers for critics.
+HAND = Readout(
+    logp=torch.tensor([log(1 / 2), log(1 / 4)], dtype=torch.float64),
+    reward=torch.tensor([1.0, 5.0], dtype=torch.float64),
+    logp_logging=torch.tensor([log(1 / 4), log(1 / 2)], dtype=torch.float64, requires_grad=True),
+    logged_propensity=torch.tensor([1 / 8, 1.0], dtype=torch.float64),
+    return_to_go=torch.tensor([2.0, 6.0], dtype=torch.float64),
+    q=torch.tensor([3.0, -1.0], dtype=torch.float64),
+    q_fit=torch.tensor([2.5, 4.0], dtype=torch.float64, requires_grad=True),
+    q_expected=torch.tensor([2.0, 1.0], dtype=torch.float64),
+    q_policy=torch.tensor([2.8, -2.0], dtype=torch.float64),
+    q_max=torch.tensor([3.5, 0.0], dtype=torch.float64),
+    q_sampled=torch.tensor([1.0, -0.5], dtype=torch.float64),
+    next_value=torch.tensor([4.0, 0.0], dtype=torch.float64),
+    value=torch.tensor([2.2, 3.0], dtype=torch.float64, requires_grad=True),
+    step=7,
+)
+L, M = [log(2), log(4)], [log(4), log(2)]  # -log π, -log μ̂
+TD = [(2.5 - (1 + 0.5 * 4)) ** 2, (4 - (5 + 0.5 * 0)) ** 2]  # γ = 0.5, the default
+BY_HAND = [
+    ({"name": "mle"}, [1, 1], {}, None),
+    ({"name": "reward_weighted"}, [1, 5], {}, None),
+    ({"name": "pg"}, [2, 6], {}, None),
+    ({"name": "ips"}, [(1 / 2) / (1 / 4) * 1, (1 / 4) / (1 / 2) * 5], {"logging": M}, [False, False]),
+    ({"name": "ips", "clip": 1.5}, [1.5 * 1, (1 / 2) * 5], {"logging": M}, [True, False]),
+    ({"name": "ips", "propensities": "logged"}, [(1 / 2) / (1 / 8) * 1, (1 / 4) / 1 * 5], {}, [False, False]),
+    ({"name": "ips_pg"}, [2 * 2, (1 / 2) * 6], {"logging": M}, [False, False]),
+    ({"name": "ips_pg", "clip": 1.5}, [1.5 * 2, (1 / 2) * 6], {"logging": M}, [True, False]),
+    ({"name": "ips_pg", "propensities": "logged"}, [4 * 2, (1 / 4) * 6], {}, [False, False]),
+    ({"name": "sqn"}, [1, 1], {"td": TD}, None),
+    ({"name": "sqn", "target": "expected", "td_weight": 3.0}, [1, 1], {"td": [3 * t for t in TD], "logging": M}, None),
+    ({"name": "sqn", "gamma": 0.0}, [1, 1], {"td": [(2.5 - 1) ** 2, (4 - 5) ** 2]}, None),
+    ({"name": "sac"}, [3, 0], {"td": TD}, [False, True]),
+    ({"name": "sac", "target": "expected"}, [3, 0], {"td": TD, "logging": M}, [False, True]),
+    ({"name": "sac", "warmup": 8, "td_weight": 2.0}, [1, 1], {"td": [2 * t for t in TD]}, None),
+    ({"name": "sac", "warmup": 7}, [3, 0], {"td": TD}, [False, True]),
+    ({"name": "lpi_cb"}, [exp(3 - 2), exp(-1 - 1)], {"reward": [1.5**2, 1], "logging": M}, [False, False]),
+    ({"name": "lpi_cb", "beta": 0.25, "cap": 20.0, "td_weight": 0.5}, [20, exp(-2 / 0.25)],
+     {"reward": [0.5 * 1.5**2, 0.5 * 1], "logging": M}, [True, False]),
+    ({"name": "lpi_cb", "baseline": "policy"}, [exp(3 - 2.8), exp(-1 + 2)], {"reward": [1.5**2, 1]}, [False, False]),
+    ({"name": "lpi_cb", "baseline": "max"}, [exp(3 - 3.5), exp(-1 - 0)], {"reward": [1.5**2, 1]}, [False, False]),
+    ({"name": "lpi_cb", "baseline": "value"}, [exp(3 - 2.2), exp(-1 - 3)],
+     {"reward": [1.5**2, 1], "value": [(2.2 - 1) ** 2, (3 - 5) ** 2]}, [False, False]),
+    ({"name": "lpi_cb", "baseline": "none", "cap": 4.0}, [4, exp(-1)], {"reward": [1.5**2, 1]}, [True, False]),
+    ({"name": "lpi_cb", "advantage": "observed", "baseline": "none", "beta": 2.0},
+     [exp(1 / 2), exp(5 / 2)], {}, [False, False]),
+    ({"name": "lpi_cb", "advantage": "observed"}, [exp(1 - 2), 20],
+     {"reward": [1.5**2, 1], "logging": M}, [False, True]),
+    ({"name": "lpi_cb", "advantage": "observed", "baseline": "value"}, [exp(1 - 2.2), exp(5 - 3)],
+     {"value": [(2.2 - 1) ** 2, (3 - 5) ** 2]}, [False, False]),
+    ({"name": "lpi_rl"}, [exp(3 - 2), exp(-1 - 1)], {"td": TD, "logging": M}, [False, False]),
+    ({"name": "lpi_rl", "baseline": "max", "beta": 0.5, "td_weight": 2.0}, [exp(-0.5 / 0.5), exp(-1 / 0.5)],
+     {"td": [2 * t for t in TD]}, [False, False]),
+    ({"name": "lpi_rl", "baseline": "policy", "target": "expected"}, [exp(3 - 2.8), exp(-1 + 2)],
+     {"td": TD, "logging": M}, [False, False]),
+    ({"name": "lpi_rl", "baseline": "value", "gamma": 0.25}, [exp(3 - 2.2), exp(-1 - 3)],
+     {"td": [(2.5 - 2) ** 2, 1], "value": [(2.2 - (1 + 0.25 * 4)) ** 2, (3 - 5) ** 2]}, [False, False]),
+    ({"name": "lpi_rl", "advantage": "monte_carlo"}, [exp(2 - 2), 20],
+     {"td": [(2.5 - 2) ** 2, (4 - 6) ** 2], "logging": M}, [False, True]),
+    ({"name": "lpi_rl", "advantage": "monte_carlo", "baseline": "value", "td_weight": 0.1}, [exp(2 - 2.2), 20],
+     {"td": [0.1 * 0.5**2, 0.1 * 2**2], "value": [(2.2 - 2) ** 2, (3 - 6) ** 2]}, [False, True]),
+    ({"name": "lpi_rl", "advantage": "sampled"}, [exp(3 - 1), exp(-1 + 0.5)], {"td": TD}, [False, False]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "weight", "auxiliary", "clipped"), BY_HAND,
+                         ids=["-".join(map(str, case[0].values())) for case in BY_HAND])  # fmt: skip
+def test_terms_by_hand(case, weight, auxiliary, clipped):
+    *_, reads = prepared(case)
+    given = replace(HAND, **{one.name: None for one in fields(Readout) if one.name not in reads | {"step"}})
+    terms = formula(case["name"], given, **{key: value for key, value in case.items() if key != "name"})
+    expected = {"policy": [w * loss for w, loss in zip(weight, L, strict=True)], **auxiliary}
+    assert set(terms.losses) == set(expected)
+    for name, numbers in expected.items():
+        torch.testing.assert_close(
+            terms.losses[name].detach().tolist(), [float(n) for n in numbers], rtol=1e-13, atol=1e-15
+        )
+    torch.testing.assert_close(terms.weight.tolist(), [float(w) for w in weight], rtol=1e-13, atol=1e-15)
+    assert (None if terms.clipped is None else terms.clipped.tolist()) == clipped
+
+
+def test_by_hand_covers_every_objective():
+    assert {case["name"] for case, *_ in BY_HAND} == set(OBJECTIVES)
+
+
+# ---------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"beta": 0}, r"^beta: .*greater than 0"),
+    ({"beta": -1.0}, r"^beta: .*greater than 0"),
+    ({"beta": float("nan")}, r"^beta: .*finite"),
+    ({"gamma": 1.0}, r"^gamma: .*less than 1"),
+    ({"gamma": -0.1}, r"^gamma: .*greater than or equal to 0"),
+    ({"cap": 0.0}, r"^cap: .*greater than 0"),
+    ({"clip": -3}, r"^clip: .*greater than 0"),
+    ({"td_weight": -1}, r"^td_weight: "),
+    ({"negatives": 0}, r"^negatives: "),
+    ({"baseline": "expcted"}, r"^baseline: .*'expected'.*got 'expcted'"),
+    ({"advantage": "guess"}, r"^advantage: .*'direct'"),
+    ({"target": "mean"}, r"^target: .*'max' or 'expected'"),
+    ({"betta": 1.0}, r"^betta: no such key \(did you mean 'beta'\?\)"),
+], ids=str)  # fmt: skip
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        ObjectiveConfig.parse(settings)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"name": "lpi_bc"}, "did you mean 'lpi_cb'"),
+    ({"name": "reinforce"}, "no objective 'reinforce'"),
+    ({"name": "mle", "beta": 0.5}, r"objective.beta: mle does not use it \(used by lpi_cb, lpi_rl\)"),
+    ({"name": "lpi_cb", "gamma": 0.9}, "objective.gamma: lpi_cb does not use it"),
+    ({"name": "sqn", "cap": 3.0}, "objective.cap: sqn does not use it"),
+    ({"name": "pg", "clip": 3.0}, "objective.clip: pg does not use it"),
+    ({"name": "sac", "advantage": "td"}, "objective.advantage: sac does not use it"),
+    ({"name": "lpi_cb", "advantage": "td"}, "lpi_cb knows direct, observed, got 'td'"),
+    ({"name": "lpi_rl", "advantage": "observed"}, "lpi_rl knows td, monte_carlo, sampled, got 'observed'"),
+    ({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}, "sampled advantage is its own baseline"),
+], ids=str)  # fmt: skip
+def test_settings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        objective(ObjectiveConfig.parse(settings))
+
+
+@each_case
+def test_a_resolved_config_is_accepted_as_it_is(case):
+    """What a run's config.yaml spells out resolves to itself."""
+    _, config = objective(ObjectiveConfig.parse(case))
+    assert objective(ObjectiveConfig.parse(config.model_dump()))[1] == config
+
+
+def test_default_advantages():
+    assert objective(ObjectiveConfig(name="lpi_cb"))[1].advantage == "direct"
+    assert objective(ObjectiveConfig(name="lpi_rl"))[1].advantage == "td"
+    assert objective(ObjectiveConfig(name="mle"))[1].advantage is None
+
+
+def test_objectives_say_what_they_ask_of_rewards():
+    assert {name for name, one in OBJECTIVES.items() if one.non_negative} == {
+        "reward_weighted",
+        "pg",
+        "ips",
+        "ips_pg",
+        "sac",
+    }
+    assert {name for name, one in OBJECTIVES.items() if not one.uses_reward} == {"mle"}
+
+
+def test_every_objective_has_a_row_in_the_docs():
+    page = (ROOT / "docs" / "objectives.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE))
+    assert set(OBJECTIVES) <= rows
