@@ -15,8 +15,9 @@ from typing import Any
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
+from localpolicy.evaluate.figures import Figure, figure
 from localpolicy.evaluate.score import Scores, score
-from localpolicy.evaluate.summary import Figure, coverage, figure, ranking
+from localpolicy.evaluate.summary import coverage, ranking
 from localpolicy.evaluate.truth import true_value
 from localpolicy.model.policy import Policy
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
@@ -227,11 +228,12 @@ def _row(one: Trained, truth: Any, data: Prepared) -> PolicyRow:
         },
         js=_interval(figure(scores.js[REFERENCE], scores.sequence)),
         kl=_interval(figure(scores.kl[REFERENCE], scores.sequence)),
-        coverage=coverage(scores, data.items),
+        coverage=coverage(scores.shown),
         entropy=float(scores.entropy.mean()),
         weights=curve[selected - 1]["weights"],
         curve=curve,
         selected_epoch=selected,
+        selected_by=manifest["selected"]["by"],
         run=str(run.folder.relative_to(run.folder.parents[2])),
         digest=manifest["policy_sha256"],
     )
@@ -266,9 +268,10 @@ def _findings(rows: Sequence[PolicyRow]) -> list[Finding]:
 
 
 def _beats_logging(improved: Sequence[PolicyRow]) -> Finding:
+    """At some β of the grid, with its whole interval above zero; all are shown."""
     gains = [(row.name, row.gain) for row in improved if row.gain is not None]
     text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains)
-    return Finding("LPI beats the logging policy in true reward", all(gain.low > 0 for _, gain in gains), text)
+    return Finding("LPI beats the logging policy in true reward (at some β)", any(gain.low > 0 for _, gain in gains), text)
 
 
 def _beta_moves(improved: Sequence[PolicyRow]) -> Finding:

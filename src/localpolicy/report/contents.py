@@ -1,0 +1,102 @@
+"""What a report says, before it is drawn: plain data that `demo.json` holds too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its 95 % interval; `low` = `high` = `mean` where it is exact."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, mean: float, se: float) -> Interval:
+        """mean ± 1.96 standard errors."""
+        return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is nothing uncertain about it."""
+        return self.low == self.high
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One policy of a comparison."""
+
+    name: str  # as people call it: "lpi_cb β=0.1"
+    objective: str
+    beta: float | None = None
+    truth: Interval | None = None  # J(π), where a world gives it
+    gain: Interval | None = None  # J(π) - J(μ), paired
+    metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
+    js: Interval | None = None  # from the reference named in the section
+    kl: Interval | None = None
+    coverage: float | None = None  # share of the catalogue shown first somewhere
+    entropy: float | None = None  # nats
+    weights: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of the selected epoch: effective_share, clipped_share, ...
+    curve: Sequence[Mapping[str, Any]] = ()  # one entry per epoch: epoch, losses, weights, validation, selected_by
+    selected_epoch: int | None = None
+    segments: Sequence[
+        Mapping[str, Any]
+    ] = ()  # {"by": "history", "segment": "1-3", "metric": ..., "mean", "low", "high", "n"}
+    js_histogram: Sequence[tuple[float, float, int]] = ()  # (from, to, contexts)
+    run: str | None = None  # its folder, relative to the report
+    digest: str | None = None  # of its weights
+    selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
+    differences: Mapping[str, Interval] = field(default_factory=dict)  # metric -> paired difference from the reference
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, whether it holds here, and the figures that say so."""
+
+    claim: str
+    holds: bool | None  # None: cannot be said
+    because: str
+
+
+@dataclass(frozen=True)
+class SampleLists:
+    """What two policies would show after the same history."""
+
+    history: Sequence[str]
+    lists: Mapping[str, Sequence[tuple[str, float]]]  # policy -> (item, probability)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One comparison: policies on the same data."""
+
+    title: str
+    about: str  # what the data is, in two sentences
+    rows: Sequence[PolicyRow]
+    logging_value: Interval | None = None  # J(μ)
+    reference: str = ""  # which μ̂ divergences are taken against
+    floor: Interval | None = None  # JS between two μ̂ of different seeds
+    findings: Sequence[Finding] = ()
+    samples: Sequence[SampleLists] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
+    main_metric: str = ""  # charted where no truth is known; the first metric of the rows if not said
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A whole report."""
+
+    title: str
+    verdict: str  # one or two sentences
+    sections: Sequence[Section]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)

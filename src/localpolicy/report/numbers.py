@@ -1,0 +1,84 @@
+"""How figures are written: the same number of places down a column, and an interval in the way it is shortest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from localpolicy.report.contents import Interval, Section
+
+NOTHING = "–"  # shown where a figure is missing
+FIGURES = 4  # significant ones of the largest number of a column
+MOST_PLACES = 6
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a number to show."""
+    return value is not None and math.isfinite(value)
+
+
+def places(values: Iterable[float | None], figures: int = FIGURES) -> int:
+    """Decimal places that give the largest of `values` so many significant figures."""
+    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    if largest == 0:
+        return 1
+    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_PLACES)
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """1,234.5 with a true minus sign; what rounds to zero has no sign."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    text = f"{abs(value):,.{digits}f}"
+    return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
+
+
+def short(value: float | None, figures: int = FIGURES) -> str:
+    """One number on its own."""
+    return fixed(value, places([value], figures))
+
+
+def percent(share: float | None) -> str:
+    """12.3 %."""
+    return NOTHING if share is None or not math.isfinite(share) else f"{fixed(100 * share, 1)} %"
+
+
+def range_text(interval: Interval, digits: int) -> str:
+    """± 0.012 where the interval is symmetric, else [0.10, 0.13]; nothing where it is exact."""
+    if interval.exact:
+        return ""
+    if not (known(interval.low) and known(interval.high)):
+        return "± ?"
+    below, above = interval.mean - interval.low, interval.high - interval.mean
+    unit = 10.0**-digits
+    if abs(above - below) < unit / 2:
+        half = (above + below) / 2
+        return f"± {fixed(half, digits)}" if half >= unit / 2 else f"± <{fixed(unit, digits)}"
+    return f"[{fixed(interval.low, digits)}, {fixed(interval.high, digits)}]"
+
+
+def interval_text(interval: Interval | None, digits: int | None = None) -> str:
+    """A figure with its interval, as plain text."""
+    if interval is None or not known(interval.mean):
+        return NOTHING
+    digits = places([interval.mean]) if digits is None else digits
+    return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
+
+
+def excludes_zero(interval: Interval | None) -> int:
+    """+1 or -1 where the whole interval is on one side of 0, else 0."""
+    if interval is None or not (known(interval.low) and known(interval.high)):
+        return 0
+    return int(interval.low > 0) - int(interval.high < 0)
+
+
+def floor_text(section: Section) -> str:
+    """The noise floor in words, with as many places as the divergences beside it."""
+    digits = places([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
+    return f"noise floor {interval_text(section.floor, digits)}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """a, b and c."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,250 @@
+"""Contents of the kinds that a demo makes: invented figures, real shapes."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
+
+EDGES = [0.02 * place for place in range(21)]
+LISTS = ("mle", "lpi_cb β=0.1")
+
+
+def exact(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+def curve(draw: random.Random, *, top: float, share: float, epochs: int = 12, best: int = 7) -> list[dict[str, Any]]:
+    """Rises until `best`, then overfits; the weights' effective share falls to `share`."""
+    found = []
+    for epoch in range(1, epochs + 1):
+        height = 1 - math.exp(-epoch / 2.5) - 0.008 * max(epoch - best, 0) ** 1.5
+        value = top * height * (1 + 0.006 * draw.gauss(0, 1))
+        effective = share + (1 - share) * math.exp(-(epoch - 1) / 3) if share < 1 else 1.0
+        found.append(
+            {
+                "epoch": epoch,
+                "losses": {"policy": 5 - height},
+                "weights": {"effective_share": effective},
+                "validation": {"AR@1": value, "logp": -6 + height},
+                "selected_by": value,
+            }
+        )
+    return found
+
+
+def spread(draw: random.Random, mean: float) -> list[tuple[float, float, int]]:
+    counts = [0] * (len(EDGES) - 1)
+    for _ in range(600):
+        counts[min(int(draw.gammavariate(3, mean / 3) / 0.02), len(counts) - 1)] += 1
+    return [(EDGES[place], EDGES[place + 1], count) for place, count in enumerate(counts)]
+
+
+def bandit() -> Section:
+    draw = random.Random(1)
+    said = [  # name, objective, β, J, JS, effective share, clipped share
+        ("mle", "mle", None, 0.4117, 0.0131, 1.0, 0.0),
+        ("reward_weighted", "reward_weighted", None, 0.4402, 0.0442, 0.71, 0.0),
+        ("ips", "ips", None, 0.3985, 0.2217, 0.062, 0.014),
+        ("lpi_cb β=1", "lpi_cb", 1.0, 0.4291, 0.0187, 0.93, 0.0),
+        ("lpi_cb β=0.3", "lpi_cb", 0.3, 0.4688, 0.0663, 0.55, 0.011),
+        ("lpi_cb β=0.1", "lpi_cb", 0.1, 0.5034, 0.1688, 0.19, 0.284),
+    ]
+    rows = []
+    for name, objective, beta, value, js, effective, clipped in said:
+        lines = curve(draw, top=value, share=effective)
+        if objective == "mle":  # another rule picks its epoch, on another scale
+            lines = [{**line, "selected_by": line["validation"]["logp"]} for line in lines]
+        rows.append(
+            PolicyRow(
+                name,
+                objective,
+                beta,
+                truth=exact(value),
+                gain=exact(value - 0.4123),
+                metrics={"AR@1": Interval.of(value * 0.3, 0.0031)},
+                js=Interval.of(js, 0.0008),
+                kl=Interval.of(js * 4.1, 0.004),
+                coverage=0.31 - js,
+                entropy=4.2 - 6 * js,
+                weights={
+                    "effective_share": effective,
+                    "clipped_share": clipped,
+                    "mean": 1.0 + js,
+                    "q50": 0.8,
+                    "max": 20.0 if clipped else 1.0 + 9 * js,
+                },
+                curve=lines,
+                selected_epoch=max(lines, key=lambda line: line["selected_by"])["epoch"],
+                js_histogram=spread(draw, js),
+                run=f"bandit/{objective}",
+                digest=f"{draw.getrandbits(256):064x}",
+            )
+        )
+    samples = [
+        SampleLists(
+            history=[f"film {draw.randrange(400)}" for _ in range(length)],
+            lists={
+                name: [
+                    (f"film {film + 3 * place}", (0.21 + 0.1 * place) / (rank + 1.2 - 0.2 * place))
+                    for rank, film in enumerate(draw.sample(range(9), 5))
+                ]
+                for place, name in enumerate(LISTS)
+            },
+        )
+        for length in (3, 15)
+    ]
+    return Section(
+        "A bandit with a known answer",
+        "8,000 sequences over 400 items, logged by a policy whose probabilities are known. Rewards are coins "
+        "whose odds the world keeps, so that J(π) is computed, not estimated.",
+        rows,
+        logging_value=exact(0.4123),
+        reference="an mle run of another seed (seed 1)",
+        floor=Interval.of(0.0128, 0.0005),
+        findings=[
+            Finding(
+                "Every lpi_cb policy earns more than the logging policy.", True, "Gains of 0.0168, 0.0565, 0.0911."
+            ),
+            Finding("Reward-weighted learning earns as much.", False, "0.4402 against 0.5034 at β = 0.1."),
+            Finding("A smaller β would earn still more.", None, "28 % of the weights are clipped at β = 0.1."),
+        ],
+        samples=samples,
+        facts={
+            "sequences": "8,000",
+            "items": "400",
+            "positions tested": "31,204",
+            "seed": "0",
+            "data digest": "9f" * 32,
+        },
+    )
+
+
+def store() -> Section:
+    draw = random.Random(2)
+    said = [
+        ("mle", "mle", None, 0.0, 0.0143, 1.0),
+        ("reward_weighted", "reward_weighted", None, 0.0061, 0.0312, 0.62),
+        ("pg", "pg", None, 0.0072, 0.0401, 0.51),
+        ("ips_pg", "ips_pg", None, -0.0198, 0.1844, 0.08),
+        ("sqn", "sqn", None, 0.0018, 0.0151, 1.0),
+        ("sac", "sac", None, 0.0049, 0.0266, 0.83),
+        ("lpi_rl β=1", "lpi_rl", 1.0, 0.0109, 0.0388, 0.77),
+        ("lpi_rl β=0.3", "lpi_rl", 0.3, 0.0203, 0.0871, 0.34),
+    ]
+    rows = []
+    for name, objective, beta, gain, js, effective in said:
+        lines = curve(draw, top=0.2 + gain, share=effective, epochs=8, best=5)
+        if objective == "mle":
+            lines = [{**line, "selected_by": line["validation"]["logp"]} for line in lines]
+        purchase, click = 0.1423 + 1.3 * gain, 0.2077 + 0.4 * gain
+        rows.append(
+            PolicyRow(
+                name,
+                objective,
+                beta,
+                truth=Interval.of(0.2871 + gain, 0.0034),
+                gain=Interval.of(gain, 0.0021),
+                metrics={
+                    "purchase nDCG@20": Interval.of(purchase, 0.0041),
+                    "click nDCG@20": Interval.of(click, 0.0019),
+                    "purchase HR@20": Interval.of(purchase * 1.7, 0.0062),
+                },
+                differences={"purchase nDCG@20": Interval.of(purchase - 0.1423, 0.0036)},
+                js=Interval.of(js, 0.0006),
+                kl=Interval.of(js * 3.2, 0.003),
+                coverage=0.44 - js,
+                entropy=5.1 - 5 * js,
+                weights={
+                    "effective_share": effective,
+                    "clipped_share": 0.02 * (1 - effective),
+                    "mean": 1.1,
+                    "max": 20.0,
+                },
+                curve=lines,
+                selected_by="logp" if objective == "mle" else "1*purchase.nDCG@20 + 0.2*click.nDCG@20",
+                selected_epoch=6,
+                segments=[
+                    {
+                        "by": by,
+                        "segment": segment,
+                        "metric": "purchase nDCG@20",
+                        "mean": (mean := purchase + shift + 0.004 * draw.gauss(0, 1)),
+                        "low": mean - wide,
+                        "high": mean + wide,
+                        "n": n,
+                    }
+                    for by, segment, shift, wide, n in (
+                        ("history", "1–3", -0.03, 0.006, 9312),
+                        ("history", "4–8", 0.0, 0.007, 6120),
+                        ("history", "9 or more", 0.025, 0.011, 2011),
+                        ("target", "repeat", 0.12, 0.009, 4420),
+                        ("target", "new", -0.05, 0.005, 13023),
+                    )
+                ],
+                run=f"store/{objective}",
+                digest=f"{draw.getrandbits(256):064x}",
+            )
+        )
+    return Section(
+        "A store with shoppers",
+        "20,000 visits to a simulated shop of 1,000 items; clicks pay 0.2 and purchases 1. J(π) is the mean reward of "
+        "fresh visits under each policy, on the same shoppers.",
+        rows,
+        logging_value=Interval.of(0.2874, 0.0034),
+        reference="an mle run of another seed (seed 1)",
+        floor=Interval.of(0.0139, 0.0004),
+        findings=[
+            Finding("lpi_rl earns more than the logging policy.", True, "At β = 0.3 by 0.0203 ± 0.0041 per visit."),
+            Finding("Importance weights help.", False, "ips_pg loses 0.0198; its effective share is 8 %."),
+        ],
+        facts={"visits": "20,000", "items": "1,000"},
+    )
+
+
+def crowded(policies: int = 30) -> Section:
+    """Many policies, some with very long names, none with a truth, some with little to say."""
+    draw = random.Random(3)
+    objectives = ("mle", "reward_weighted", "ips", "lpi_cb", "item-kNN", "popularity", "last item")
+    rows = []
+    for place in range(policies):
+        objective = objectives[place % len(objectives)]
+        beta = round(2.0 / (1 + place), 3) if objective == "lpi_cb" else None
+        name = f"{objective}{f' β={beta}' if beta else ''} seed {place}"
+        if place % 10 == 3:
+            name += " with a name that goes on and on because somebody put every_single_setting=into_it_without_a_break"
+        js = 0.02 + 0.3 * draw.random()
+        rows.append(
+            PolicyRow(
+                name,
+                objective,
+                beta,
+                metrics={"click nDCG@20": Interval.of(0.1 + 0.1 * draw.random(), 0.004)} if place % 11 else {},
+                js=Interval.of(js, 0.004) if place % 13 else None,
+                curve=curve(draw, top=0.2 * draw.random(), share=draw.random(), epochs=30) if place % 5 else (),
+                selected_epoch=9,
+                js_histogram=spread(draw, js) if place % 2 else (),
+                segments=[
+                    {"by": "popularity", "segment": segment, "metric": "click nDCG@20", "mean": 0.1 + js, "n": 5}
+                    for segment in ("head", "middle", "tail")
+                ],
+            )
+        )
+    return Section("Your own log", "What a log of your own looks like: nobody knows the truth.", rows)
+
+
+def usual() -> Contents:
+    return Contents(
+        "Local policy improvement: a demo",
+        "lpi_cb at β = 0.3 is worth an online test: it earns 14 % more than the policy that wrote the log, and has "
+        "moved five times as far from it as another seed would.",
+        [bandit(), store()],
+        {"seed": "0", "version": "0.1.0", "device": "cpu"},
+    )
+
+
+def three() -> Contents:
+    return replace(usual(), sections=[bandit(), store(), crowded()])

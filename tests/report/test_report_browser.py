@@ -1,0 +1,124 @@
+"""The page in a browser: it draws, it asks nobody for anything, it answers the mouse and the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from chromium import BINARY, Browser
+from page_tree import parse, specs
+from report_examples import bandit, store
+
+from localpolicy.report.contents import Section
+
+pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed")
+
+TABLE = "document.querySelector('#s1-comparison').closest('table')"
+NAMES = f"[...{TABLE}.tBodies[0].rows].map(row => row.cells[0].dataset.value)"
+ORDERS = f"[...{TABLE}.tHead.rows[0].cells].map(cell => cell.ariaSort)"
+VISIBLE = (
+    "[...document.querySelectorAll('#{}-frontier .names_marks text')].filter(name => name.getAttribute('opacity') != 0)"
+)
+BOX = "(one => (b => [b.left, b.top, b.right, b.bottom])(one.getBoundingClientRect()))"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, usual_page: Path) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        browser.open(usual_page)
+        yield browser
+        # Whatever the tests did: nothing was complained about, and nothing but the page itself was asked for.
+        assert browser.said == []
+        assert set(browser.asked) <= {usual_page.as_uri()} and browser.asked
+
+
+def test_every_chart_is_drawn_and_described(browser: Browser, usual_page: Path) -> None:
+    for identity, spec in specs(parse(usual_page)).items():
+        marks = f"document.querySelectorAll('#{identity} .mark-symbol path, #{identity} .mark-rect path').length"
+        assert browser.run(marks) > 0
+        label = f"document.querySelector('#{identity} [role=graphics-document]').getAttribute('aria-label')"
+        assert browser.run(label) == spec["description"]
+    points = browser.run("document.querySelectorAll('#s2-frontier .points_marks path').length")
+    assert points == len(store().rows)
+
+
+@pytest.mark.parametrize(("identity", "section"), [("s1", bandit()), ("s2", store())], ids=["bandit", "store"])
+def test_every_name_finds_room_beside_its_point(identity: str, section: Section, browser: Browser) -> None:
+    names = VISIBLE.format(identity)
+    assert sorted(browser.run(f"{names}.map(name => name.textContent)")) == sorted(row.name for row in section.rows)
+    for one, other in combinations(browser.run(f"{names}.map({BOX})"), 2):
+        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] + 3 or other[3] <= one[1] + 3
+        assert apart, (one, other)
+
+
+def test_floor_and_logging_value_are_named(browser: Browser) -> None:
+    words = browser.run("[...document.querySelectorAll('#s1-frontier text')].map(text => text.textContent)")
+    assert "noise floor 0.0128 ± 0.0010" in words and "J(μ) = 0.4123" in words
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("#s1-frontier .points_marks path:nth-child(6)", ["lpi_cb β=0.1", "0.5034", "0.0911", "0.1688 ± 0.0016"]),
+        ("#s1-curves-1 .kept_marks path:nth-child(5)", ["lpi_cb β=0.1", "epoch", "10"]),
+        ("#s1-spread .bars_marks path:nth-child(1)", ["mle", "0.000 to 0.020", "%"]),
+        ("#s2-segments-1 .dots_marks path:nth-child(1)", ["mle", "repeat", "4,420"]),
+    ],
+)
+def test_pointing_at_a_mark_says_what_it_is(marks: str, expected: list[str], browser: Browser) -> None:
+    browser.run(f"document.querySelector('{marks}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    left, top, right, bottom = browser.run(f"{BOX}(document.querySelector('{marks}'))")
+    x, y = (left + right) / 2, (top + bottom) / 2
+    browser.move(x - 1, y)
+    browser.move(x, y)
+    browser.until("document.querySelector('#vg-tooltip-element.visible') !== null")
+    said = browser.run("document.querySelector('#vg-tooltip-element').textContent")
+    assert all(words in said for words in expected), said
+    browser.move(1, 1)
+    browser.until("document.querySelector('#vg-tooltip-element.visible') === null")
+
+
+def test_a_click_sorts_the_table(browser: Browser) -> None:
+    rows = bandit().rows
+    button = f"{TABLE}.querySelectorAll('thead button')"
+    column = browser.run(f"[...{button}].findIndex(one => one.textContent === 'gain')")
+    assert browser.run(NAMES) == [row.name for row in rows]
+    assert set(browser.run(ORDERS)) == {"none"}
+    falling = [row.name for row in sorted(rows, key=lambda row: row.gain.mean if row.gain else 0, reverse=True)]
+    browser.run(f"{button}[{column}].scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    left, top, _, _ = browser.run(f"{BOX}({button}[{column}])")
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=left + 4, y=top + 4, button="left", clickCount=1)
+    assert browser.run(NAMES) == falling
+    assert browser.run(ORDERS)[column] == "descending"
+    browser.press("Enter")  # the button has the focus now
+    assert browser.run(NAMES) == falling[::-1]
+    browser.run(f"{button}[0].focus()")
+    browser.press(" ")
+    assert browser.run(NAMES) == sorted(row.name for row in rows)
+    orders = browser.run(ORDERS)
+    assert orders[0] == "ascending" and set(orders[1:]) == {"none"}
+
+
+def test_missing_figures_are_sorted_last(browser: Browser) -> None:
+    table = "document.querySelector('#s1-weights').closest('table')"
+    browser.run(f"delete {table}.tBodies[0].rows[0].cells[2].dataset.value")
+    for _ in range(2):
+        browser.run(f"{table}.querySelectorAll('thead button')[2].click()")
+        assert browser.run(f"{table}.tBodies[0].rows[5].cells[0].dataset.value") == "mle"
+
+
+@pytest.mark.parametrize("width", [1200, 420])
+def test_the_page_is_no_wider_than_the_window(width: int, browser: Browser) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    browser.until(f"document.querySelector('#s1-frontier svg').getBoundingClientRect().right <= {width}")
+    assert browser.run("document.documentElement.scrollWidth") == width
+
+
+def test_paper_shows_the_facts(browser: Browser) -> None:
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("[...document.querySelectorAll('details.facts')].every(block => block.open)")
+    browser.run("window.dispatchEvent(new Event('afterprint'))")
+    assert not browser.run("[...document.querySelectorAll('details.facts')].some(block => block.open)")

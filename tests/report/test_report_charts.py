@@ -1,0 +1,132 @@
+"""What the charts show, read from their specs; and how numbers and looks are chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from page_tree import parse, specs
+from report_examples import bandit, crowded, store, three
+
+from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
+from localpolicy.report.numbers import excludes_zero, fixed, interval_text, joined, percent, places, range_text
+from localpolicy.report.palette import OBJECTIVES, looks
+
+lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
+dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
+
+
+def drawn(section: Section) -> list:
+    return looks(Contents("", "", [section]))[0]
+
+
+def test_frontier_holds_every_figure() -> None:
+    section = store()
+    chart = dots.frontier(section, drawn(section), "f")
+    assert chart is not None
+    data = chart.spec["datasets"]
+    for row, point in zip(section.rows, data["points"], strict=True):
+        assert row.truth and row.js
+        assert (point["y"], point["y_low"], point["y_high"]) == (row.truth.mean, row.truth.low, row.truth.high)
+        assert (point["x"], point["x_low"], point["x_high"]) == (row.js.mean, row.js.low, row.js.high)
+    assert section.floor and section.logging_value
+    assert (data["floor"][0]["x"], data["floor"][0]["said"]) == (section.floor.mean, "noise floor 0.0139 ± 0.0008")
+    assert data["level"][0]["y"] == section.logging_value.mean
+    assert chart.caption.startswith(
+        "Highest J(π): lpi_rl β=0.3 with 0.3074 at JS 0.0871. Nearest to the reference: mle"
+    )
+
+
+def test_the_dial_is_drawn_in_order_of_beta() -> None:
+    points = {beta: (0.1 / beta, 0.3 + 0.02 / beta) for beta in (0.3, 1.0, 0.1)}
+    rows = [
+        PolicyRow(f"β={beta}", "lpi_cb", beta, truth=Interval.of(y, 0.01), js=Interval.of(x, 0.01))
+        for beta, (x, y) in points.items()
+    ]
+    rows.append(PolicyRow("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0)))
+    section = Section("", "", rows)
+    chart = dots.frontier(section, drawn(section), "f")
+    assert chart is not None
+    found = sorted(chart.spec["datasets"]["dials"], key=lambda one: one["order"])
+    assert [(one["x"], one["y"]) for one in found] == [points[beta] for beta in (0.1, 0.3, 1.0)]
+
+
+def test_what_stands_upright() -> None:
+    metrics = {"HR@5": Interval.of(0.1, 0.0), "nDCG@20": Interval.of(0.2, 0.0)}
+    blind = Section("", "", [PolicyRow("a", "mle", metrics=metrics)])
+    said = Section("", "", blind.rows, main_metric="nDCG@20")
+    assert dots.upright(store()).name == "J(π)"
+    assert dots.upright(blind).name == "HR@5"
+    assert dots.upright(said).name == "nDCG@20"
+    assert dots.upright(Section("", "", [])) is None
+
+
+def test_rules_on_different_scales_have_charts_of_their_own() -> None:
+    section = bandit()
+    assert [lines.rule(row) for row in section.rows] == ["logp"] + ["AR@1"] * 5  # found in the figures themselves
+    charts = lines.curves(section, drawn(section), "c")
+    assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
+    policies = [{look["policy"] for look in chart.spec["datasets"]["looks"]} for chart in charts]
+    assert policies == [{"mle"}, {row.name for row in section.rows[1:]}, {row.name for row in section.rows}]
+    kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
+    assert kept == {(place, row.selected_epoch) for place, row in enumerate(section.rows) if place}
+
+
+def test_histogram_and_segments_show_all(usual_page: Path) -> None:
+    drawings = specs(parse(usual_page))
+    bins = drawings["s1-spread"]["datasets"]["bins"]
+    assert len(bins) == sum(count > 0 for row in bandit().rows for _, _, count in row.js_histogram)
+    assert {one["key"] for one in bins} == set(range(6))
+    values = drawings["s2-segments-0"]["datasets"]["values"] + drawings["s2-segments-1"]["datasets"]["values"]
+    assert sorted(one["value"] for one in values) == sorted(
+        part["mean"] for row in store().rows for part in row.segments
+    )
+
+
+def test_colours_follow_objectives_everywhere() -> None:
+    contents = three()
+    found: dict[str, set[tuple[str, str]]] = {}
+    for section, styles in zip(contents.sections, looks(contents), strict=True):
+        for row, look in zip(section.rows, styles, strict=True):
+            found.setdefault(row.objective, set()).add((look.colour, look.shape))
+        assert len({(look.colour, look.shape, look.fill, look.dash) for look in styles}) == len(styles)
+    assert all(len(pairs) == 1 for pairs in found.values())
+    assert len(set(OBJECTIVES.values())) == len(OBJECTIVES)
+
+
+def test_thirty_policies_look_different() -> None:
+    styles = drawn(crowded())
+    assert len({(look.colour, look.shape, look.fill) for look in styles}) == 30
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.5034, 0.01], 4),
+        ([0.0911], 5),
+        ([12.5], 2),
+        ([123456.0], 0),
+        ([0.0], 1),
+        ([], 1),
+        ([None, 0.2], 4),
+        ([1e-9], 6),
+    ],
+)
+def test_places_give_four_figures(values: list[float | None], expected: int) -> None:
+    assert places(values) == expected
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "–"]
+    assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "–"]
+    assert interval_text(Interval.of(0.5, 0.01), 3) == "0.500 ± 0.020"
+    assert range_text(Interval(0.5, 0.4, 0.8), 2) == "[0.40, 0.80]"
+    assert range_text(Interval(0.5, 0.49999, 0.50001), 2) == "± <0.01"
+    assert range_text(Interval(0.5, 0.5, 0.5), 2) == ""
+    assert joined(["a"]) == "a" and joined(["a", "b", "c"]) == "a, b and c"
+    assert [excludes_zero(Interval(0.0, low, high)) for low, high in ((1, 2), (-2, -1), (-1, 1), (0, 1))] == [
+        1,
+        -1,
+        0,
+        0,
+    ]

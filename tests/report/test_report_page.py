@@ -1,0 +1,300 @@
+"""The page as a file: small, alone, the same every time, true to its contents, and open to screen readers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_tree import Element, cells, parse, specs
+from report_examples import bandit, crowded, store, three, usual
+
+from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.page import write_report
+from localpolicy.vocabulary.errors import LocalPolicyError
+
+Light = Callable[[Contents], Path]
+LIMIT = 2_000_000
+
+
+def one(*rows: PolicyRow, **said: Any) -> Contents:
+    return Contents("Title", "Verdict.", [Section("Section", "About.", rows, **said)])
+
+
+def test_size_of_three_sections_with_44_policies(extra: None, tmp_path: Path) -> None:
+    assert write_report(three(), tmp_path / "a" / "report.html").stat().st_size < LIMIT
+
+
+def test_nothing_is_asked_from_outside(usual_page: Path) -> None:
+    page = parse(usual_page)
+    links = [
+        one.attributes[name] for one in page.every() for name in ("src", "href", "action") if name in one.attributes
+    ]
+    assert links == ["data:,", "#s1", "#s2"]
+    style = page.all("style")[0].text
+    assert "url(" not in style and "@import" not in style
+    policy = next(one for one in page.all("meta") if one.attributes.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy.attributes["content"]).startswith("default-src 'none';")
+
+
+def test_the_library_is_there_once(usual_page: Path) -> None:
+    scripts = parse(usual_page).all("script")
+    assert sum("vegaEmbed" in script.text and len(script.text) > 500_000 for script in scripts) == 1
+
+
+def test_equal_contents_give_equal_bytes(light: Light) -> None:
+    first, second = light(usual()).read_bytes(), light(usual()).read_bytes()
+    assert first == second
+    code = (
+        "import localpolicy.report.assemble as assemble, hashlib, report_examples\n"
+        "assemble.library = lambda: '/* the charting library */'\n"
+        "print(hashlib.sha256(assemble.page(report_examples.usual()).encode()).hexdigest())"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    elsewhere = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "1"}  # another order of sets
+    other = subprocess.run([sys.executable, "-c", code], env=elsewhere, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == hashlib.sha256(first).hexdigest()
+
+
+@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
+def test_without_the_extra_it_says_what_to_install(
+    missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("localpolicy.report.")]:
+        if name not in ("localpolicy.report.page", "localpolicy.report.contents"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(LocalPolicyError, match=re.escape("pip install 'localpolicy[report]'")):
+        write_report(usual(), tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def shown(cell: Element) -> float:
+    """The number that a reader sees."""
+    text = re.match(r"−?[\d,.]+", cell.text)
+    assert text is not None, cell.text
+    return float(text[0].replace("−", "-").replace(",", ""))
+
+
+def decimals(cell: Element) -> int:
+    return len(cell.text.split()[0].split("±")[0].partition(".")[2])
+
+
+@pytest.mark.parametrize(("section", "place"), [(bandit(), 1), (store(), 2)], ids=["bandit", "store"])
+def test_comparison_parses_back(section: Section, place: int, usual_page: Path) -> None:
+    rows = cells(parse(usual_page), f"s{place}-comparison")
+    assert list(rows) == [row.name for row in section.rows]
+    for row in section.rows:
+        expected = {"J(π)": row.truth, "gain": row.gain, **row.metrics, "JS": row.js, "KL": row.kl}
+        for title, interval in expected.items():
+            assert interval is not None
+            cell = rows[row.name][title]
+            assert float(str(cell.attributes["data-value"])) == interval.mean
+            unit = 10.0 ** -decimals(cell)
+            assert shown(cell) == pytest.approx(interval.mean, abs=0.5001 * unit)
+            around = re.search(r"± ([\d.]+)", cell.text)
+            assert (around is None) == interval.exact
+            if around:
+                assert float(around[1]) == pytest.approx(interval.high - interval.mean, abs=0.5001 * unit)
+        assert float(str(rows[row.name]["coverage"].attributes["data-value"])) == row.coverage
+        assert float(str(rows[row.name]["entropy"].attributes["data-value"])) == row.entropy
+        assert shown(rows[row.name]["coverage"]) == pytest.approx(100 * (row.coverage or 0), abs=0.0501)
+
+
+def test_weights_parse_back(usual_page: Path) -> None:
+    rows = cells(parse(usual_page), "s1-weights")
+    titles = {"effective_share": "effective share", "clipped_share": "clipped share", "mean": "mean", "max": "largest"}
+    for row in bandit().rows:
+        for key, title in titles.items():
+            assert float(str(rows[row.name][title].attributes["data-value"])) == row.weights[key]
+        assert shown(rows[row.name]["epoch kept"]) == row.selected_epoch
+
+
+def test_numbers_behind_the_charts_are_there(usual_page: Path) -> None:
+    page = parse(usual_page)
+    epochs = cells(page, "s1-epochs-1")
+    for row in bandit().rows:
+        for line in row.curve:
+            value = epochs[str(line["epoch"])][row.name].attributes["data-value"]
+            assert float(str(value)) == line["weights"]["effective_share"]
+    bins = cells(page, "s1-bins")
+    row = bandit().rows[-1]
+    shares = [float(str(columns[row.name].attributes["data-value"])) for columns in bins.values()]
+    assert shares == [count / 600 for _, _, count in row.js_histogram]
+    parts = cells(page, "s2-parts-0")
+    for row in store().rows:
+        for part in row.segments[:3]:
+            assert float(str(parts[row.name][part["segment"]].attributes["data-value"])) == part["mean"]
+
+
+def marks(cell: Element) -> list[str]:
+    return [one.text[0] for one in cell.all("span") if "mark" in str(one.attributes.get("class")).split()]
+
+
+def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
+    gains = {
+        "above": Interval(0.2, 0.1, 0.3),
+        "below": Interval(-0.2, -0.3, -0.1),
+        "astride": Interval(0.2, -0.1, 0.5),
+        "touching": Interval(0.1, 0.0, 0.2),
+        "exact": Interval(0.1, 0.1, 0.1),
+    }
+    js = {"above": 0.02, "below": 0.0101, "astride": 0.0099, "touching": 0.5, "exact": 0.0}
+    rows = [
+        PolicyRow(
+            name,
+            "mle",
+            gain=gain,
+            metrics={"HR@5": Interval.of(0.3, 0.1)},
+            differences={"HR@5": gain},
+            js=Interval.of(js[name], 0.0),
+        )
+        for name, gain in gains.items()
+    ]
+    found = cells(parse(light(one(*rows, floor=Interval(0.009, 0.008, 0.01)))), "s1-comparison")
+    expected = {"above": ["▲"], "below": ["▼"], "astride": [], "touching": [], "exact": ["▲"]}
+    assert {name: marks(row["gain"]) for name, row in found.items()} == expected
+    assert {name: marks(row["HR@5"]) for name, row in found.items()} == expected
+    assert [name for name, row in found.items() if marks(row["JS"])] == ["astride", "exact"]
+
+
+def test_figures_that_are_missing(light: Light) -> None:
+    nan = float("nan")
+    rows = [
+        PolicyRow("bare", "mle"),
+        PolicyRow("strange", "mle", truth=Interval(nan, nan, nan), js=Interval(0.1, nan, nan), entropy=nan),
+        PolicyRow("known", "lpi_cb", 0.1, truth=Interval.of(0.5, 0.1), js=Interval.of(0.2, 0.01), entropy=1.0),
+    ]
+    path = light(one(*rows))
+    page = parse(path)
+    found = cells(page, "s1-comparison")
+    assert found["bare"]["J(π)"].text == found["strange"]["J(π)"].text == found["strange"]["entropy"].text == "–"
+    assert "data-value" not in found["bare"]["J(π)"].attributes
+    assert found["strange"]["JS"].text == "0.1000± ?"
+    assert [point["policy"] for point in specs(page)["s1-frontier"]["datasets"]["points"]] == ["known"]
+    assert "Not drawn, for want of a figure or a divergence: bare and strange." in path.read_text()
+    assert "nan" not in page.all("main")[0].text.lower()
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        Contents("Title", "Verdict.", []),
+        one(),
+        one(PolicyRow("alone", "mle")),
+        one(PolicyRow("alone", "mle", curve=[{"epoch": 1}], weights={"mean": 1.0}, js_histogram=[(0.0, 0.1, 0)])),
+        one(PolicyRow("alone", "mle", js=Interval.of(0.0, 0.0), metrics={"HR@5": Interval.of(0.0, 0.0)})),
+        one(samples=[SampleLists([], {}), SampleLists([], {"mle": []})]),
+        Contents("Title", "Verdict.", [crowded(), crowded(1)]),
+    ],
+    ids=["no section", "no row", "a bare row", "little said", "all zero", "empty lists", "crowded"],
+)
+def test_contents_with_little_in_them(contents: Contents, light: Light) -> None:
+    page = parse(light(contents))
+    assert [one.text for one in page.all("h2")] == [section.title for section in contents.sections]
+
+
+# ---------------------------------------------------------------------- words
+
+NASTY = "</script><!--<script>alert('x')</script><img src=x onerror=alert(1)>&amp;\"'\\ \u2028"
+
+
+def poisoned(content: Any) -> Any:
+    """The same contents with a nasty end to every text."""
+    if isinstance(content, str):
+        return content + NASTY if content else ""
+    if is_dataclass(content) and not isinstance(content, type):
+        said = {field.name: poisoned(getattr(content, field.name)) for field in fields(content)}
+        return type(content)(**said)
+    if isinstance(content, dict):
+        kept = (
+            "epoch",
+            "selected_by",
+            "weights",
+            "validation",
+            "losses",
+            "by",
+            "segment",
+            "metric",
+            "mean",
+            "low",
+            "n",
+        )
+        kept += ("high", "effective_share", "clipped_share", "q50", "max")
+        return {key if key in kept else key + NASTY: poisoned(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(poisoned(value) for value in content)
+    return content
+
+
+def test_words_from_data_are_escaped(light: Light) -> None:
+    plain = parse(light(usual()))
+    nasty = parse(light(poisoned(usual())))
+    count = {tag: len(plain.all(tag)) for tag in ("script", "style", "svg", "section", "table", "tr", "li", "figure")}
+    assert {tag: len(nasty.all(tag)) for tag in count} == count
+    assert not nasty.all("img")
+    assert "<" not in nasty.under("chart-specs").text
+    assert not [one for one in nasty.every() if any(name.startswith("on") for name in one.attributes)]
+    name = bandit().rows[0].name + NASTY
+    assert name in cells(nasty, "s1-comparison")
+    assert specs(nasty)["s1-frontier"]["datasets"]["points"][0]["policy"] == name
+
+
+def test_order_and_headings(usual_page: Path) -> None:
+    page = parse(usual_page)
+    levels = [int(one.tag[1]) for one in page.every() if re.fullmatch("h[1-6]", one.tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    first = page.under("s1")
+    assert [one.text for one in first.all("h3")] == [
+        "Findings",
+        "Reward against distance from the log",
+        "Comparison",
+        "Training",
+        "Distance, context by context",
+        "What would be shown",
+        "Weights",
+    ]
+    assert "Where it wins and loses" in [one.text for one in page.under("s2").all("h3")]
+
+
+def test_findings_have_marks_in_words(light: Light) -> None:
+    findings = [Finding("a", True, "x"), Finding("b", False, "y"), Finding("c", None, "z")]
+    listed = [item.text for item in parse(light(one(findings=findings))).under("s1").all("li")]
+    assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot be saidcz"]
+
+
+def test_tables_and_charts_can_be_read_aloud(usual_page: Path) -> None:
+    page = parse(usual_page)
+    for table in page.all("table"):
+        assert table.all("caption")[0].text.strip()
+        assert all(head.attributes.get("scope") in ("col", "row") for head in table.all("th"))
+    identities = [one.attributes["id"] for one in page.every() if "id" in one.attributes]
+    assert len(identities) == len(set(identities))
+    for one in page.every():
+        if "aria-labelledby" in one.attributes:
+            assert page.under(str(one.attributes["aria-labelledby"])).text.strip()
+    charts = {one.attributes["id"] for one in page.all("div") if one.attributes.get("class") == "chart"}
+    drawn = specs(page)
+    assert charts == set(drawn)
+    assert all(len(spec["description"]) > 20 for spec in drawn.values())
+
+
+def test_a_history_that_is_too_long_and_too_many(light: Light) -> None:
+    samples = [SampleLists([f"i{n}" for n in range(30)], {"mle": [("a", 0.5)], "new": [("a", 0.4), ("b", 0.1)]})] * 20
+    page = parse(light(one(samples=samples)))
+    text = page.under("s1").text
+    assert "18 earlier" in text and "8 more histories are not shown" in text
+    fresh = [item.text for item in page.under("s1").all("li") if marks(item)]
+    assert fresh == ["b10.0 %"] * 12
