@@ -23,6 +23,12 @@ def piece(request, monkeypatch):
     monkeypatch.setattr(chunked, "_width", lambda rows, items, device: max(1, min(items, request.param)))
 
 
+@pytest.fixture(params=[0, 1 << 25], ids=["formed-again", "kept"], autouse=True)
+def keep(request, monkeypatch):
+    """Pieces that are formed again in backward, and pieces that are kept for it."""
+    monkeypatch.setitem(chunked.KEEP, "cpu", request.param)
+
+
 def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):
     generator = torch.Generator().manual_seed(seed)
 
@@ -97,6 +103,25 @@ def test_gradients_equal_the_definition(name, shape, dtype, bias):
     for one, other in zip(found, expected, strict=True):
         scale = other.abs().max().clamp(min=1.0)
         close(one.double() / scale, other / scale, dtype)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
+    """Kept pieces live in buffers that are used again: not before their owner is done with them."""
+    items, other_items = items_of(5, 1271), items_of(5, 1271).flip(0)
+
+    def gradients(module):
+        one, two = rows(5, 1271), rows(5, 1271, seed=4)
+        leaves = [tensor.requires_grad_() for made in (one, two) for tensor in (made.hidden, *made.head)]
+        first, second = module.log_prob(one, items), module.log_prob(two, other_items)
+        first.sum().backward(retain_graph=True)
+        third = module.log_prob(two, items)
+        (first.sum() * 2 + second.sum() * 3 + third.sum() * 5).backward()
+        return [leaf.grad for leaf in leaves]
+
+    for found, expected in zip(gradients(backend(name)), gradients(dense), strict=True):
+        assert expected.abs().max() > 1e-3
+        close(found, expected, torch.float64)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -1,7 +1,8 @@
 """The statistics over pieces of the catalogue: one running maximum, sums of exponentials, weighted sums.
 
 Softmax sums over pieces combine by m' = max(m, m_piece), s' = s e^{m-m'} + s_piece e^{m_piece-m'} (and so do
-weighted sums), so only [N, width] numbers exist at a time. Backward forms each piece again instead of keeping it.
+weighted sums), so only [N, width] numbers exist at a time. Backward uses the pieces again where all of them fit into a
+fixed room (`KEEP`), and forms them anew where they do not: memory is bounded whatever N x V is.
 Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much as the arithmetic.
 """
 
@@ -9,17 +10,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from localpolicy.catalogue.rows import Head, LinearRows, Rows
 
 # Numbers in one piece: on a CPU 2 MiB of float32, about a core's share of cache; on a GPU enough to fill it.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}
+# Numbers that may be kept from forward to backward, a fifth faster than forming them again: 128 MiB, 1 GiB of float32.
+KEEP = {"cpu": 1 << 25, "cuda": 1 << 28}
 
 _local = threading.local()
 
@@ -38,13 +42,22 @@ def _width(rows: int, items: int, device: torch.device) -> int:
     return max(1, min(items, max(64, PIECE.get(device.type, PIECE["cpu"]) // max(rows, 1))))
 
 
-def _pieces(like: Tensor, *every: Rows) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """(start, stop, [N, stop-start] of each), over the catalogue. A yielded piece is scratch: it may be changed."""
+def _pieces(
+    like: Tensor, *every: Rows, room: Callable[[int, int], Tensor] | None = None
+) -> Iterator[tuple[int, int, list[Tensor]]]:
+    """(start, stop, [N, stop-start] of each), over the catalogue.
+
+    A yielded piece is scratch: it may be changed, and the next one overwrites it, unless `room` says where the first
+    rows' pieces shall lie.
+    """
     rows, items = every[0].shape
     width = _width(rows, items, like.device)
     for start in range(0, items, width):
         stop = min(items, start + width)
-        pieces = [one.piece(start, stop, out=_buffer(slot, rows, stop - start, like)) for slot, one in enumerate(every)]
+        outs = [_buffer(slot, rows, stop - start, like) for slot in range(len(every))]
+        if room is not None:
+            outs[0] = room(start, stop)
+        pieces = [one.piece(start, stop, out=out) for one, out in zip(every, outs, strict=True)]
         # Half precision serves the matrix product; sums of thousands of exponentials need float32.
         yield start, stop, [piece.float() if piece.dtype.itemsize < 4 else piece for piece in pieces]
 
@@ -65,8 +78,8 @@ class _RunningSum:
         self.top = like.new_full((rows,), -torch.inf, dtype=_summing(like))
         self.sums = like.new_zeros((1 + weighted, rows), dtype=_summing(like))
 
-    def add(self, piece: Tensor, *values: Tensor) -> None:
-        """Take a piece in. `piece` becomes e^{piece - max}."""
+    def add(self, piece: Tensor, *values: Tensor) -> Tensor:
+        """Take a piece in. `piece` becomes e^{piece - shift}, and the shift is returned: [N]."""
         top = torch.maximum(self.top, piece.amax(1))
         # A row of -inf so far has top = -inf; e^{-inf - -inf} would be NaN.
         shift = torch.where(top.isfinite(), top, torch.zeros_like(top))
@@ -76,6 +89,7 @@ class _RunningSum:
         for number, value in enumerate(values, start=1):
             self.sums[number] += torch.linalg.vecdot(piece, value)
         self.top = top
+        return shift
 
     def log(self) -> Tensor:
         """log Σ e^{row}."""
@@ -84,6 +98,30 @@ class _RunningSum:
     def mean(self, number: int = 1) -> Tensor:
         """Σ softmax value."""
         return self.sums[number] / self.sums[0]
+
+
+class _Kept:
+    """e^{piece - shift} of every piece, with its shift, in one buffer that is handed on when backward is done."""
+
+    def __init__(self, rows: int, items: int, like: Tensor) -> None:
+        self.free: list[Tensor] = _local.__dict__.setdefault("free", {}).setdefault((like.dtype, like.device), [])
+        fits = self.free and self.free[-1].numel() >= rows * items
+        self.buffer = self.free.pop() if fits else torch.empty(rows * items, dtype=like.dtype, device=like.device)
+        self.rows = rows
+        self.pieces: list[tuple[int, int, Tensor, Tensor]] = []
+
+    @staticmethod
+    def worth_it(rows: int, items: int, like: Tensor) -> bool:
+        """Whether all pieces fit, in a type that is summed as it is."""
+        return like.dtype.itemsize >= 4 and rows * items <= KEEP.get(like.device.type, KEEP["cpu"])
+
+    def room(self, start: int, stop: int) -> Tensor:
+        """Where the piece start:stop goes."""
+        return self.buffer[self.rows * start : self.rows * stop].view(self.rows, stop - start)
+
+    def release(self) -> None:
+        """Backward is done: the next forward may write here."""
+        self.free.append(self.buffer)
 
 
 class _LogProb(torch.autograd.Function):
@@ -99,11 +137,17 @@ class _LogProb(torch.autograd.Function):
         values: LinearRows | None,
     ) -> tuple[Tensor, Tensor]:
         rows = LinearRows(hidden, Head(weight, bias))
+        keeps = any(ctx.needs_input_grad) and _Kept.worth_it(*rows.shape, hidden)
+        kept = _Kept(*rows.shape, hidden) if keeps else None
         running = _RunningSum(hidden, len(hidden), weighted=values is not None)
-        for _, _, pieces in _pieces(hidden, rows, *(() if values is None else (values,))):
-            running.add(*pieces)
+        others = () if values is None else (values,)
+        for start, stop, pieces in _pieces(hidden, rows, *others, room=kept.room if kept else None):
+            shift = running.add(*pieces)
+            if kept:
+                kept.pieces.append((start, stop, pieces[0], shift))
         normaliser = running.log()
         ctx.save_for_backward(hidden, weight, bias, items, normaliser)
+        ctx.kept = kept
         expected = running.mean() if values is not None else normaliser.new_empty(0)
         ctx.mark_non_differentiable(expected)
         return rows.at(items) - normaliser, expected
@@ -116,18 +160,36 @@ class _LogProb(torch.autograd.Function):
         for_hidden = torch.zeros_like(hidden) if wants_hidden else None
         for_weight = torch.empty_like(weight) if wants_weight else None
         for_bias = torch.empty_like(bias) if wants_bias else None
-        for start, stop, (piece,) in _pieces(hidden, LinearRows(hidden, Head(weight, bias))):
-            piece.sub_(normaliser[:, None]).exp_().mul_(-upstream[:, None])
-            here = ((items >= start) & (items < stop)).nonzero().squeeze(1)
-            piece[here, items[here] - start] += upstream[here]
-            piece = piece.to(hidden.dtype)
+        upstream = upstream.to(hidden.dtype)
+        for start, stop, share, shift in _shares(ctx.kept, LinearRows(hidden, Head(weight, bias)), normaliser):
+            scale = (shift - normaliser).exp().to(hidden.dtype)  # softmax = share · scale
+            pull = scale * upstream
             if for_hidden is not None:
-                for_hidden.addmm_(piece, weight[start:stop])
+                for_hidden.addcmul_(torch.mm(share, weight[start:stop]), scale[:, None])
             if for_weight is not None:
-                torch.mm(piece.T, hidden, out=for_weight[start:stop])
+                torch.mm(share.T, pull[:, None] * hidden, out=for_weight[start:stop])
             if for_bias is not None:
-                torch.sum(piece, 0, out=for_bias[start:stop])
+                torch.mv(share.T, pull, out=for_bias[start:stop])
+        if ctx.kept is not None:
+            ctx.kept.release()
+            ctx.kept = None  # a second backward forms the pieces anew
+        # So far the softmax's part, without its sign; what is left is each position's own item.
+        if for_hidden is not None:
+            for_hidden = upstream[:, None] * (functional.embedding(items, weight) - for_hidden)
+        if for_weight is not None:
+            for_weight.neg_().index_add_(0, items, upstream[:, None] * hidden)
+        if for_bias is not None:
+            for_bias.neg_().index_add_(0, items, upstream)
         return for_hidden, for_weight, for_bias, None, None
+
+
+def _shares(kept: _Kept | None, rows: LinearRows, normaliser: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+    """(start, stop, e^{piece - shift}, shift) over the catalogue, kept or formed again."""
+    if kept is not None:
+        yield from kept.pieces
+        return
+    for start, stop, (piece,) in _pieces(rows.hidden, rows):
+        yield start, stop, piece.sub_(normaliser[:, None]).exp_().to(rows.hidden.dtype), normaliser
 
 
 def log_prob(rows: Rows, items: Tensor) -> Tensor:
@@ -209,7 +271,7 @@ def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
         log_p.exp_()
         log_q.exp_()
         kl -= torch.linalg.vecdot(log_p, gap)
-        soft = torch.nn.functional.softplus(gap, threshold=40.0)  # exact in float64 too
+        soft = functional.softplus(gap, threshold=40.0)  # exact in float64 too
         mixed += torch.linalg.vecdot(log_p, soft) + torch.linalg.vecdot(log_q, soft.sub_(gap))
     return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
 
