@@ -1,0 +1,64 @@
+"""`lpi compare`: runs side by side, with significance, beside simple baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localpolicy.cli.evaluate import (
+    Against,
+    Data,
+    Device,
+    ExcludeSeen,
+    Json,
+    Latex,
+    Markdown,
+    MinHistory,
+    Split,
+    World,
+    give,
+    settings,
+)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="the runs", show_default=False)],
+    against: Against = None,
+    split: Split = "test",
+    metrics: Annotated[str, typer.Option(help="ranking metrics of each event: HR@20,nDCG@20")] = "HR@20,nDCG@20",
+    columns: Annotated[str | None, typer.Option(help="the figures compared: purchase.nDCG@20,new.HR@5")] = None,
+    baseline: Annotated[str | None, typer.Option(help="also test every policy against this one, by name")] = None,
+    baselines: Annotated[bool, typer.Option(help="add popularity, last item and item-kNN")] = True,
+    breakdown: Annotated[bool, typer.Option(help="also by number of events per sequence")] = False,
+    data: Data = None,
+    world: World = None,
+    min_history: MinHistory = None,
+    exclude_seen: ExcludeSeen = False,
+    imputation: Annotated[
+        Path | None,
+        typer.Option(help="ratings: folder of the factorisation behind iAR@1; fitted where it is not there"),
+    ] = None,
+    device: Device = "auto",
+    json: Json = None,
+    markdown: Markdown = None,
+    latex: Latex = None,
+) -> None:
+    """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
+    from localpolicy.verdict.compare import compare as measure
+    from localpolicy.verdict.comparison_pages import comparison_pages
+
+    result = measure(
+        runs,
+        against=against or (),
+        data=data,
+        world=world,
+        config=settings(split=split, min_history=min_history, exclude_seen=exclude_seen, metrics=metrics),
+        columns=None if columns is None else [part.strip() for part in columns.split(",")],
+        baselines=baselines,
+        imputation=imputation,
+        device=device,
+    )
+    pages = comparison_pages(result, baseline=baseline, by_count=breakdown)
+    give(pages, result.json(), json=json, markdown=markdown, latex=latex)

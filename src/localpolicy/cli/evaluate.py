@@ -1,0 +1,101 @@
+"""`lpi evaluate`: the figures of one run, its divergence from others, and the floor between these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localpolicy.cli.output import say, show_table
+
+if TYPE_CHECKING:
+    from localpolicy.evaluate.tables import Table
+
+# Options that `evaluate`, `compare` and `gate` share.
+Against = Annotated[
+    list[Path] | None, typer.Option(help="a run to measure the divergence from; two of different seeds give its floor")
+]
+Split = Annotated[str, typer.Option(help="train, validation or test")]
+Data = Annotated[Path | None, typer.Option(help="the prepared data (default: where the run found it)")]
+World = Annotated[Path | None, typer.Option(help="a simulated world, for the truth (default: inside the data)")]
+MinHistory = Annotated[
+    int | None, typer.Option(help="actions that must come before a position (default: as in training)")
+]
+ExcludeSeen = Annotated[bool, typer.Option(help="never show what a sequence held before")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines")]
+Markdown = Annotated[Path | None, typer.Option(help="write the tables as Markdown")]
+Latex = Annotated[Path | None, typer.Option(help="write the tables as LaTeX")]
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="the run", show_default=False)],
+    against: Against = None,
+    split: Split = "test",
+    beta: Annotated[
+        float | None, typer.Option(help="the dial: measure π ∝ μ̂ exp(Q/β) instead of the trained head")
+    ] = None,
+    data: Data = None,
+    world: World = None,
+    min_history: MinHistory = None,
+    exclude_seen: ExcludeSeen = False,
+    lists: Annotated[int, typer.Option(help="K of the lists whose coverage and popularity are measured")] = 20,
+    metrics: Annotated[str | None, typer.Option(help="ranking metrics: HR@5,nDCG@20,MRR")] = None,
+    propensities: Annotated[
+        str | None, typer.Option(help="a reference's name: take its probabilities for logged propensities")
+    ] = None,
+    imputation: Annotated[
+        Path | None,
+        typer.Option(help="ratings: folder of the factorisation behind iAR@1; fitted where it is not there"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for values per position (default: RUN/evaluation)")] = None,
+    device: Device = "auto",
+    json: Json = None,
+    markdown: Markdown = None,
+    latex: Latex = None,
+) -> None:
+    """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
+    from localpolicy.evaluate.pages import pages
+    from localpolicy.verdict.evaluate import evaluate as measure
+
+    result = measure(
+        run,
+        against=against or (),
+        data=data,
+        world=world,
+        config=settings(split=split, min_history=min_history, exclude_seen=exclude_seen, lists=lists, metrics=metrics),
+        beta=beta,
+        propensities=propensities,
+        imputation=imputation,
+        out=out,
+        device=device,
+    )
+    give(pages(result), result.json(), json=json, markdown=markdown, latex=latex)
+    say(f"values per position and per sequence: {out or run / 'evaluation'}")
+
+
+def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
+    """The settings that were given; the others keep their defaults."""
+    named = {name: value for name, value in given.items() if value is not None}
+    return named if metrics is None else {**named, "metrics": tuple(part.strip() for part in metrics.split(","))}
+
+
+def give(
+    tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
+) -> None:
+    """Print the tables, and write what was asked for."""
+    from localpolicy.vocabulary.files import whole_file, write_json
+
+    for table in tables:
+        show_table(table.title, table.columns, table.plain(), note=table.note)
+    if json is not None:
+        write_json(json, content)
+    for path, text in (
+        (markdown, [table.markdown() for table in tables]),
+        (latex, [table.latex() for table in tables]),
+    ):
+        if path is not None:
+            with whole_file(path) as partial:
+                partial.write_text("\n".join(text))

@@ -1,0 +1,137 @@
+"""`lpi prepare`: any log in, a data set of sequences out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from localpolicy.cli.output import say, show_table
+
+
+def prepare(
+    source: Annotated[str, typer.Argument(help="events, yoochoose, retailrocket, netflix, movielens or openbandit")],
+    paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
+    out: Annotated[Path, typer.Option(help="the data set's folder", show_default=False)],
+    columns: Annotated[
+        str | None, typer.Option(help="our column = the log's: sequence_id=user_id,item_id=movie_id; or a YAML file")
+    ] = None,
+    names: Annotated[str | None, typer.Option(help="column names of text files without a header: a,b,c")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="of text files (default: told from their first line)")] = None,
+    event: Annotated[str | None, typer.Option(help="the event of every row, for logs without such a column")] = None,
+    rename: Annotated[str | None, typer.Option(help="the log's event = ours: view=click,addtocart=purchase")] = None,
+    drop_events: Annotated[str | None, typer.Option(help="events whose rows are left out: a,b")] = None,
+    rewards: Annotated[str | None, typer.Option(help="purchase=1.0,click=0.2; for ratings '>=4=1,>=3=0.5,*=0'")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="interactions reduces an impression log to what users did (or: impressions)")
+    ] = None,
+    time_unit: Annotated[str | None, typer.Option(help="of times that are numbers: s, ms, us, ns")] = None,
+    ids: Annotated[str | None, typer.Option(help="how ids in text files are read: integer or text")] = None,
+    duplicates: Annotated[str | None, typer.Option(help="keep, exact or consecutive")] = None,
+    session_gap: Annotated[str | None, typer.Option(help="silence that begins a new sequence: 30m, 1h")] = None,
+    min_clicks: Annotated[int | None, typer.Option(help="fewest clicks of a sequence")] = None,
+    min_events: Annotated[int | None, typer.Option(help="fewest events of a sequence")] = None,
+    min_item_events: Annotated[int | None, typer.Option(help="fewest events of an item")] = None,
+    min_item_sequences: Annotated[int | None, typer.Option(help="fewest sequences that hold an item")] = None,
+    iterate: Annotated[bool | None, typer.Option(help="repeat the filters until nothing changes")] = None,
+    most_recent: Annotated[int | None, typer.Option(help="keep only the last events of a sequence")] = None,
+    split: Annotated[str | None, typer.Option(help="random or time")] = None,
+    validation: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
+    test: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
+    split_times: Annotated[
+        str | None, typer.Option(help="when validation and test begin: 2014-08-01,2014-09-01")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="of the random split")] = None,
+    append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
+    skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
+    engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
+    memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "500MB",
+    threads: Annotated[int | None, typer.Option(help="DuckDB's (default: all cores)")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="folder for spilling (default: beside --out)")] = None,
+    spark_master: Annotated[
+        str | None, typer.Option(help="of --engine spark, as local[2] or spark://host:7077")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace the folder if it is there")] = False,
+    json: Annotated[Path | None, typer.Option(help="write counts and the quality report for machines")] = None,
+) -> None:
+    """Prepare a log: read, check, filter, index, split and store it; report on its quality."""
+    from localpolicy.data.prepare import prepare as prepare_log
+    from localpolicy.data.quality import measure
+    from localpolicy.data.quality_page import sections, write_page
+    from localpolicy.data.rewards import pairs
+    from localpolicy.vocabulary.files import write_json
+
+    def listed(text: str | None) -> tuple[str, ...] | None:
+        return None if text is None else tuple(part.strip() for part in text.split(","))
+
+    settings: dict[str, Any] = {
+        "columns": None if columns is None else _column_map(columns),
+        "names": listed(names),
+        "delimiter": delimiter,
+        "event": event,
+        "rename": None if rename is None else pairs(rename, what="rename"),
+        "drop_events": listed(drop_events),
+        "rewards": rewards,
+        "kind": kind,
+        "time_unit": time_unit,
+        "ids": ids,
+        "duplicates": duplicates,
+        "session_gap": session_gap,
+        "min_clicks": min_clicks,
+        "min_events": min_events,
+        "min_item_events": min_item_events,
+        "min_item_sequences": min_item_sequences,
+        "iterate": iterate,
+        "most_recent": most_recent,
+        "split": split,
+        "validation": validation,
+        "test": test,
+        "split_times": listed(split_times),
+        "seed": seed,
+    }
+    data = prepare_log(
+        source,
+        paths,
+        out=out,
+        engine=engine,
+        append=append,
+        skip_bad_rows=skip_bad_rows,
+        force=force,
+        memory=memory,
+        threads=threads,
+        scratch=scratch,
+        spark_master=spark_master,
+        say=say,
+        **{name: value for name, value in settings.items() if value is not None},
+    )
+    quality = measure(data)
+    page = write_page(data, quality)
+    if json is not None:
+        write_json(
+            json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
+        )
+    for section in sections(data, quality):
+        show_table(section.title, section.columns, section.rows, note=section.note)
+    say(f"prepared {out}; plots are in {page}")
+
+
+def _column_map(text: str) -> dict[str, str]:
+    """`a=b,c=d`, or the path of a YAML file with the same."""
+    from localpolicy.data.rewards import pairs
+
+    if "=" in text:
+        return pairs(text, what="columns")
+    import yaml
+
+    from localpolicy.vocabulary.errors import ConfigError
+
+    try:
+        content = yaml.safe_load(Path(text).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"columns: expected our=theirs pairs or a YAML file of them, got '{text}' ({error})."
+        ) from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"columns: {text} holds no 'our: theirs' lines.")
+    return {str(ours): str(theirs) for ours, theirs in content.items()}

@@ -1,0 +1,96 @@
+"""Events and policies as codes: what each event is called, whether its rows stay, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from localpolicy.data.config import PrepareConfig
+from localpolicy.data.engines import Engine
+from localpolicy.data.reading import Raw, Reading, alias
+from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.vocabulary.errors import DataError, nearest
+
+MOST_EVENTS = 256  # an event's code is one byte
+MOST_POLICIES = 32_767  # a policy's is two
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The events and policies of a log."""
+
+    kind: str  # interactions or impressions
+    names: Mapping[str, str]  # as the log wrote it -> ours, for events whose rows stay
+    events: list[str]  # ours, by code
+    rewards: dict[str, float]  # empty where the log itself states rewards
+    reward_map: str | None
+    policies: list[str]  # by code
+
+    def code(self, raw: str) -> int | str:
+        """The code of an event as the log wrote it, as SQL."""
+        return self.events.index(self.names[raw]) if raw in self.names else "NULL"
+
+    @property
+    def tell(self) -> bool:
+        """Whether an event is the answer to its item, rather than an action on it (see `sql.order`)."""
+        return self.kind == "impressions" or all(is_rating(event) for event in self.events if event != CONTEXT)
+
+
+def make_answers(
+    engine: Engine, raws: Sequence[Raw], reading: Reading, config: PrepareConfig, *, earlier: Mapping[str, Any]
+) -> Answers:
+    """Look at the log's events and policies; fill `answers` and `policies`. An earlier manifest's codes stay."""
+    found = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
+    named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in found}
+    dropped = {*config.drop_events, *map(event_name, config.drop_events)}
+    if not earlier:
+        _refuse_unknown(config.drop_events, {*named, *named.values()})
+    shown = reading.has_propensity or NO_ANSWER in named.values()
+    kind = config.kind if config.kind != "auto" else "impressions" if shown else "interactions"
+    if kind == "interactions":
+        dropped.add(NO_ANSWER)
+    names = {raw: name for raw, name in named.items() if not {raw, name} & dropped}
+    if found and not names:
+        raise DataError(f"no events are left of {', '.join(found)}: drop fewer of them.")
+    first = list(earlier.get("events", ()))
+    events = [*first, *sorted(set(names.values()) - set(first))]
+    if len(events) > MOST_EVENTS:
+        some = ", ".join(events[:5])
+        raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
+    reward_map = config.rewards if config.rewards is not None or reading.has_reward else DEFAULT
+    worth = None if reward_map is None else RewardMap.parse(reward_map)
+    rewards = {} if worth is None else {event: worth.of(event) for event in events}
+    before = list(earlier.get("policies", ()))
+    logged = _distinct(engine, raws, "policy", most=MOST_POLICIES + 1)
+    policies = [*before, *(policy for policy in logged if policy not in before)]
+    if len(policies) > MOST_POLICIES:
+        raise DataError(f"more than {MOST_POLICIES:,} different policies: is 'policy' the right column?")
+    engine.small("answers", _codes("event", list(names), [events.index(name) for name in names.values()]))
+    engine.small("policies", _codes("policy", policies, list(range(len(policies)))))
+    return Answers(kind, names, events, rewards, reward_map, policies)
+
+
+def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) -> list[str]:
+    """The different values of a text column over all tables."""
+    values: set[str] = {raw.table.constants[column] for raw in raws if column in raw.table.constants}
+    for raw in raws:
+        if column in raw.table.columns:
+            value = alias(raw.table, raw.table.columns[column])
+            where = f"{value} IS NOT NULL AND {raw.where}"
+            found = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
+            values |= {str(name) for (name,) in found}
+    return sorted(values)
+
+
+def _codes(what: str, names: list[str], codes: list[int]) -> pa.Table:
+    return pa.table({what: pa.array(names, pa.string()), "code": pa.array(codes, pa.int32())})
+
+
+def _refuse_unknown(dropped: Sequence[str], known: Collection[str]) -> None:
+    for event in dropped:
+        if event not in known and event_name(event) not in known:
+            raise DataError(f"drop_events: no event '{event}' in this log{nearest(event, known)}")

@@ -1,0 +1,65 @@
+"""What `prepare` can be told, apart from files and engines. All of it is kept in the manifest."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from localpolicy.vocabulary.settings import Settings
+
+
+class PrepareConfig(Settings):
+    """How a log becomes sequences, and how these are split."""
+
+    # What the columns mean.
+    columns: dict[str, str] = Field({}, description="our column = the log's column, as sequence_id=user_id")
+    names: tuple[str, ...] = Field((), description="column names of text files without a header line")
+    delimiter: str | None = Field(None, description="of text files (default: told from their first line)")
+    event: str | None = Field(None, description="the event of every row, for logs without an event column")
+    rename: dict[str, str] = Field({}, description="the log's event = ours, as view=click,addtocart=purchase")
+    drop_events: tuple[str, ...] = Field((), description="events whose rows are left out")
+    rewards: str | None = Field(None, description="purchase=1.0,click=0.2 or, for ratings, >=4=1,>=3=0.5,*=0")
+    kind: Literal["auto", "interactions", "impressions"] = Field(
+        "auto", description="'interactions' reduces an impression log to what users did"
+    )
+    time_unit: Literal["auto", "s", "ms", "us", "ns"] = Field("auto", description="of times that are numbers")
+    ids: Literal["auto", "integer", "text"] = Field("auto", description="how ids in text files are read")
+
+    # What is kept.
+    duplicates: Literal["keep", "exact", "consecutive"] = Field(
+        "keep", description="drop rows equal in sequence, time, item and event, or repeats of the row before"
+    )
+    session_gap: float | None = Field(None, gt=0, description="seconds of silence that begin a new sequence")
+    min_clicks: int = Field(0, ge=0, description="fewest clicks of a sequence")
+    min_events: int = Field(0, ge=0, description="fewest events of a sequence")
+    min_item_events: int = Field(0, ge=0, description="fewest events of an item")
+    min_item_sequences: int = Field(0, ge=0, description="fewest sequences that hold an item")
+    iterate: bool = Field(False, description="repeat the filters until nothing changes")
+    most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
+
+    # How it is split.
+    split: Literal["random", "time"] = Field("random", description="by sequence at random, or by its last time")
+    validation: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
+    test: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
+    split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")
+    seed: int = Field(0, description="of the random split")
+
+    @field_validator("session_gap", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any) -> Any:
+        """30m, 1h and 45s are seconds too."""
+        if isinstance(value, str) and (match := re.fullmatch(r"([\d.]+)\s*([smhd]?)", value.strip())):
+            return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PrepareConfig:
+        if (self.validation < 1) != (self.test < 1):
+            raise ValueError("validation and test must both be shares or both be numbers of sequences")
+        if self.validation < 1 and self.validation + self.test >= 1:
+            raise ValueError("validation and test together leave nothing to train on")
+        if self.split_times and (self.split != "time" or len(self.split_times) != 2):
+            raise ValueError("split_times takes two times, and needs split=time")
+        return self

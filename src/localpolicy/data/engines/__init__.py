@@ -1,0 +1,45 @@
+"""What `prepare` asks of an engine. The SQL is the same for all of them; an adapter only carries it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from localpolicy.data.sources import Table
+
+
+class Engine(Protocol):
+    """Runs SQL over files and small tables."""
+
+    def read(self, view: str, table: Table, *, rows: bool) -> Mapping[str, str]:
+        """Make `view` over the files: columns c0, c1, …, and `_row` with `rows`. Return each column's type:
+        integer, float, text, timestamp, date, boolean or other."""
+
+    def skip_malformed(self) -> None:
+        """From now on lines that cannot be cut into columns are counted and passed over."""
+
+    def malformed(self) -> int:
+        """How many such lines there were."""
+
+    def table(self, name: str, sql: str) -> None:
+        """Compute `sql` once and keep the result as `name`."""
+
+    def view(self, name: str, sql: str) -> None:
+        """Let `name` stand for `sql`."""
+
+    def small(self, name: str, content: pa.Table) -> None:
+        """Make `content` known as `name`."""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a small result."""
+
+    def arrow(self, sql: str) -> pa.Table:
+        """A small result as a table."""
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """A large result, in order, a piece at a time."""
+
+    def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,141 @@
+"""DuckDB: the embedded default. Tables live in memory up to the limit, and beyond it in the scratch folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from localpolicy.data.sources import Table
+from localpolicy.vocabulary.errors import ConfigError, DataError
+
+ROWS_PER_BATCH = 1 << 20
+TYPES = {
+    r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
+    r"FLOAT|DOUBLE|DECIMAL.*": "float",
+    r"VARCHAR|ENUM.*": "text",
+    r"TIMESTAMP.*": "timestamp",
+    r"DATE": "date",
+    r"BOOLEAN": "boolean",
+}
+
+
+class DuckDB:
+    """An `Engine` on a DuckDB database that spills into the folder `scratch`."""
+
+    def __init__(self, scratch: Path, *, memory: str = "500MB", threads: int | None = None) -> None:
+        config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
+        if threads is not None:
+            config["threads"] = threads
+        try:
+            self._connection = duckdb.connect(":memory:", config=config)
+        except duckdb.Error as error:
+            raise ConfigError(f"DuckDB does not accept memory={memory}, threads={threads}: {error}") from None
+        self._connection.execute("CREATE MACRO unix_millis(instant) AS epoch_ms(instant)")
+        self._rejects = ""
+
+    def skip_malformed(self) -> None:
+        self._rejects = ", store_rejects = true, rejects_limit = 0"
+
+    def malformed(self) -> int:
+        made = "SELECT COUNT(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"
+        if not self._rejects or not self.rows(made)[0][0]:  # made by the first text file that is read
+            return 0
+        # A file is scanned more than once (for the sample, too), and each scan reports its lines.
+        lines = "SELECT DISTINCT file_path, line FROM reject_errors JOIN reject_scans USING (scan_id, file_id)"
+        return int(self.rows(f"SELECT COUNT(*) FROM ({lines})")[0][0])
+
+    def read(self, view: str, table: Table, *, rows: bool) -> Mapping[str, str]:
+        files = "[" + ", ".join(_text(str(file)) for file in table.files) + "]"
+        if table.format == "parquet":
+            columns = ", ".join(f"{_name(name)} AS c{number}" for number, name in enumerate(table.names))
+            query = f"SELECT {columns} FROM read_parquet({files})"
+        else:
+            columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(table.names)))
+            query = (
+                f"SELECT * FROM read_csv({files}, columns = {{{columns}}}, header = {table.header}, quote = '\"', "
+                f"delim = {_text(table.delimiter)}, auto_detect = false{self._rejects})"
+            )
+        if rows:  # a window without an order keeps the files' own
+            query = f"SELECT row_number() OVER () AS _row, * FROM ({query})"
+        with _errors(table):
+            self.view(view, query)
+            described = dict(row[:2] for row in self._connection.execute(f"DESCRIBE {view}").fetchall())
+        return {name: _kind(described[f"c{number}"]) for number, name in enumerate(table.names)}
+
+    def table(self, name: str, sql: str) -> None:
+        with _errors():
+            self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {sql}")
+
+    def view(self, name: str, sql: str) -> None:
+        self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+    def small(self, name: str, content: pa.Table) -> None:
+        self._connection.register("arriving", content)
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM arriving")
+        self._connection.unregister("arriving")
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with _errors():
+            return list(self._connection.execute(sql).fetchall())
+
+    def arrow(self, sql: str) -> pa.Table:
+        return self._connection.sql(sql).to_arrow_table()
+
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        with _errors():
+            result = self._connection.sql(sql)
+            # DuckDB 2 renamed it; both stream, so that Python never holds the whole result.
+            stream = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+            yield from stream(ROWS_PER_BATCH)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _name(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'
+
+
+def _kind(sql_type: str) -> str:
+    return next((kind for pattern, kind in TYPES.items() if re.fullmatch(pattern, sql_type)), "other")
+
+
+@contextmanager
+def _errors(table: Table | None = None) -> Iterator[None]:
+    """DuckDB's errors about files, memory and disk, in our words."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise ConfigError(f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory.") from None
+    except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        if "space left" in str(error).lower():
+            raise DataError(
+                f"the disk is full ({_first(error)}). Free some space, or choose --scratch on another."
+            ) from None
+        raise DataError(_malformed(error)) from None
+
+
+def _malformed(error: Exception) -> str:
+    """file, line and remedy from DuckDB's report of a line it could not cut."""
+    text = str(error)
+    line, original = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"Original Line: ?(.*)", text)
+    file, found = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
+    if line and file:
+        what = found[0] if found else "the line cannot be cut into columns"
+        shown = f" ('{original[1][:80]}')" if original else ""
+        return f"{file[1]}, line {line[1]}{shown}: {what}. Mend it, or pass over such lines with --skip-bad-rows."
+    return f"{_first(error)} The file was cut short or altered, or is not what its name says: fetch it again."
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,182 @@
+"""Events: the one schema every log is read into, and the check of each row.
+
+    sequence_id, item_id   integers or text
+    event                  a code: click, purchase, none (shown, unanswered), context (history only), …, or a rating;
+                           NULL where the row cannot be used
+    time                   milliseconds since 1970; or, where the log has none,
+    position               row order
+    reward                 where the log states it (else a reward map gives it)
+    propensity, policy     impression logs: the logged probability, and a code of who logged it
+
+The SELECT written here is the only place that knows how raw columns become these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localpolicy.data.answers import Answers
+from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+
+LARGEST = "3.4e38"  # of 4-byte floats, in which rewards are kept
+PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
+
+
+def fields_of(reading: Reading, answers: Answers) -> tuple[str, ...]:
+    """The columns that this log's events have."""
+    shown = answers.kind == "impressions"
+    optional = {
+        "time": reading.has_time,
+        "position": not reading.has_time,
+        "reward": not answers.rewards,
+        "propensity": shown and reading.has_propensity,
+        "policy": shown and bool(answers.policies),
+    }
+    return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
+
+
+def quoted(text: str) -> str:
+    """A text as SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class EventSelect:
+    """Writes the SELECT that reads one table's rows as events."""
+
+    def __init__(self, raw: Raw, reading: Reading, answers: Answers) -> None:
+        self.raw, self.reading, self.answers = raw, reading, answers
+        self.problems: list[tuple[str, str]] = []  # (condition, what is wrong); the first that holds is reported
+
+    def sql(self, view: str, *, fields: Sequence[str]) -> str:
+        """Usable rows as events; the others with a NULL event."""
+        columns = self._columns()
+        bad = " OR ".join(condition for condition, _ in self.problems)
+        columns["event"] = f"CASE WHEN {bad} THEN NULL ELSE {columns['event']} END"
+        chosen = ",\n    ".join(f"{columns[name]} AS {name}" for name in fields)
+        return f"SELECT {chosen}\n{self._from(view)}"
+
+    def problem_sql(self, view: str, *, also: Sequence[str] = ()) -> str:
+        """What is wrong with each bad row, beside raw columns."""
+        self._columns()
+        bad = " OR ".join(condition for condition, _ in self.problems)
+        cases = "\n    ".join(f"WHEN {condition} THEN '{text}'" for condition, text in self.problems)
+        return f"SELECT {', '.join([f'CASE {cases} END AS problem', *also])}\n{self._from(view)} AND ({bad})"
+
+    def _columns(self) -> dict[str, str]:
+        self.problems = []
+        return {
+            "sequence_id": self._id("sequence_id", self.reading.sequence_id),
+            "item_id": self._id("item_id", self.reading.item_id),
+            "event": self._event(),
+            "time": self._time(),
+            "reward": self._reward(),
+            "propensity": self._propensity(),
+            "policy": self._policy(),
+            "position": self._position(),
+        }
+
+    def _from(self, view: str) -> str:
+        """The rows that are events at all, beside the codes of their event and policy."""
+        table = self.raw.table
+        joins, conditions = "", []
+        if "event" in table.columns:
+            joins += f" LEFT JOIN answers a ON CAST({self.value('event')} AS STRING) = a.event"
+            conditions.append(f"({self.value('event')} IS NULL OR a.code IS NOT NULL)")  # not those that are dropped
+        if "policy" in table.columns:
+            joins += f" LEFT JOIN policies p ON CAST({self.value('policy')} AS STRING) = p.policy"
+        return f"FROM {view}{joins}\nWHERE {' AND '.join([*conditions, self.raw.where])}"
+
+    def value(self, column: str) -> str | None:
+        """SQL for the raw value of one of our columns; None where the table lacks it."""
+        table = self.raw.table
+        if column not in table.columns:
+            return None
+        parts = [self._position() if name == ROW else alias(table, name) for name in table.columns[column].split("+")]
+        joined = ", ".join(f"CAST({part} AS STRING)" for part in parts)
+        return parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {joined})"
+
+    def _position(self) -> str:
+        """Row order over all tables: the table's number, then the row's."""
+        return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW})"
+
+    def _id(self, column: str, wanted: IdType) -> str:
+        value = self.value(column)
+        self.problems.append((f"{value} IS NULL", f"{column} is empty"))
+        if wanted == "text":
+            return f"CAST({value} AS STRING)"
+        number = f"TRY_CAST({value} AS BIGINT)"
+        if self.raw.type_of(column) == "text":
+            # 7, 07 and 7.0 are three ids that one integer would stand for.
+            odd = f"{number} IS NULL OR CAST({number} AS STRING) <> {value}"
+            reason = f"{column} is not a plain integer, as the first are, and could collide with another (see --ids)"
+        else:
+            odd = f"{number} IS NULL OR {number} <> {value}"
+            reason = f"{column} is not a whole number, and could collide with another once cast"
+        self.problems.append((odd, reason))
+        return number
+
+    def _event(self) -> str:
+        constant = self.raw.table.constants.get("event")
+        if constant is not None:
+            return f"CAST({self.answers.code(constant)} AS SMALLINT)"
+        self.problems.append((f"{self.value('event')} IS NULL", "event is empty"))
+        return "CAST(a.code AS SMALLINT)"
+
+    def _time(self) -> str:
+        value = self.value("timestamp")
+        if value is None:
+            return "CAST(NULL AS BIGINT)"
+        time = self._milliseconds(value)
+        self.problems.append((f"{value} IS NULL", "timestamp is empty"))
+        self.problems.append((f"{time} IS NULL", "timestamp is not a time that can be read (see --time-unit)"))
+        return time
+
+    def _milliseconds(self, value: str) -> str:
+        """`unix_millis` is Spark's name, which the DuckDB adapter defines too."""
+        type_of, unit = self.raw.type_of("timestamp"), self.reading.time_unit
+        sample = self.raw.sample.get("timestamp", ())
+        numbers = 2 * sum(as_number(text) is not None for text in sample) >= len(sample)  # one bad row decides nothing
+        if type_of == "timestamp":
+            return f"unix_millis({value})"
+        if type_of == "date":
+            return f"unix_millis(CAST({value} AS TIMESTAMP))"
+        if type_of == "text" and not numbers:
+            return f"unix_millis(TRY_CAST({value} AS TIMESTAMP))"
+        if unit == "ms":
+            return f"TRY_CAST({value} AS BIGINT)"
+        if unit == "s":
+            return f"TRY_CAST(ROUND(TRY_CAST({value} AS DOUBLE) * 1000) AS BIGINT)"
+        return f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {PER_MILLISECOND[unit]}) AS BIGINT)"
+
+    def _number(self, column: str) -> str | None:
+        value = self.value(column)
+        if value is None:
+            return None
+        number = f"TRY_CAST({value} AS DOUBLE)"
+        self.problems.append((f"{value} IS NOT NULL AND {number} IS NULL", f"{column} is not a number"))
+        return number
+
+    def _reward(self) -> str:
+        reward = self._number("reward")
+        if reward is None:
+            return "CAST(0 AS DOUBLE)"
+        event = self.value("event") or quoted(self.raw.table.constants["event"])
+        answered = f"{event} NOT IN ('{CONTEXT}', '{NO_ANSWER}')"
+        self.problems.append((f"isnan({reward}) OR ABS({reward}) > {LARGEST}", "reward is not a finite number"))
+        self.problems.append((f"{reward} IS NULL AND {answered}", "reward is empty"))
+        return f"COALESCE({reward}, CAST(0 AS DOUBLE))"
+
+    def _propensity(self) -> str:
+        logged = self._number("propensity")
+        if logged is None:
+            return "CAST('NaN' AS DOUBLE)"
+        outside = f"{logged} <= 0 OR ({logged} > 1 AND NOT isnan({logged}))"
+        self.problems.append((outside, "propensity is outside (0, 1]"))
+        return f"COALESCE({logged}, CAST('NaN' AS DOUBLE))"  # NaN is how data frames, and we, write "none"
+
+    def _policy(self) -> str:
+        constant = self.raw.table.constants.get("policy")
+        if constant is not None:
+            return f"CAST({self.answers.policies.index(constant)} AS SMALLINT)"
+        return f"CAST({'COALESCE(p.code, -1)' if 'policy' in self.raw.table.columns else '-1'} AS SMALLINT)"

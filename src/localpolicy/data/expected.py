@@ -1,0 +1,83 @@
+"""Published counts beside the ones found, and the likely reason where they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+ROUNDED = 0.005  # published figures have three digits
+
+
+@dataclass(frozen=True)
+class Count:
+    """One published count. `what` is sequences, items, events, or the name of an event."""
+
+    what: str
+    value: int
+    rounded: bool = False  # published with three digits
+    note: str = ""
+
+    def agrees(self, found: int) -> bool:
+        """Whether `found` is the published count, as far as it was published."""
+        return abs(found - self.value) <= (ROUNDED * self.value if self.rounded else 0)
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One release of a data set: the rows its files hold, and what its recipe leaves of them."""
+
+    name: str
+    rows: int  # of the files, that are events
+    counts: tuple[Count, ...]
+
+
+class Comparison(TypedDict):
+    """A count found beside the one published."""
+
+    what: str
+    found: int
+    expected: int
+    agrees: bool
+    note: str
+
+
+def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """The nearest edition's counts beside a manifest's, with the likely reason where they differ."""
+    if not editions or "continues" in manifest:
+        return {}
+    counts, settings, rows = manifest["counts"], manifest["settings"], sum(manifest["rows"].values())
+    found = {
+        "sequences": counts["sequences"],
+        "items": counts["items"],
+        "events": sum(counts["events"].values()),
+        **counts["events"],
+    }
+
+    def likeness(edition: Edition) -> tuple[int, float]:
+        agreeing = sum(count.agrees(found.get(count.what, 0)) for count in edition.counts)
+        return agreeing, -abs(math.log(edition.rows / max(rows, 1)))
+
+    edition = max(editions, key=likeness)
+    compared: list[Comparison] = [
+        Comparison(
+            what=count.what,
+            found=found.get(count.what, 0),
+            expected=count.value,
+            agrees=count.agrees(found.get(count.what, 0)),
+            note=count.note,
+        )
+        for count in edition.counts
+    ]
+    reason = ""
+    if not all(row["agrees"] for row in compared):
+        changed = [f"{name}={settings[name]}" for name, value in preset.items() if settings[name] != value]
+        if rows != edition.rows:
+            held = f"the files hold {rows:,} usable rows and the original {edition.rows:,}"
+            reason = f"{held}: a sample, another release, or simulated"
+        elif changed:
+            reason = f"settings differ from the recipe's: {', '.join(changed)}"
+        else:
+            reason = "the files hold as many rows as the original: the recipe differs from the published one"
+    return {"edition": edition.name, "counts": compared, "reason": reason}

@@ -1,0 +1,107 @@
+"""From files to the table `loaded`: every row an event, bad ones found, named and refused or passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data import sql
+from localpolicy.data.answers import Answers
+from localpolicy.data.engines import Engine
+from localpolicy.data.events import EventSelect, fields_of
+from localpolicy.data.reading import ROW, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
+from localpolicy.data.sources import Table
+from localpolicy.vocabulary.errors import DataError
+
+Problems = dict[str, int]  # how many rows have each
+
+
+def open_tables(engine: Engine, tables: Sequence[Table], *, skip_malformed: bool) -> list[Raw]:
+    """Let the engine open the files, and look at the first rows of each table."""
+    for table in tables:
+        check_columns(table)
+    if skip_malformed:
+        engine.skip_malformed()
+    # Row numbers cost a pass in file order, so they are asked for only where they mean something.
+    rows = any("timestamp" not in table.columns or ROW in table.columns.values() for table in tables)
+    return [_open(engine, number, table, rows=rows) for number, table in enumerate(tables)]
+
+
+def _open(engine: Engine, number: int, table: Table, *, rows: bool) -> Raw:
+    raw = Raw(number, table, {}, {})
+    types = engine.read(raw.view, table, rows=rows)
+    columns = [name for name in SAMPLED if types.get(table.columns.get(name, "")) in ("text", "integer", "float")]
+    sample: dict[str, list[Any]] = {}
+    if columns:
+        chosen = ", ".join(alias(table, table.columns[name]) for name in columns)
+        first = engine.rows(f"SELECT {chosen} FROM {raw.view} LIMIT {SAMPLE}")
+        sample = {name: [row[index] for row in first if row[index] is not None] for index, name in enumerate(columns)}
+    return replace(raw, types=types, sample=sample)
+
+
+def load(
+    engine: Engine, raws: Sequence[Raw], reading: Reading, answers: Answers, *, skip_bad_rows: bool, scratch: Path
+) -> tuple[dict[str, int], Problems]:
+    """Fill `loaded`; return its rows by event, and the rows that were passed over."""
+    selects = [EventSelect(raw, reading, answers) for raw in raws]
+    fields = fields_of(reading, answers)
+    engine.table("loaded", "\nUNION ALL\n".join(s.sql(s.raw.view, fields=fields) for s in selects))
+    counts = {code: int(count) for code, count in engine.rows(sql.ROWS)}
+    problems: Problems = {}
+    if counts.pop(None, 0):
+        bad = "\nUNION ALL\n".join(select.problem_sql(select.raw.view) for select in selects)
+        query = f"SELECT problem, COUNT(*) FROM ({bad}) b GROUP BY problem ORDER BY problem"
+        problems = {str(problem): int(count) for problem, count in engine.rows(query)}
+        if not skip_bad_rows:
+            raise DataError(_first_bad_row(engine, selects, problems, scratch))
+        engine.view("usable", "SELECT * FROM loaded WHERE event IS NOT NULL")
+    else:
+        engine.view("usable", "SELECT * FROM loaded")
+    if malformed := engine.malformed():
+        problems["the line cannot be cut into columns"] = malformed
+    if not counts:
+        passed = f": all {sum(problems.values()):,} are bad ({_listed(problems)})" if problems else ""
+        files = _named([raw.table for raw in raws])
+        raise DataError(f"no usable rows in {files}{passed}. Expected a log with at least one event.")
+    return {answers.events[code]: counts[code] for code in sorted(counts)}, problems
+
+
+def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Problems, scratch: Path) -> str:
+    """What to tell the user: the first bad row, found file by file.
+
+    Always on DuckDB, whichever engine found it: Spark reads text in no order, and so cannot number its rows.
+    """
+    from localpolicy.data.engines.duckdb import DuckDB
+
+    total = sum(problems.values())
+    remedy = "Mend the log, or pass over such rows with --skip-bad-rows."
+    more = f" ({total:,} bad rows in all: {_listed(problems)})" if total > 1 else ""
+    (scratch / "search").mkdir()
+    finder = DuckDB(scratch / "search")
+    try:
+        for name in ("answers", "policies"):
+            finder.small(name, engine.arrow(f"SELECT * FROM {name}"))
+        for select in selects:
+            table = select.raw.table
+            names = [name for theirs in table.columns.values() for name in theirs.split("+") if name != ROW]
+            shown = [ROW, *(f"CAST({alias(table, name)} AS STRING)" for name in names)]
+            for file in table.files:
+                finder.read("suspect", replace(table, files=(file,)), rows=True)
+                query = f"{select.problem_sql('suspect', also=shown)} ORDER BY {ROW} LIMIT 1"
+                for problem, row, *came in finder.rows(query):
+                    values = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
+                    return f"{file}, row {row}: {problem} ({values}){more}. {remedy}"
+    finally:
+        finder.close()
+    return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {remedy}"
+
+
+def _named(tables: Sequence[Table]) -> str:
+    files = [str(file) for table in tables for file in table.inputs]
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
+
+
+def _listed(problems: Mapping[str, int]) -> str:
+    return "; ".join(f"{count:,} × {problem}" for problem, count in problems.items())

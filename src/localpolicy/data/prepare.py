@@ -1,0 +1,209 @@
+"""`prepare`: from a raw log to a data set of sequences, on DuckDB or on Spark."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from localpolicy.data import sql
+from localpolicy.data.answers import make_answers
+from localpolicy.data.append import check_fits, continued, earlier_table
+from localpolicy.data.config import PrepareConfig
+from localpolicy.data.engines import Engine
+from localpolicy.data.events import fields_of
+from localpolicy.data.filters import keep
+from localpolicy.data.load import load, open_tables
+from localpolicy.data.readers import READERS
+from localpolicy.data.reading import Reading
+from localpolicy.data.sources import Table
+from localpolicy.data.splits import check_sizes, cut_points, fitting, literals
+from localpolicy.data.store import OPTIONAL, Prepared, writing
+from localpolicy.data.stream import write_sequences
+from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
+from localpolicy.vocabulary.files import PARTIAL, refuse_occupied, sha256
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINES = ("duckdb", "spark")
+
+
+def prepare(
+    source: str,
+    paths: Sequence[Path | str],
+    *,
+    out: Path | str,
+    append: Path | str | None = None,
+    skip_bad_rows: bool = False,
+    engine: str = "duckdb",
+    memory: str = "500MB",
+    threads: int | None = None,
+    scratch: Path | str | None = None,
+    spark: SparkSession | None = None,
+    spark_master: str | None = None,
+    force: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Prepared:
+    """Prepare the log at `paths` into the folder `out`.
+
+    `source` names a reader, whose recipe holds unless `settings` (the fields of `PrepareConfig`) change it.
+    `append` names an earlier data set that this log continues; its settings hold.
+    """
+    if source not in READERS:
+        raise ConfigError(f"no source '{source}'{nearest(source, READERS)}")
+    reader, out = READERS[source], Path(out)
+    earlier = None if append is None else Prepared(append)
+    config = PrepareConfig.parse({**reader.preset, **settings}) if earlier is None else continued(earlier, settings)
+    refuse_occupied(out, force=force)
+    with _scratch_folder(out, scratch) as folder, _disk_errors(out):
+        tables = reader.tables(paths, config, folder)
+        runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
+        try:
+            work = _Preparation(runner, tables, config, earlier, folder, say)
+            return work.run(out, source=source, given=settings, skip_bad_rows=skip_bad_rows, force=force)
+        finally:
+            runner.close()
+
+
+class _Preparation:
+    """One preparation: the steps share an engine, a config and perhaps an earlier data set."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tables: list[Table],
+        config: PrepareConfig,
+        earlier: Prepared | None,
+        scratch: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self.engine, self.tables, self.config = engine, tables, config
+        self.earlier, self.scratch, self.say = earlier, scratch, say
+
+    def run(self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, force: bool) -> Prepared:
+        """All steps, from files to the store."""
+        engine, earlier, say = self.engine, self.earlier, self.say
+        known: Mapping[str, Any] = {} if earlier is None else earlier.manifest
+        # The earlier data set comes first: where there are no times, its rows precede the new ones.
+        before = [] if earlier is None else [earlier_table(earlier, self.scratch)]
+        say(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
+        reading = Reading.decide(raws, self.config)
+        if self.config.split == "time" and not reading.has_time:
+            raise ConfigError("split=time needs times, and this log has none: map a timestamp, or use split=random.")
+        if earlier is not None:
+            check_fits(earlier, self.tables, reading)
+        answers = make_answers(engine, raws, reading, self.config, earlier=known)
+        if earlier is not None and answers.kind != earlier.kind:
+            raise DataError(f"the new log makes these {answers.kind}; {earlier.path} holds {earlier.kind}.")
+        config = self.config.model_copy(update={"rewards": answers.reward_map})
+        rows, problems = load(engine, raws, reading, answers, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        engine.small("known", _known_items(earlier, integer=reading.item_id == "integer"))
+        fields = fields_of(reading, answers)
+        order = sql.order(fields, answers=answers.tell)
+        click = answers.events.index("click") if "click" in answers.events else None
+        say("filtering")
+        kept = keep(engine, config, fields=fields, order=order, click=click)
+        say("indexing items and sequences")
+        engine.table("items", sql.ITEMS)
+        by_time = config.split == "time"
+        at_random = sql.sequences_at_random(kept.sequences, seed=config.seed)
+        engine.table("sequences", sql.SEQUENCES_BY_TIME if by_time else at_random)
+        config = fitting(engine, config, given=given, say=say)
+        cuts = cut_points(engine, config, known=known.get("cuts"))
+        check_sizes(engine, cuts)
+        optional = tuple(name for name in OPTIONAL if name in fields)
+        extra: dict[str, Any] = {
+            "source": source,
+            "rows": rows,
+            "policies": answers.policies if "policy" in fields else [],
+            "cuts": cuts,
+            "filters": kept.trail,
+            "bad_rows": problems,
+            "inputs": _digest(self.tables),
+        }
+        if earlier is not None:
+            extra["continues"] = earlier.digest
+        say("sorting and writing")
+        with writing(
+            out,
+            kind=answers.kind,
+            events=answers.events,
+            rewards=answers.rewards,
+            settings=config.model_dump(mode="json"),
+            optional=optional,
+            extra=extra,
+            force=force,
+        ) as store:
+            events = engine.batches(sql.final(kept.source, literals(cuts), fields=fields, order=order))
+            rewards = list(answers.rewards.values())
+            write_sequences(store, events, ("item", "event", "reward", *optional), rewards=rewards)
+            items = engine.arrow("SELECT item_id, count FROM items ORDER BY index")
+            store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+        return Prepared(out)
+
+
+def _known_items(earlier: Prepared | None, *, integer: bool) -> pa.Table:
+    """Items whose indices must stay."""
+    schema = pa.schema({"item_id": pa.int64() if integer else pa.string(), "index": pa.int32()})
+    return schema.empty_table() if earlier is None else earlier.catalogue.select(["item_id", "index"]).cast(schema)
+
+
+def _engine(
+    name: str,
+    folder: Path,
+    *,
+    memory: str,
+    threads: int | None,
+    spark: SparkSession | None,
+    spark_master: str | None,
+) -> Engine:
+    if name not in ENGINES:
+        raise ConfigError(f"no engine '{name}'{nearest(name, ENGINES)}")
+    if name == "spark":
+        from localpolicy.data.engines.spark import Spark
+
+        return Spark(folder, session=spark, master=spark_master)
+    from localpolicy.data.engines.duckdb import DuckDB
+
+    return DuckDB(folder, memory=memory, threads=threads)
+
+
+def _digest(tables: Sequence[Table]) -> dict[str, Any]:
+    """One digest over all input files, by name and content."""
+    files = [file for table in tables for file in table.inputs]
+    content = "".join(f"{file.name}:{sha256(file)};" for file in files)
+    return {
+        "files": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "sha256": hashlib.sha256(content.encode()).hexdigest(),
+    }
+
+
+@contextmanager
+def _scratch_folder(out: Path, scratch: Path | str | None) -> Iterator[Path]:
+    """Where engines keep what memory does not hold: beside the output, whose disk must be large anyway."""
+    parent = Path(scratch) if scratch is not None else out.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}{PARTIAL}scratch-", dir=parent) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _disk_errors(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DataError(
+            f"the disk is full ({error}); {out} was not written. Free some space, or choose another."
+        ) from None

@@ -1,0 +1,102 @@
+"""The leak and quality report: what a prepared data set hides, measured from its arrays, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localpolicy.data.store import SPLITS, Prepared, Split
+
+Histogram = dict[str, int]  # "3-4" -> how many
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Shares are of events unless their name says otherwise; None where a log has no times."""
+
+    events: int
+    ties: int | None  # events at the very time of the one before, in the same sequence
+    duplicates: int | None  # … with its item and event too
+    repeats: int  # events whose item came earlier in the sequence
+    overlapping: dict[str, int | None]  # held-out sequences that begin before training ends
+    unseen_items: dict[str, int]  # items of a held-out split that training lacks
+    unseen_events: dict[str, int]  # … and the events on them
+    mean_length: float
+    median_length: float
+    longest: int
+    top_share: dict[str, float]  # share of events on the most popular 1 % and 10 % of items
+    lengths: Histogram = field(default_factory=dict)
+    popularity: Histogram = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def measure(data: Prepared) -> Quality:
+    """Measure a prepared data set."""
+    timed = "time" in data["train"].arrays
+    ties = duplicates = repeats = 0
+    counts = {name: np.zeros(data.items, dtype=np.int64) for name in SPLITS}
+    for name, split in data.splits.items():
+        for sequence, piece in _pieces(split):
+            counts[name] += np.bincount(piece["item"], minlength=data.items)
+            pairs = sequence * data.items + piece["item"]
+            repeats += len(pairs) - len(np.unique(pairs))
+            if timed:
+                same = (sequence[1:] == sequence[:-1]) & (piece["time"][1:] == piece["time"][:-1])
+                ties += int(same.sum())
+                for column in ("item", "event"):
+                    same &= piece[column][1:] == piece[column][:-1]
+                duplicates += int(same.sum())
+    total = sum(counts.values(), np.zeros(data.items, dtype=np.int64))
+    lengths = np.concatenate([np.diff(split.offsets) for split in data.splits.values()])
+    held_out = SPLITS[1:]
+    unseen = {name: (counts[name] > 0) & (counts["train"] == 0) for name in held_out}
+    return Quality(
+        events=int(total.sum()),
+        ties=ties if timed else None,
+        duplicates=duplicates if timed else None,
+        repeats=repeats,
+        overlapping={name: _overlapping(data, name) if timed else None for name in held_out},
+        unseen_items={name: int(unseen[name].sum()) for name in held_out},
+        unseen_events={name: int(counts[name][unseen[name]].sum()) for name in held_out},
+        mean_length=float(lengths.mean()),
+        median_length=float(np.median(lengths)),
+        longest=int(lengths.max()),
+        top_share={f"{percent} %": _top_share(total, percent / 100) for percent in (1, 10)},
+        lengths=histogram(lengths),
+        popularity=histogram(total[total > 0]),
+    )
+
+
+def _pieces(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Each event's sequence, and the arrays, of whole sequences at a time."""
+    for first, stop in split.pieces():
+        bounds = split.offsets[first : stop + 1]
+        sequence = np.repeat(np.arange(stop - first, dtype=np.int64), np.diff(bounds))
+        yield sequence, {name: np.asarray(array[bounds[0] : bounds[-1]]) for name, array in split.arrays.items()}
+
+
+def _overlapping(data: Prepared, name: str) -> int:
+    training_ends = max(int(piece["time"].max()) for _, piece in _pieces(data["train"]))
+    split = data[name]
+    return int((split.arrays["time"][split.offsets[:-1]] <= training_ends).sum())
+
+
+def _top_share(counts: np.ndarray, share: float) -> float:
+    top = max(1, round(share * len(counts)))
+    return float(np.sort(counts)[::-1][:top].sum() / counts.sum())
+
+
+def histogram(values: np.ndarray) -> Histogram:
+    """How many values lie in 1, 2, 3-4, 5-8, …"""
+    bins = np.ceil(np.log2(values)).astype(np.int64)
+    found: Histogram = {}
+    for power, count in enumerate(np.bincount(bins)):
+        low, high = 2 ** (power - 1) + 1 if power else 1, 2**power
+        found[str(high) if low >= high else f"{low}-{high}"] = int(count)
+    return found

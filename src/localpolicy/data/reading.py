@@ -1,0 +1,135 @@
+"""How a log is to be read: whether its ids are integers, its times seconds, and what it has at all.
+
+Decided once for the whole log, from its columns' types and its first rows; a later row that does not fit is a bad
+row, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from localpolicy.data.config import PrepareConfig
+from localpolicy.data.sources import Table
+from localpolicy.vocabulary.errors import DataError, nearest
+
+COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy")
+REQUIRED = ("sequence_id", "item_id", "event")
+SAMPLED = ("sequence_id", "item_id", "timestamp")
+SAMPLE = 1000  # rows looked at
+ROW = "_row"  # stands for a row's number: order where a log has no times, a sequence where it has no sequences
+
+IdType = Literal["integer", "text"]
+
+
+def alias(table: Table, column: str) -> str:
+    """The name a raw column has in SQL: c0, c1, …, so that no engine's quoting matters."""
+    return f"c{table.names.index(column)}"
+
+
+def check_columns(table: Table) -> None:
+    """Raise unless every mapped column exists and every required one is mapped."""
+    where = f"{table.files[0]} (columns: {', '.join(table.names)})"
+    for ours in table.columns:
+        if ours not in COLUMNS:
+            raise DataError(f"columns: '{ours}' is not a column of events{nearest(ours, COLUMNS)}")
+    for ours, theirs in table.columns.items():
+        for name in theirs.split("+"):
+            if name not in table.names and name != ROW:
+                raise DataError(f"no column '{name}' for '{ours}' in {where}{nearest(name, table.names)}")
+    for ours in REQUIRED:
+        if ours not in table.columns and ours not in table.constants:
+            constant = ", or name the event of every row with --event click" if ours == "event" else ""
+            raise DataError(f"no column '{ours}' in {where}. Map it with --columns {ours}=NAME{constant}.")
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A table as an engine has opened it."""
+
+    number: int
+    table: Table
+    types: Mapping[str, str]  # of each raw column
+    sample: Mapping[str, Sequence[Any]]  # first values of the columns in SAMPLED
+
+    @property
+    def view(self) -> str:
+        """Its name in SQL."""
+        return f"raw_{self.number}"
+
+    @property
+    def where(self) -> str:
+        """The condition that makes a row an event, as SQL."""
+        names = {name: alias(self.table, name) for name in self.table.names if name.isidentifier()}
+        return self.table.where.format(**names) or "TRUE"
+
+    def has(self, column: str) -> bool:
+        """Whether it has one of our columns."""
+        return column in self.table.columns or column in self.table.constants
+
+    def type_of(self, column: str) -> str:
+        """The type of the raw column behind one of ours."""
+        theirs = self.table.columns.get(column, "")
+        return "integer" if theirs == ROW else self.types.get(theirs, "text")  # joined columns and constants are text
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What holds for the whole log, whichever of its tables a row comes from."""
+
+    sequence_id: IdType
+    item_id: IdType
+    time_unit: str  # of times that are numbers
+    has_time: bool
+    has_reward: bool
+    has_propensity: bool
+
+    @classmethod
+    def decide(cls, raws: Sequence[Raw], config: PrepareConfig) -> Reading:
+        """Decide from types and first values."""
+        timed = {raw.has("timestamp") for raw in raws}
+        if len(timed) > 1:
+            raise DataError("some of these files have a timestamp column and some have none: prepare them apart.")
+        return cls(
+            sequence_id="text" if config.session_gap is not None else _id_type("sequence_id", raws, config),
+            item_id=_id_type("item_id", raws, config),
+            time_unit=_time_unit(raws) if config.time_unit == "auto" else config.time_unit,
+            has_time=timed == {True},
+            has_reward=any(raw.has("reward") for raw in raws),
+            has_propensity=any(raw.has("propensity") for raw in raws),
+        )
+
+
+def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
+    """Integers, unless a table says or shows otherwise. Text in Parquet was declared; in CSV all is text."""
+    if config.ids == "text":
+        return "text"
+    for raw in raws:
+        if raw.type_of(column) != "text":
+            continue
+        declared = raw.table.format == "parquet" or column not in raw.sample
+        if declared or (config.ids == "auto" and not all(map(_plain_integer, raw.sample[column]))):
+            return "text"
+    return "integer"
+
+
+def _plain_integer(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
+
+
+def _time_unit(raws: Sequence[Raw]) -> str:
+    """By the size of the first times: any since 1973 can be told apart."""
+    times = [
+        time for raw in raws for value in raw.sample.get("timestamp", ()) if (time := as_number(value)) is not None
+    ]
+    largest = max(map(abs, times), default=0.0)
+    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if largest < limit), "ns")
+
+
+def as_number(value: Any) -> float | None:
+    """The value as a number, or None."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

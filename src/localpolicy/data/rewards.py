@@ -1,0 +1,102 @@
+"""Events to rewards: `purchase=1.0,click=0.2`, or thresholds for ratings: `>=4=1,>=3=0.5,*=0`.
+
+A name beats a threshold, the highest threshold met beats the others, and `*` takes what is left. An event that
+nothing covers is an error: a silent zero would teach the policy that the event is worthless.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.vocabulary.errors import ConfigError, DataError
+
+DEFAULT = "purchase=1.0,click=0.2"  # the paper's
+RATINGS = ">=4=1,>=3=0.5,*=0"  # the paper's: 1, 2 -> 0; 3 -> 0.5; 4, 5 -> 1
+
+
+@dataclass(frozen=True)
+class RewardMap:
+    """What each event is worth."""
+
+    names: Mapping[str, float]
+    thresholds: tuple[tuple[float, float], ...] = ()  # (at least, reward), highest first
+    otherwise: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> RewardMap:
+        """Read `name=reward` entries separated by commas."""
+        names: dict[str, float] = {}
+        thresholds: list[tuple[float, float]] = []
+        otherwise = None
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            event, equals, value = entry.rpartition("=")
+            event = event.strip()
+            reward = _number(value, entry)
+            if not equals or not event:
+                raise ConfigError(f"rewards: expected event=number, got '{entry}' (as in {DEFAULT}).")
+            if event.startswith(">="):
+                thresholds.append((_number(event[2:], entry), reward))
+            elif event == "*":
+                otherwise = reward
+            else:
+                names[event_name(event)] = reward
+        return cls(names, tuple(sorted(thresholds, reverse=True)), otherwise)
+
+    def of(self, event: str) -> float:
+        """The reward of one event."""
+        if event in self.names:
+            return self.names[event]
+        rating = _rating(event)
+        for least, reward in self.thresholds:
+            if rating is not None and rating >= least:
+                return reward
+        if event in (CONTEXT, NO_ANSWER):
+            return 0.0
+        if self.otherwise is None:
+            raise DataError(
+                f"event '{event}' is missing from the reward map. Add it (--rewards '{event}=…'), cover the rest "
+                "(--rewards '…,*=0'), rename it (--rename), or leave its rows out (--drop-events)."
+            )
+        return self.otherwise
+
+
+def event_name(raw: str) -> str:
+    """The name of an event as the log wrote it; ratings lose their idle zeros, so that 4, 4.0 and 4.00 are one."""
+    rating = _rating(raw)
+    return raw if rating is None else f"{rating:g}"
+
+
+def pairs(text: str, *, what: str) -> dict[str, str]:
+    """Read `a=b,c=d`."""
+    found: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not (key and equals and value):
+            raise ConfigError(f"{what}: expected name=name, got '{entry}'.")
+        if key in found:
+            raise ConfigError(f"{what}: '{key}' is given twice.")
+        found[key] = value
+    return found
+
+
+def is_rating(event: str) -> bool:
+    """Whether an event is a number."""
+    return _rating(event) is not None
+
+
+def _rating(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _number(text: str, entry: str) -> float:
+    value = _rating(text)
+    if value is None:
+        raise ConfigError(f"rewards: '{text}' in '{entry}' is not a finite number (as in {DEFAULT}).")
+    return value

@@ -1,0 +1,146 @@
+"""Files as they lie on disk: which they are, what they hold, and whether they are what their names say."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from localpolicy.vocabulary.errors import DataError
+
+TEXT_SUFFIXES = (
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".dat",
+    ".data",
+    ".csv.gz",
+    ".tsv.gz",
+    ".txt.gz",
+    ".dat.gz",
+    ".data.gz",
+)
+DELIMITERS = ("::", "\t", ";", "|", ",")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Files of one layout, and how their columns read as events."""
+
+    files: tuple[Path, ...]
+    format: Literal["csv", "parquet"]
+    columns: Mapping[str, str]  # our column -> theirs; 'a+b' joins two
+    names: tuple[str, ...]  # every column of the files, in order
+    header: bool = True  # text files: the first line holds the names
+    delimiter: str = ","
+    constants: Mapping[str, str] = field(default_factory=dict)  # our column -> one value for every row
+    where: str = ""  # rows that are events at all, as SQL over the files' columns
+    originals: tuple[Path, ...] = ()  # the user's files, where `files` were made from them
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The files as the user gave them."""
+        return self.originals or self.files
+
+
+def files_under(paths: Sequence[Path | str]) -> list[Path]:
+    """The log files at `paths`; a folder stands for the files in it, or for its events.* where it has one."""
+    if not paths:
+        raise DataError("no log given: name a file or a folder.")
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_log(file.relative_to(path))]
+            found += [file for file in inside if file.name.split(".")[0] == "events" and file.parent == path] or inside
+            if not inside:
+                raise DataError(
+                    f"{path} holds no log: expected files that end in .parquet, {', '.join(TEXT_SUFFIXES)}."
+                )
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise DataError(f"{path} does not exist.")
+    return found
+
+
+def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
+    """The files among `paths`, or in folders among them, whose names match one of `patterns`, in order of name."""
+    if missing := [path for path in map(Path, paths) if not path.exists()]:
+        raise DataError(f"{missing[0]} does not exist.")
+    inside = [file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path])]
+    found = [file for file in inside if any(fnmatch(file.name, pattern) for pattern in patterns)]
+    if not found:
+        places = ", ".join(map(str, paths))
+        raise DataError(f"no {' or '.join(patterns)} in {places}: expected {what}, as downloaded.")
+    for file in found:
+        file_format(file)
+    return sorted(found)
+
+
+def _is_log(path: Path) -> bool:
+    hidden = any(part.startswith(("_", ".")) for part in path.parts)
+    return not hidden and path.name.endswith((".parquet", *TEXT_SUFFIXES))
+
+
+def file_format(path: Path) -> Literal["csv", "parquet"]:
+    """What the file is, from its first bytes; a `DataError` where its name says otherwise."""
+    with path.open("rb") as file:
+        start = file.read(65536)
+    if not start:
+        raise DataError(f"{path} is empty: expected a log with at least one row.")
+    named_parquet, named_gzip = path.name.endswith(".parquet"), path.name.endswith(".gz")
+    is_parquet, is_gzip = start.startswith(b"PAR1"), start.startswith(b"\x1f\x8b")
+    if named_parquet != is_parquet:
+        what = "is named .parquet but is not a Parquet file" if named_parquet else "is a Parquet file by its content"
+        raise DataError(f"{path} {what}. Rename it to what it is, or fetch it again.")
+    if named_gzip != is_gzip:
+        what = "is named .gz but is not gzip" if named_gzip else "is gzip by its content, but not named .gz"
+        raise DataError(f"{path} {what}. Rename it to what it is, or fetch it again.")
+    if not is_parquet and not is_gzip and b"\x00" in start:
+        raise DataError(
+            f"{path} is not text (it holds zero bytes) and not Parquet. Expected CSV, gzip of it, or Parquet."
+        )
+    return "parquet" if is_parquet else "csv"
+
+
+def parquet_schema(path: Path) -> pa.Schema:
+    """The columns of a Parquet file."""
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} is not a whole Parquet file ({error}). It was cut short or altered: fetch it again."
+        ) from None
+
+
+def first_line(path: Path) -> str:
+    """The first line of a text file, gzip or not."""
+    try:
+        with gzip.open(path, "rt", newline="") if path.name.endswith(".gz") else path.open(newline="") as file:
+            line = file.readline().rstrip("\r\n")
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise DataError(f"{path} cannot be read ({error}): it was cut short or altered. Fetch it again.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text.") from None
+    if not line:
+        raise DataError(f"{path} has no first line: expected column names or a row.")
+    return line.removeprefix("\ufeff")
+
+
+def delimiter_of(line: str) -> str:
+    """The separator that occurs most often in a line; the longer one wins where both do."""
+    return max(DELIMITERS, key=lambda mark: line.count(mark) * len(mark))
+
+
+def split_line(line: str, delimiter: str) -> tuple[str, ...]:
+    """The fields of one line."""
+    if len(delimiter) > 1:
+        return tuple(line.split(delimiter))
+    return tuple(next(csv.reader([line], delimiter=delimiter)))

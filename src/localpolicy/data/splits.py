@@ -1,0 +1,85 @@
+"""Train, validation and test: two cut points on a key that each sequence has.
+
+At random the key is an md5 of seed and sequence id, so that a sequence keeps its split whatever else the log
+holds and whichever engine runs. By time it is the sequence's last time: everything trained on then lies before
+everything validated on, save for the early events of sequences that cross a cut (the quality report counts them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from localpolicy.data.config import PrepareConfig
+from localpolicy.data.engines import Engine
+from localpolicy.data.sql import split_of
+from localpolicy.data.store import SPLITS
+from localpolicy.vocabulary.errors import ConfigError, DataError
+
+FEWEST = 3  # sequences of a split, below which no number about it means anything
+
+Cut = str | int  # a prefix of an md5, or milliseconds
+
+
+def fitting(
+    engine: Engine, config: PrepareConfig, *, given: Mapping[str, Any], say: Callable[[str], None]
+) -> PrepareConfig:
+    """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
+    total = int(engine.rows("SELECT COUNT(*) FROM sequences")[0][0])
+    if config.test < 1 or {"validation", "test"} & set(given) or total >= 10 * max(config.validation, config.test):
+        return config
+    say(f"{total:,} sequences are too few for {config.test:,.0f} in test: validation and test get a tenth each")
+    return config.model_copy(update={"validation": 0.1, "test": 0.1})
+
+
+def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None = None) -> list[Cut]:
+    """Where validation begins and where test begins, on the key of `sequences`."""
+    if config.split == "random" and known is not None:
+        return known
+    if config.split_times:
+        return [_milliseconds(text) for text in config.split_times]
+    if config.split == "random" and config.test < 1:
+        return [_hex(1 - config.validation - config.test), _hex(1 - config.test)]
+    total = int(engine.rows("SELECT COUNT(*) FROM sequences")[0][0])
+    shares = (config.validation, config.test)
+    validation, test = (round(share) if share >= 1 else round(share * total) for share in shares)
+    if validation + test >= total:
+        raise ConfigError(
+            f"validation={validation:,} and test={test:,} leave nothing of {total:,} sequences to train on."
+        )
+    return [_key_at(engine, total - validation - test), _key_at(engine, total - test)]
+
+
+def check_sizes(engine: Engine, cuts: list[Cut]) -> None:
+    """Raise where a split has too few sequences."""
+    query = f"SELECT split, COUNT(*) FROM (SELECT {split_of(literals(cuts))} AS split FROM sequences) s GROUP BY split"
+    sizes = {int(split): int(count) for split, count in engine.rows(query)}
+    for number, name in enumerate(SPLITS):
+        if sizes.get(number, 0) < FEWEST:
+            listed = ", ".join(f"{name} {sizes.get(number, 0):,}" for number, name in enumerate(SPLITS))
+            raise DataError(
+                f"the {name} split has {sizes.get(number, 0)} sequences, fewer than {FEWEST} ({listed}). "
+                "Give a larger log, loosen the filters, or change --validation and --test."
+            )
+
+
+def literals(cuts: list[Cut]) -> list[str]:
+    """The cut points as SQL."""
+    return [f"'{cut}'" if isinstance(cut, str) else f"CAST({cut} AS BIGINT)" for cut in cuts]
+
+
+def _hex(share: float) -> str:
+    return f"{min(int(share * 2**32), 2**32 - 1):08x}"
+
+
+def _key_at(engine: Engine, rank: int) -> Any:
+    return engine.rows(f"SELECT split_key FROM sequences ORDER BY split_key LIMIT 1 OFFSET {rank}")[0][0]
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"split_times: '{text}' is not an ISO time (as 2014-09-01 or 2014-09-01T12:00:00).") from None
+    return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,129 @@
+"""The one SQL text of `prepare`, in the subset that DuckDB and Spark share.
+
+Kept in mind throughout: engines hash differently (so md5, compared as text); NULL order differs (so it is said);
+sums of integers change type (so outputs are cast); LEFT SEMI JOIN is Spark's alone (so SEMI JOIN).
+Tables, in the order they come to be:
+
+    answers     event as the log wrote it -> code        policies   policy -> code
+    loaded      every row of the log as an event (see `events`); a bad row's event is NULL
+    kept        what the filters left
+    items       item_id, index, count           sequences   sequence_id, split_key
+
+No table has a column that this log does not need: an idle one costs as much as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def order(fields: Sequence[str], *, answers: bool) -> str:
+    """The order of events within a sequence, total up to rows that are equal throughout.
+
+    Ties in time are broken by event, then item: a click precedes the purchase it led to. Where the event is the
+    answer to the item (a rating, or what came of an impression) item comes first: else the order would tell the
+    answer, and on logs that know only the day it would tell most of them.
+    """
+    if "position" in fields:
+        return "position"
+    ties = ["item_id", "event"] if answers else ["event", "item_id"]
+    rest = [name for name in ("reward", "propensity", "policy") if name in fields]
+    return ", ".join(["time", *ties, *rest])
+
+
+def _reversed(order: str) -> str:
+    """The same order from its end."""
+    return ", ".join(f"{part} DESC" for part in order.split(", "))
+
+
+ROWS = "SELECT event, COUNT(*) FROM loaded GROUP BY event"
+
+
+def without_exact_duplicates(source: str, *, fields: Sequence[str], order: str) -> str:
+    """Of rows equal in sequence, time, item and event, the first."""
+    return f"""SELECT {", ".join(fields)} FROM (SELECT *, row_number() OVER (
+    PARTITION BY sequence_id, time, item_id, event ORDER BY {order}) AS copy
+FROM {source}) numbered WHERE copy = 1"""
+
+
+def without_consecutive_duplicates(source: str, *, fields: Sequence[str], order: str) -> str:
+    """Without rows whose item and event are those of the row before in the sequence."""
+    before = f"OVER (PARTITION BY sequence_id ORDER BY {order})"
+    return f"""SELECT {", ".join(fields)} FROM (
+    SELECT *, LAG(item_id) {before} AS item_before, LAG(event) {before} AS event_before FROM {source}
+) compared WHERE item_before IS NULL OR item_before <> item_id OR event_before <> event"""
+
+
+def sessions(source: str, *, fields: Sequence[str], gap_ms: int) -> str:
+    """Sequences cut where more than the gap passes between two events.
+
+    A part is named id#<its first time>: a name that stays when more of the log arrives. Of events at one time, the
+    one that begins a part must be counted first, or the others would be left in the part before.
+    """
+    name = "CONCAT(sequence_id, '#', CAST(MIN(time) OVER (PARTITION BY sequence_id, session) AS STRING))"
+    return f"""SELECT {name} AS sequence_id, {", ".join(field for field in fields if field != "sequence_id")}
+FROM (SELECT *, SUM(begins) OVER (
+        PARTITION BY sequence_id ORDER BY time, begins DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS session
+    FROM (SELECT *, CASE WHEN time - LAG(time) OVER (PARTITION BY sequence_id ORDER BY time) > {gap_ms}
+            THEN 1 ELSE 0 END AS begins FROM {source}) gaps) numbered"""
+
+
+def sequence_sizes(source: str, *, click: int) -> str:
+    """Each sequence with its numbers of events and clicks."""
+    return f"""SELECT sequence_id, CAST(COUNT(*) AS BIGINT) AS events,
+    CAST(SUM(CASE WHEN event = {click} THEN 1 ELSE 0 END) AS BIGINT) AS clicks
+FROM {source} GROUP BY sequence_id"""
+
+
+def item_sizes(source: str, *, count_sequences: bool) -> str:
+    """Each item with its numbers of events and of sequences that hold it."""
+    sequences = "COUNT(DISTINCT sequence_id)" if count_sequences else "0"
+    return f"""SELECT item_id, CAST(COUNT(*) AS BIGINT) AS events, CAST({sequences} AS BIGINT) AS sequences
+FROM {source} GROUP BY item_id"""
+
+
+def only(source: str, keep: Mapping[str, str]) -> str:
+    """The rows of `source` whose columns are in the tables `keep` names for them."""
+    joins = " ".join(f"SEMI JOIN {table} {table} ON e.{column} = {table}.{column}" for column, table in keep.items())
+    return f"SELECT e.* FROM {source} e {joins}"
+
+
+def most_recent(source: str, count: int, *, fields: Sequence[str], order: str) -> str:
+    """The last `count` events of each sequence."""
+    return f"""SELECT {", ".join(fields)} FROM (SELECT *, row_number() OVER (
+    PARTITION BY sequence_id ORDER BY {_reversed(order)}) AS from_end FROM {source}) numbered
+WHERE from_end <= {count}"""
+
+
+ITEMS = """SELECT item_id, CAST(row_number() OVER (
+    ORDER BY known_index NULLS LAST, count DESC, item_id) - 1 AS INT) AS index, count
+FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
+        CAST(COALESCE(c.count, 0) AS BIGINT) AS count
+    FROM (SELECT item_id, COUNT(*) AS count FROM kept GROUP BY item_id) c
+    FULL JOIN known k ON c.item_id = k.item_id) counted"""
+
+
+def sequences_at_random(source: str, *, seed: int) -> str:
+    """Each of the distinct sequences in `source` with an md5 of seed and id."""
+    return f"SELECT sequence_id, md5(CONCAT('{seed}:', CAST(sequence_id AS STRING))) AS split_key FROM {source}"
+
+
+DISTINCT_SEQUENCES = "(SELECT DISTINCT sequence_id FROM kept) d"
+SEQUENCES_BY_TIME = "SELECT sequence_id, MAX(time) AS split_key FROM kept GROUP BY sequence_id"
+
+
+def split_of(cuts: Sequence[str]) -> str:
+    """0, 1 or 2 for train, validation and test."""
+    validation, test = cuts
+    return f"CASE WHEN split_key < {validation} THEN 0 WHEN split_key < {test} THEN 1 ELSE 2 END"
+
+
+def final(source: str, cuts: Sequence[str], *, fields: Sequence[str], order: str) -> str:
+    """Every event in the order it is stored. The joins keep what has a sequence and an item, and so what was kept."""
+    stored = ", ".join(f"e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
+    within = ", ".join(f"e.{part}" for part in order.split(", "))
+    return f"""SELECT s.split, e.sequence_id, i.index AS item, e.event{stored and f", {stored}"}
+FROM {source} e
+JOIN (SELECT sequence_id, CAST({split_of(cuts)} AS INT) AS split FROM sequences) s ON e.sequence_id = s.sequence_id
+JOIN items i ON e.item_id = i.item_id
+ORDER BY s.split, e.sequence_id, {within}"""

@@ -1,0 +1,64 @@
+"""Where do gains come from? Means per sequence, by how many clicks or purchases the sequence has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from localpolicy.evaluate.evaluation import Evaluation
+from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.evaluate.segments import bins
+from localpolicy.evaluate.significance import Paired, paired, stars
+
+BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sequences with so many positions of one event."""
+
+    label: str
+    means: dict[str, Figure]  # by policy, over sequences
+    best: str
+    test: Paired | None  # the best against the second best
+
+    @property
+    def stars(self) -> str:
+        """The paper's marks."""
+        return "" if self.test is None else stars(self.test.p)
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        means = {name: value.json() for name, value in self.means.items()}
+        test = None if self.test is None else self.test.json()
+        return {"label": self.label, "means": means, "best": self.best, "test": test, "stars": self.stars}
+
+
+def breakdown(
+    evaluations: Sequence[Evaluation], event: str, *, metric: str = "nDCG@20", buckets: tuple[int, ...] = BUCKETS
+) -> list[Bucket]:
+    """Sequence-level means of `metric` over positions of `event`, by how many such positions a sequence has.
+
+    Positions are those evaluated, so the count is of the window's events with enough history.
+    """
+    per_sequence = {}
+    for evaluation in evaluations:
+        values, sequence = evaluation.values(f"{event}.{metric}")
+        ids, index = np.unique(sequence, return_inverse=True)
+        count = np.bincount(index)
+        per_sequence[evaluation.name] = np.bincount(index, weights=values) / count
+    found = []
+    for label, here in bins(event, count, buckets).items():
+        if here.any():
+            found.append(_bucket(label, {name: values[here] for name, values in per_sequence.items()}, ids[here]))
+    return found
+
+
+def _bucket(label: str, values: dict[str, np.ndarray], sequence: np.ndarray) -> Bucket:
+    means = {name: figure(value, sequence) for name, value in values.items()}
+    order = sorted(means, key=lambda name: -means[name].mean)
+    test = paired(values[order[0]], values[order[1]], sequence) if len(order) > 1 else None
+    return Bucket(label, means, order[0], test)

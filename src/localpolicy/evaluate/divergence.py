@@ -1,0 +1,113 @@
+"""How far a policy is from μ̂, beside how far one μ̂ is from another: a figure without its floor says nothing.
+
+All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ̂) >= 0, averaged over held-out contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localpolicy.evaluate.figures import Figure, figure, quantiles
+from localpolicy.evaluate.score import Scores
+from localpolicy.evaluate.segments import segments
+from localpolicy.evaluate.survey import pairs_of
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A divergence over contexts."""
+
+    overall: Figure
+    quantiles: dict[str, float]
+    by_name: dict[str, Figure]  # by reference, or by pair of references
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        named = {name: value.json() for name, value in self.by_name.items()}
+        return {**self.overall.json(), "quantiles": self.quantiles, "by_reference": named}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Which μ̂: without its name, seed and epoch a divergence cannot be read."""
+
+    name: str
+    objective: str
+    seed: int | None = None
+    epoch: int | None = None
+    selected_by: str | None = None
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """JS and KL from the references, and between them."""
+
+    references: list[Reference]
+    js: Spread
+    kl: Spread
+    floor_js: Spread | None  # None with fewer than two references: the noise is then not known
+    floor_kl: Spread | None
+    segments: dict[str, Figure] = field(default_factory=dict)  # JS by segment
+
+    @property
+    def above_floor(self) -> float | None:
+        """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
+        if self.floor_js is None or not self.floor_js.overall.mean > 0:
+            return None
+        return self.js.overall.mean / self.floor_js.overall.mean
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        floor = None
+        if self.floor_js is not None and self.floor_kl is not None:
+            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": self.above_floor}
+        return {
+            "js": self.js.json(),
+            "kl": self.kl.json(),
+            "floor": floor,
+            "reference": [reference.json() for reference in self.references],
+            "segments": {name: value.json() for name, value in self.segments.items()},
+        }
+
+
+def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
+    """The mean over names at each position, then over positions; and each name alone."""
+    together = np.mean([values[name] for name in names], axis=0)
+    alone = {name: figure(values[name], sequence) for name in names}
+    return Spread(figure(together, sequence), quantiles(together), alone)
+
+
+def _by_objective(references: Sequence[Reference]) -> list[list[str]]:
+    objectives = dict.fromkeys(reference.objective for reference in references)
+    return [[each.name for each in references if each.objective == objective] for objective in objectives]
+
+
+def divergence(
+    scores: Scores, references: Sequence[Reference], *, counts: np.ndarray | None = None
+) -> Divergence | None:
+    """What `score` measured against these references (their names are the keys of `scores.js`)."""
+    if not references:
+        return None
+    names = [reference.name for reference in references]
+    # Noise is what differs between seeds: two references that maximise different things tell nothing of it.
+    alike = [pairs_of(same) for same in _by_objective(references)]
+    pairs = [pair for together in alike for pair in together if pair in scores.js]
+    together = np.mean([scores.js[name] for name in names], axis=0)
+    return Divergence(
+        references=list(references),
+        js=spread(scores.js, names, scores.sequence),
+        kl=spread(scores.kl, names, scores.sequence),
+        floor_js=spread(scores.js, pairs, scores.sequence) if pairs else None,
+        floor_kl=spread(scores.kl, pairs, scores.sequence) if pairs else None,
+        segments={
+            name: figure(together[here], scores.sequence[here]) for name, here in segments(scores, counts).items()
+        },
+    )

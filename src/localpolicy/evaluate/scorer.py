@@ -1,0 +1,48 @@
+"""What can be measured: anything with rows over the catalogue; and what could be deployed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+import torch
+
+from localpolicy.catalogue.rows import Rows
+from localpolicy.model.policy import Origin, Policy
+from localpolicy.vocabulary.types import Batch
+
+
+class Scorer(Protocol):
+    """Anything with rows over the catalogue: a policy, or a simple baseline."""
+
+    def rows(self, batch: Batch) -> Rows:
+        """Unnormalised log-probabilities at the batch's positions."""
+        ...
+
+
+class Deployable(Scorer, Protocol):
+    """A scorer that knows which items it speaks of, and which events its histories hold."""
+
+    @property
+    def items(self) -> pa.Table:
+        """index, item_id, count."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """What it was made from."""
+        ...
+
+
+def context_length(policy: Deployable) -> int:
+    """The longest context this policy reads, in actions."""
+    return policy.network.length if isinstance(policy, Policy) else LONGEST
+
+
+def device_of(*policies: Scorer) -> torch.device:
+    """Where the first network among these wants its batches; what has no network follows."""
+    found = (policy.network.embedding.device for policy in policies if isinstance(policy, Policy))
+    return next(found, torch.device("cpu"))
+
+
+LONGEST = 1_000  # actions of a history that a policy without a network is handed

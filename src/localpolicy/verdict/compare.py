@@ -1,0 +1,238 @@
+"""`compare`: runs side by side on the same positions, with significance, beside simple baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from localpolicy.data.store import Prepared
+from localpolicy.evaluate.baselines import BASELINES
+from localpolicy.evaluate.breakdown import Bucket, breakdown
+from localpolicy.evaluate.divergence import Reference
+from localpolicy.evaluate.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.evaluate.figures import Figure, finite
+from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluate.significance import Paired, holm, paired, paired_bootstrap, stars
+from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.evaluate.truth import true_value
+from localpolicy.simulate.truth import load_world
+from localpolicy.verdict.contenders import (
+    Contender,
+    RunLike,
+    as_run,
+    names_of,
+    open_data,
+    open_run,
+    refuse_incomparable,
+    window_of,
+)
+from localpolicy.verdict.evaluate import settings_of, world_of
+from localpolicy.vocabulary.errors import RunError
+
+
+class Lead(NamedTuple):
+    """The best of a column against the second best, as in the paper's tables."""
+
+    best: str
+    second: str
+    test: Paired
+    bootstrap_p: float
+    holm_p: float  # over the columns of the table
+
+    @property
+    def stars(self) -> str:
+        """How sure the lead is, corrected for the number of columns."""
+        return stars(self.holm_p)
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        rest = {"bootstrap_p": self.bootstrap_p, "holm_p": finite(self.holm_p), "stars": self.stars}
+        return {"best": self.best, "second": self.second, **self.test.json(), **rest}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policies measured on the same positions."""
+
+    evaluations: list[Evaluation]
+    columns: list[str]  # as purchase.nDCG@20
+    events: list[str]
+
+    def __getitem__(self, name: str) -> Evaluation:
+        return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
+
+    @cached_property
+    def leads(self) -> dict[str, Lead]:
+        """By column: is the best really better than the second?"""
+        if len(self.evaluations) < 2:
+            return {}
+        found = {}
+        for column in self.columns:
+            order = sorted(self.evaluations, key=lambda one: -one.figure(column).mean)
+            (best, clusters), (second, _) = order[0].values(column), order[1].values(column)
+            if len(best):
+                p = paired_bootstrap(best, second, clusters)
+                found[column] = Lead(order[0].name, order[1].name, paired(best, second, clusters), p, np.nan)
+        corrected = holm([lead.test.p for lead in found.values()])
+        return {name: lead._replace(holm_p=p) for (name, lead), p in zip(found.items(), corrected, strict=True)}
+
+    def against(self, baseline: str) -> dict[str, dict[str, tuple[Paired, float]]]:
+        """By policy and column: its gain over `baseline`, and the p-value corrected for all tests made here."""
+        base = self[baseline]
+        tests = {
+            (one.name, column): paired(one.values(column)[0], *base.values(column))
+            for one in self.evaluations
+            if one.name != baseline
+            for column in self.columns
+        }
+        corrected = holm([test.p for test in tests.values()])
+        found: dict[str, dict[str, tuple[Paired, float]]] = {}
+        for ((name, column), test), p in zip(tests.items(), corrected, strict=True):
+            found.setdefault(name, {})[column] = (test, p)
+        return found
+
+    def breakdown(self, event: str, **options: Any) -> list[Bucket]:
+        """Sequence-level means by how many such events a sequence has."""
+        return breakdown(self.evaluations, event, **options)
+
+    @cached_property
+    def predicts_truth(self) -> dict[str, float]:
+        """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
+        if len(self.evaluations) < 3 or any(one.truth is None for one in self.evaluations):
+            return {}
+        truth = [one.truth.value for one in self.evaluations if one.truth is not None]
+        figures = {column: [one.figure(column).mean for one in self.evaluations] for column in self.columns}
+        figures["AR@1"] = [one.rewards["AR@1"].mean for one in self.evaluations]
+        figures["logp"] = [one.figure("logp").mean for one in self.evaluations]
+        estimates = [one.off_policy.estimates for one in self.evaluations if one.off_policy is not None]
+        if len(estimates) == len(self.evaluations):
+            for name in estimates[0]:
+                if all(name in each for each in estimates):
+                    figures[name] = [each[name].value for each in estimates]
+        return {
+            name: float(stats.spearmanr(values, truth).statistic)
+            for name, values in figures.items()
+            if np.ptp(values) > 0 and np.ptp(truth) > 0
+        }
+
+    def table(self) -> Table:
+        """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
+        rewards, lists = list(self.evaluations[0].rewards), self.evaluations[0].settings["lists"]
+        heads = [*self.columns, *rewards, "JS", "entropy", f"coverage@{lists}"]
+        truth = any(one.truth is not None for one in self.evaluations)
+        rows = []
+        for one in self.evaluations:
+            row = [Cell(one.name), *(self._cell(one, column) for column in self.columns)]
+            row += [Cell(number(one.rewards[name].mean)) for name in rewards]
+            js = None if one.divergence is None else one.divergence.js.overall.mean
+            row += [Cell(number(js, 3)), Cell(number(one.figure("entropy").mean, 2))]
+            row.append(Cell(number(_plain(one.policy[f"coverage@{lists}"]), 3)))
+            if truth:
+                row.append(Cell("—" if one.truth is None else number(one.truth.value)))
+            rows.append(row)
+        return Table("Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, self._note())
+
+    def _cell(self, one: Evaluation, column: str) -> Cell:
+        lead = self.leads.get(column)
+        best = lead is not None and lead.best == one.name
+        return Cell(number(one.figure(column).mean), best, lead.stars if lead is not None and best else "")
+
+    def _note(self) -> str:
+        first = self.evaluations[0]
+        errors = ", ".join(
+            f"{column} ± {max(one.figure(column).se for one in self.evaluations):.4f}" for column in self.columns
+        )
+        parts = [
+            f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
+            f"{first.settings['min_history']}. Largest standard errors, clustered by sequence: {errors}.",
+            "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
+            "(* .05, ** .01, *** .001).",
+        ]
+        measured = [one.divergence for one in self.evaluations if one.divergence is not None]
+        if measured:
+            names = sorted({reference.name for each in measured for reference in each.references})
+            floors = [each.floor_js.overall.mean for each in measured if each.floor_js is not None]
+            floor = f"noise floor {max(floors):.3f}" if floors else "noise floor unknown: give two references"
+            parts.append(f"JS against {', '.join(names)} ({floor}).")
+        return " ".join(parts)
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "policies": {one.name: one.json() for one in self.evaluations},
+            "columns": self.columns,
+            "leads": {column: lead.json() for column, lead in self.leads.items()},
+            "breakdown": {event: [bucket.json() for bucket in self.breakdown(event)] for event in self.events},
+            "predicts_truth": self.predicts_truth,
+        }
+
+
+def _plain(value: Figure | float) -> float:
+    return value.mean if isinstance(value, Figure) else value
+
+
+def compare(
+    runs: Sequence[RunLike],
+    *,
+    against: Sequence[RunLike] = (),
+    data: Prepared | Path | str | None = None,
+    world: Path | str | None = None,
+    config: EvaluateConfig | Mapping[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+    baselines: bool = True,
+    imputation: Path | str | None = None,
+    device: str = "auto",
+) -> Comparison:
+    """Measure runs on the same positions, beside simple baselines, with significance.
+
+    Divergence is taken from the runs `against`, or else from the `mle` runs among those compared; a run is never
+    its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each paid event).
+    """
+    opened = [as_run(run) for run in runs]
+    if not opened:
+        raise RunError("nothing to compare: name at least one run.")
+    others = [as_run(run) for run in against]
+    extra = [run for run in others if run.folder.resolve() not in {one.folder.resolve() for one in opened}]
+    names = names_of([*opened, *extra])
+    every = [open_run(run, name, device=device) for run, name in zip([*opened, *extra], names, strict=True)]
+    refuse_incomparable(every)
+    folders = {run.folder.resolve() for run in others}
+    references = [
+        one
+        for one in every
+        if one.run is not None and (one.run.folder.resolve() in folders if folders else one.about.objective == "mle")
+    ]
+    prepared = open_data(opened[0], data)
+    contenders = every[: len(opened)]
+    if baselines:
+        contenders += [Contender(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
+    settings = settings_of(config, every[0].facts["train.min_history"])
+    if config is None:
+        settings = settings.model_copy(update={"metrics": ("HR@20", "nDCG@20")})
+    place = world_of(prepared, world)
+    built = None if place is None else load_world(place)
+    imputed = None if imputation is None else imputation_at(imputation, prepared)
+    found = []
+    for contender in contenders:
+        mine = [reference for reference in references if reference.name != contender.name]
+        evaluation = evaluate_policy(
+            contender.policy,
+            prepared,
+            name=contender.name,
+            window=window_of(every[0]),
+            config=settings,
+            references={reference.name: reference.policy for reference in mine},
+            described=[reference.about for reference in mine],
+            imputation=imputed,
+        )
+        truth = None if built is None else true_value(contender.policy, built)
+        found.append(replace(evaluation, truth=truth))
+    events = [event for event in paid_events(prepared) if event in found[0].metrics]
+    chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
+    return Comparison(found, chosen, events)

@@ -1,0 +1,124 @@
+"""Runs opened for judgement, and the refusal to judge what cannot be compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from localpolicy.data.batches import WindowConfig
+from localpolicy.data.store import Prepared
+from localpolicy.evaluate.divergence import Reference
+from localpolicy.evaluate.scorer import Deployable
+from localpolicy.model.policy import Policy
+from localpolicy.train.run import Run
+from localpolicy.vocabulary.errors import RunError
+
+RunLike = Run | Path | str
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy, and where it comes from."""
+
+    name: str
+    policy: Deployable
+    about: Reference
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what must agree for two to be compared
+    run: Run | None = None  # None: a simple baseline
+
+
+def as_run(run: RunLike) -> Run:
+    """A run, opened or by its folder."""
+    return run if isinstance(run, Run) else Run(run)
+
+
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """The folders' names, with their parents' where two are the same."""
+    short = [run.folder.name or str(run.folder) for run in runs]
+    often = Counter(short)
+    names = [
+        name if often[name] == 1 else f"{run.folder.parent.name}/{name}" for name, run in zip(short, runs, strict=True)
+    ]
+    again = [name for name, count in Counter(names).items() if count > 1]
+    if again:
+        raise RunError(f"two runs are called '{again[0]}': name each run once, or rename a folder.")
+    # '|' joins the names of two references, ':' follows a column's kind.
+    return [name.replace("|", "_").replace(":", "_") for name in names]
+
+
+def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "auto") -> Contender:
+    """The policy a run selected; with `beta`, its dial."""
+    manifest, config = run.manifest, run.config
+    policy = run.policy(beta=beta)
+    policy.network.to(_device(device))
+    selected = manifest["selected"]
+    about = Reference(name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"])
+    facts = {
+        "data (digest)": manifest["data"]["digest"][:16],
+        "data.length": config.data.length,
+        "data.last": config.data.last,
+        "train.min_history": config.train.min_history,
+    }
+    return Contender(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run)
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def refuse_incomparable(contenders: Sequence[Contender]) -> None:
+    """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
+    first = contenders[0]
+    for other in contenders[1:]:
+        different = [name for name in first.facts if first.facts[name] != other.facts.get(name)]
+        if different:
+            lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]
+            raise RunError(
+                f"{first.name} and {other.name} cannot be compared; they differ in\n"
+                + "\n".join(lines)
+                + "\nTrain both on the same prepared data with the same windows."
+            )
+        if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
+            raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
+
+
+def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
+    """The data a run was trained on, or the same data at another place."""
+    expected = run.manifest["data"]
+    if data is None:
+        path = Path(expected["path"])
+        if not path.exists():
+            raise RunError(f"{run.folder} was trained on {path}, which is not there; say where it is with --data.")
+        data = path
+    opened = data if isinstance(data, Prepared) else Prepared(data)
+    if opened.digest != expected["digest"]:
+        raise RunError(
+            f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
+            f"{expected['digest'][:12]})."
+        )
+    return opened
+
+
+def window_of(contender: Contender) -> WindowConfig:
+    """How its sequences are cut."""
+    assert contender.run is not None
+    return contender.run.config.data
+
+
+def own_logging(contender: Contender) -> Contender | None:
+    """The run's own estimate of μ, where its policy is something else."""
+    policy = contender.policy
+    if not isinstance(policy, Policy) or policy.origin.estimates_logging is None:
+        return None
+    if policy.origin.estimates_logging == "policy" and policy.beta is None:
+        return None
+    name = f"own μ̂ of {contender.name}"
+    about = Reference(name, "logging head", contender.about.seed, contender.about.epoch, contender.about.selected_by)
+    return Contender(name, policy.logging(), about, contender.facts, contender.run)

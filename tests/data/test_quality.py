@@ -1,0 +1,73 @@
+"""The leak and quality report, counted by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_logs import grouped, random_log, split_of, write_parquet
+
+from localpolicy.data.prepare import prepare
+from localpolicy.data.quality import histogram, measure
+from localpolicy.data.quality_page import sections, write_page
+from localpolicy.data.store import Prepared, Split
+
+
+@pytest.fixture
+def log() -> list[dict]:
+    return random_log(items=60, step=120_000)
+
+
+@pytest.mark.parametrize("split", ["random", "time"])
+def test_the_counts_are_those_of_plain_python(tmp_path: Path, log: list[dict], split: str) -> None:
+    data = prepare("events", [write_parquet(tmp_path / "log.parquet", log)], out=tmp_path / "data", split=split)
+    quality = measure(data)
+    groups, where = grouped(log), split_of(data)
+    pairs = [pair for group in groups.values() for pair in pairwise(group)]
+    assert quality.ties == sum(a["timestamp"] == b["timestamp"] for a, b in pairs) > 0
+    assert quality.duplicates == sum(a == b for a, b in pairs) > 0
+    assert quality.repeats == sum(len(g) - len({row["item_id"] for row in g}) for g in groups.values())
+    training = [row for row in log if where[row["sequence_id"]] == "train"]
+    ends, seen = max(row["timestamp"] for row in training), {row["item_id"] for row in training}
+    for name in ("validation", "test"):
+        held = {s: g for s, g in groups.items() if where[s] == name}
+        assert quality.overlapping[name] == sum(g[0]["timestamp"] <= ends for g in held.values())
+        unseen = [row["item_id"] for g in held.values() for row in g if row["item_id"] not in seen]
+        assert (quality.unseen_events[name], quality.unseen_items[name]) == (len(unseen), len(set(unseen)))
+    lengths = [len(group) for group in groups.values()]
+    assert (quality.longest, quality.median_length) == (max(lengths), np.median(lengths))
+    assert sum(quality.lengths.values()) == len(groups)
+    assert sum(quality.popularity.values()) == data.items
+
+
+def test_pieces_do_not_change_the_counts(tmp_path: Path, log: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    data = prepare("events", [write_parquet(tmp_path / "log.parquet", log)], out=tmp_path / "data")
+    whole = measure(data)
+    pieces = Split.pieces
+    monkeypatch.setattr(Split, "pieces", lambda self: pieces(self, 7))
+    assert measure(data) == whole
+
+
+def test_histograms_have_powers_of_two() -> None:
+    assert histogram(np.array([1, 1, 2, 3, 4, 5, 8, 9])) == {"1": 2, "2": 1, "3-4": 2, "5-8": 2, "9-16": 1}
+
+
+def test_the_page_is_one_file_with_everything(tmp_path: Path, log: list[dict]) -> None:
+    log[0]["item_id"] = None
+    data = prepare(
+        "events",
+        [write_parquet(tmp_path / "log.parquet", log)],
+        out=tmp_path / "<data>",
+        skip_bad_rows=True,
+        min_events=2,
+    )
+    page = write_page(data, measure(data)).read_text()
+    for text in ("&lt;data&gt;", "ties in time", "sequences by length", "min_events=2", "item_id is empty", "5-8"):
+        assert text in page
+    assert "http" not in page
+    Prepared(data.path).verify()
+    titles = [section.title for section in sections(data, measure(data))]
+    assert titles == [f"interactions: {data.items} items", "filters", "rows passed over", "leaks and quality"]
+    assert all(len(row) == len(s.columns) for s in sections(data, measure(data)) for row in s.rows)

@@ -1,0 +1,108 @@
+"""Spark and DuckDB give the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from raw_logs import random_log, write_csv, write_parquet
+
+from localpolicy.data.prepare import prepare
+from localpolicy.vocabulary.errors import ConfigError, DataError
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves sockets to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    sql = pytest.importorskip("pyspark.sql", reason="needs pyspark (the extra 'spark')")
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.sql.shuffle.partitions", "3").getOrCreate()  # several, so that order is at stake
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def impressions() -> list[dict]:
+    rng = np.random.default_rng(0)
+    rows = []
+    for row in random_log(step=60_000):
+        event = str(rng.choice(["click", "none"]))
+        propensity = float(rng.uniform(0.01, 1)) if rng.random() < 0.9 else None
+        logged = {"propensity": propensity, "policy": str(rng.choice(["a", "b"]))}
+        rows.append({**row, "event": event, "reward": float(rng.normal()) * (event == "click"), **logged})
+    return rows
+
+
+def with_text_ids() -> list[dict]:
+    log = random_log()
+    return [{**row, "item_id": f"é{row['item_id']}", "sequence_id": f"{row['sequence_id']:03d}"} for row in log]
+
+
+FILTERS = {"min_clicks": 2, "min_item_events": 9, "min_item_sequences": 2, "iterate": True}
+WINDOWS = {"session_gap": 600, "duplicates": "exact", "most_recent": 3, "split": "time"}
+CASES: dict[str, tuple[list[dict], dict]] = {
+    "plain": (random_log(step=60_000), {}),
+    "filters": (random_log(step=60_000, events=1500), FILTERS),
+    "windows": (random_log(step=60_000), WINDOWS),
+    "impressions": (impressions(), {"duplicates": "consecutive"}),
+    "text": (with_text_ids(), {}),
+    "rows": ([{k: v for k, v in row.items() if k != "timestamp"} for row in random_log()], {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bytes_are_equal(tmp_path: Path, session: Any, name: str) -> None:
+    rows, settings = CASES[name]
+    for part, some in (("a", rows[:300]), ("b", rows[300:])):
+        write_parquet(tmp_path / "log" / f"{part}.parquet", some)
+    duck = prepare("events", [tmp_path / "log"], out=tmp_path / "duck", **settings)
+    spark = prepare("events", [tmp_path / "log"], out=tmp_path / "spark", engine="spark", spark=session, **settings)
+    assert spark.manifest == duck.manifest  # digests of every file among it
+    spark.verify()
+
+
+def test_original_text_files_and_bad_rows(tmp_path: Path, session: Any) -> None:
+    rows = random_log(sequences=200, events=1500)
+    for event, name in (("click", "clicks"), ("purchase", "buys")):
+        chosen = [r for r in rows if r["event"] == event]
+        minutes = [row["timestamp"] // 60_000 % 60 for row in chosen]
+        more = ",0,1" if event == "purchase" else ",0"
+        lines = [
+            f"{row['sequence_id']},2014-04-07T10:{minute:02d}:09.277Z,{row['item_id']}{more}"
+            for row, minute in zip(chosen, minutes, strict=True)
+        ]
+        (tmp_path / f"yoochoose-{name}.dat").write_text("\n".join(lines) + "\n")
+    made = [
+        prepare("yoochoose", [tmp_path], out=tmp_path / e, engine=e, spark=session, threads=1)
+        for e in ("duckdb", "spark")
+    ]
+    assert made[0].manifest == made[1].manifest
+    text = write_csv(tmp_path / "log.csv", rows).read_text().splitlines()
+    text[5], text[9] = "1,2", ",7,click,1600000000000"
+    packed = tmp_path / "bad.csv.gz"
+    packed.write_bytes(gzip.compress(("\n".join(text) + "\n").encode()))
+    options: dict[str, Any] = {"engine": "spark", "spark": session}
+    with pytest.raises(DataError, match="line 6"):
+        prepare("events", [packed], out=tmp_path / "no", **options)
+    skipped = prepare("events", [packed], out=tmp_path / "skipped", skip_bad_rows=True, **options)
+    again = prepare("events", [packed], out=tmp_path / "again", skip_bad_rows=True)
+    assert skipped.manifest == again.manifest
+    assert sum(skipped.manifest["bad_rows"].values()) == 2
+
+
+def test_text_without_times_is_refused(tmp_path: Path, session: Any) -> None:
+    rows = [{k: v for k, v in row.items() if k != "timestamp"} for row in random_log()]
+    with pytest.raises(ConfigError, match="no order"):
+        prepare("events", [write_csv(tmp_path / "log.csv", rows)], out=tmp_path / "no", engine="spark", spark=session)

@@ -1,0 +1,34 @@
+"""Tables in Markdown and LaTeX, with everything special written out."""
+
+from __future__ import annotations
+
+from localpolicy.evaluate.tables import Cell, Table, cells, latex_text, number, with_error
+
+TABLE = Table(
+    "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
+)
+
+
+def test_markdown():
+    assert TABLE.markdown().splitlines() == [
+        "**A & B**",
+        "",
+        "| policy | nDCG@20 |",
+        "|---|--:|",
+        r"| lpi_rl | **0.31**\*\* |",
+        r"| a\|b | 0.3 |",
+    ]
+
+
+def test_latex():
+    lines = TABLE.latex().splitlines()
+    assert r"\caption{A \& B.}" in lines
+    assert r"\begin{tabular}{lr}" in lines
+    assert r"lpi\_rl & \textbf{0.31}$^{**}$ \\" in lines
+    assert latex_text(r"50% of {π} \ μ̂ ± 1") == r"50\% of \{$\pi$\} \textbackslash{} $\hat{\mu}$ $\pm$ 1"
+
+
+def test_terminal_and_numbers():
+    assert TABLE.plain() == [["lpi_rl", "0.31**"], ["a|b", "0.3"]]
+    assert number(None) == number(float("nan")) == "—"
+    assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"
