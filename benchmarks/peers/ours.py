@@ -82,7 +82,7 @@ def million(items: int) -> dict[str, Any]:
     settings = replace(Settings(), items=items, batch=64)
     random = np.random.default_rng(settings.seed)
     events = 4 * settings.batch * 8  # 64 sequences of 4 events: N = 256 positions in each of 8 steps
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "offsets": np.arange(0, events + 1, 4),
         "item": random.integers(items, size=events).astype(np.int32),
         "event": (random.random(events) < 0.2).astype(np.uint8),

@@ -124,6 +124,18 @@ def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
         close(found, expected, torch.float64)
 
 
+def test_kept_buffers_do_not_pile_up(keep):
+    """Batches differ in size: what was too small for one of them must not stay around."""
+    chunked._local.__dict__.pop("free", None)
+    for n in (3, 40, 5, 60, 9, 90, 200, 4):
+        made = rows(n, 50)
+        made.hidden.requires_grad_()
+        chunked.log_prob(made, items_of(n, 50)).sum().backward()
+    for free in chunked._local.__dict__.get("free", {}).values():
+        assert len(free) == 1
+        assert free[0].numel() <= 1.125 * 200 * 50
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_extreme_rows_stay_finite(name):
     p, q = rows(6, 500, torch.float32, scale=30.0), rows(6, 500, torch.float32, seed=1, scale=30.0)

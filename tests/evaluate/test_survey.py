@@ -53,6 +53,14 @@ def test_equals_the_definitions(rows, cells, monkeypatch):
     assert "js:one|two" not in survey(rows, items, references={"one": one, "two": two}, floor=False)
 
 
+def test_references_may_have_any_name():
+    rows, other, items = linear(0), linear(1), torch.zeros(23, dtype=torch.long)
+    expected = survey(rows, items, references={"x": other})["js:x"]
+    for name in ("policy", "values", "gap"):
+        found = survey(rows, items, references={name: other}, values=linear(2))
+        torch.testing.assert_close(found[f"js:{name}"], expected)
+
+
 def test_rank_by_brute_force_with_ties():
     rows, items = tied(5, n=40, v=9), torch.arange(40) % 9
     expected = []
@@ -69,6 +77,7 @@ def test_excluded_items_rank_last_and_enter_no_list():
     found = survey(DenseRows(scores), torch.tensor([3, 3]), excluded=excluded, lists=2)
     assert found["rank"].tolist() == [2.0, 4.0]
     assert found["lists"].tolist() == [[1, 3], [0, 1]]
+    assert found["top"].tolist() == [1, 0]
     # Of two that are excluded neither is above the other.
     assert survey(DenseRows(scores), torch.tensor([0, 3]), excluded=excluded)["rank"].tolist() == [3.5, 4.0]
     # The policy's own likelihood is of what it was trained to do.

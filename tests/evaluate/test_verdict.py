@@ -22,6 +22,7 @@ from localpolicy.evaluate.summary import ranking
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.config import Config
 from localpolicy.train.loop import train
+from localpolicy.train.run import Run
 from localpolicy.verdict import GateRules, compare, evaluate, gate
 from localpolicy.verdict.comparison_pages import comparison_pages
 from localpolicy.vocabulary.errors import ConfigError, LocalPolicyError, RunError
@@ -69,6 +70,7 @@ def test_evaluate_has_the_documented_shape(runs, tmp_path):
     assert said["divergence"]["reference"][0]["epoch"] == 1
     assert said["settings"]["min_history"] == 1 and said["settings"]["split"] == "test"
     assert said["truth"]["se"] > 0, "the data hold their world"
+    assert said["settings"]["weights"] == Run(runs["interactions.lpi_rl2"]).manifest["policy_sha256"]
     positions = pq.read_table(tmp_path / "out" / "test.positions.parquet")
     assert positions.num_rows == len(result.scores)
     assert {"rank", "logp", "js:interactions_mle0", "kl:interactions_mle0"} <= set(positions.column_names)

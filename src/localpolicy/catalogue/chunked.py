@@ -105,8 +105,12 @@ class _Kept:
 
     def __init__(self, rows: int, items: int, like: Tensor) -> None:
         self.free: list[Tensor] = _local.__dict__.setdefault("free", {}).setdefault((like.dtype, like.device), [])
-        fits = self.free and self.free[-1].numel() >= rows * items
-        self.buffer = self.free.pop() if fits else torch.empty(rows * items, dtype=like.dtype, device=like.device)
+        needed = rows * items
+        buffer = self.free.pop() if self.free else None
+        if buffer is None or buffer.numel() < needed:
+            # One that is too small is dropped, not put back; an eighth more spares the next slightly larger batch.
+            buffer = torch.empty(needed + needed // 8, dtype=like.dtype, device=like.device)
+        self.buffer = buffer
         self.rows = rows
         self.pieces: list[tuple[int, int, Tensor, Tensor]] = []
 

@@ -28,27 +28,27 @@ def demo(
 
 
 def _show(section: Section) -> None:
-    headline = "click nDCG@20" if "click nDCG@20" in section.rows[0].metrics else "all nDCG@20"
-    rows = [_cells(row, headline) for row in section.rows]
+    metrics = tuple(section.rows[0].metrics)
+    rows = [_cells(row, metrics) for row in section.rows]
     assert section.floor is not None and section.logging_value is not None
     note = (
         f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
         f"two such estimates differ by {_number(section.floor, 3)} (the noise floor)."
     )
-    columns = ("policy", "true reward J", "gain over μ", headline, "JS from μ̂", "effective sample")
+    columns = ("policy", "true reward J", "gain over μ", *metrics, "JS from μ̂", "effective sample")
     show_table(section.title, columns, rows, note=note)
     for finding in section.findings:
         mark = {True: "yes", False: "NO ", None: "?  "}[finding.holds]
         console().print(f"  {mark}  {finding.claim} ({finding.because})", highlight=False)
 
 
-def _cells(row: PolicyRow, headline: str) -> tuple[str, ...]:
+def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
     sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
     return (
         row.name,
         _number(row.truth, 4),
         _number(row.gain, 4, sign="+") + sure,
-        _number(row.metrics.get(headline), 3),
+        *(_number(row.metrics.get(metric), 3) for metric in metrics),
         _number(row.js, 3),
         f"{row.weights['effective_share']:.0%}",
     )

@@ -136,8 +136,7 @@ class _Kept:
         self.columns.setdefault(name, []).append(values.cpu().numpy())
 
     def count(self, lists: Tensor, *, catalogue: int) -> None:
-        """Lists [N, K], best first."""
-        self.add("top", lists[:, 0])
+        """Lists [N, K]."""
         counts = torch.bincount(lists.flatten(), minlength=catalogue).cpu().numpy()
         self.shown = counts + self.shown if len(self.shown) else counts
 

@@ -111,7 +111,8 @@ def survey(
 ) -> Columns:
     """One column per question, [N] each (`lists` [N, K]).
 
-    rank, logp, entropy, lists   of the policy
+    rank, logp, entropy          of the policy
+    top, lists                   its first item, and its K best
     js:x, kl:x, logp:x           against each reference x
     js:x|y, kl:x|y               between references, with `floor`: how far noise alone goes
     value_taken, value_expected  of `values` at the item, and on average over the policy
@@ -172,6 +173,7 @@ def _answer(asked: Question, scratch: Scratch) -> Columns:
         scores.index_put_(asked.excluded, scores.new_tensor(torch.finfo(scores.dtype).min))
         first = scores.argmax(1)
     found["rank"] = rank(scores, asked.items, scratch)
+    found["top"] = first
     many = asked.lists > 1
     found["lists"] = scores.topk(min(asked.lists, scores.shape[1]), dim=1).indices if many else first[:, None]
     if asked.excluded is not None:
@@ -186,8 +188,8 @@ def _answer(asked: Question, scratch: Scratch) -> Columns:
         found["value_expected"] = scratch.dot(policy.p, values)
     others = {}
     for name, rows in asked.references.items():
-        other = _formed(name, rows, scratch)
-        others[name] = distribution(name, other, other.amax(1), scratch)
+        other = _formed(f"reference {name}", rows, scratch)
+        others[name] = distribution(f"reference {name}", other, other.amax(1), scratch)
         found[f"logp:{name}"] = _at(others[name].log_p, asked.items)
         found[f"js:{name}"], found[f"kl:{name}"] = divergence(policy, others[name], scratch)
     for one, two in combinations(others if asked.floor else (), 2):

@@ -19,8 +19,9 @@ from localpolicy.evaluate.figures import Figure, figure
 from localpolicy.evaluate.score import Scores, score
 from localpolicy.evaluate.summary import coverage, ranking
 from localpolicy.evaluate.truth import true_value
+from localpolicy.experiments.findings import findings, verdict
 from localpolicy.model.policy import Policy
-from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import Contents, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.page import write_report
 from localpolicy.simulate import BanditWorld, StoreWorld, simulate
 from localpolicy.simulate.truth import load_world
@@ -30,6 +31,7 @@ from localpolicy.train.run import Run
 from localpolicy.vocabulary.files import whole_folder, write_json
 
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
+PAID = ("click", "purchase")  # events whose ranking is shown
 Say = Callable[[str], None]
 
 
@@ -53,7 +55,6 @@ class Scene:
     items: int
     settings: dict[str, dict[str, Any]]
     arms: tuple[Arm, ...]
-    headline: str  # the ranking metric that is shown
     changes: tuple[str, ...] = field(default=())
 
 
@@ -84,14 +85,13 @@ SCENES = (
             {"name": "ips"},
             *({"name": "lpi_cb", "beta": beta} for beta in (1.0, 0.3, 0.1)),
         ),
-        headline="click nDCG@20",
     ),
     Scene(
         world="store",
         title="A store whose shoppers change",
-        about="Shoppers see one item at a time and answer with nothing, a click or a purchase; tastes and the intent to "
-        "buy change with what they click, so the best immediate reward is not always the best choice. True reward is "
-        "the mean per impression of simulated visits of 20.",
+        about="Shoppers see one item at a time and answer with nothing, a click or a purchase; tastes and the intent "
+        "to buy change with what they click, so the best immediate reward is not always the best choice. True reward "
+        "is the mean per impression of simulated visits of 20.",
         sequences=6_000,
         items=300,
         settings={
@@ -107,7 +107,6 @@ SCENES = (
             {"name": "sac"},
             *({"name": "lpi_rl", "beta": beta} for beta in (1.0, 0.1, 0.03)),
         ),
-        headline="all nDCG@20",
     ),
 )
 
@@ -130,7 +129,7 @@ def demo(
         sections = [_play(scene, folder / scene.world, seed=seed, episodes=episodes, say=say) for scene in SCENES]
         contents = Contents(
             title="localpolicy demo",
-            verdict=_verdict(sections),
+            verdict=verdict(sections),
             sections=sections,
             settings={"seed": str(seed), "rollouts per policy": f"{episodes:,} visits of 20 impressions"},
         )
@@ -197,7 +196,7 @@ def _section(
         logging_value=None if logging is None else Interval(logging, logging, logging),
         reference="an mle run of another seed",
         floor=_interval(figure(floor.js[REFERENCE], floor.sequence)),
-        findings=_findings(rows),
+        findings=findings(rows),
         samples=_samples(trained, data),
         facts={
             "sequences": f"{len(data):,}",
@@ -216,16 +215,16 @@ def _row(one: Trained, truth: Any, data: Prepared) -> PolicyRow:
     scores, run = one.scores, one.run
     manifest, curve = run.manifest, run.metrics()
     selected = manifest["selected"]["epoch"]
-    figures = ranking(scores, ("nDCG@20", "HR@20"))
+    answers = [name for name in data.events if name in PAID]
+    figures = ranking(scores, ("nDCG@20",))
+    shown = {f"{name} nDCG@20": _interval(figures[name]["nDCG@20"]) for name in answers if name in figures}
     return PolicyRow(
         name=one.arm.name,
         objective=one.arm.objective["name"],
         beta=one.arm.objective.get("beta"),
         truth=Interval.of(truth.value, truth.se),
         gain=Interval.of(truth.gain, truth.gain_se),
-        metrics={
-            f"{group} {name}": _interval(value) for group, values in figures.items() for name, value in values.items()
-        },
+        metrics=shown,
         js=_interval(figure(scores.js[REFERENCE], scores.sequence)),
         kl=_interval(figure(scores.kl[REFERENCE], scores.sequence)),
         coverage=coverage(scores.shown),
@@ -257,53 +256,3 @@ def _samples(trained: Sequence[Trained], data: Prepared, count: int = 3) -> list
             SampleLists([f"{item} ({answer})" for item, answer in zip(history, answers, strict=True)][-5:], lists)
         )
     return samples
-
-
-# ---------------------------------------------------------------------- what the figures say
-
-
-def _findings(rows: Sequence[PolicyRow]) -> list[Finding]:
-    improved = [row for row in rows if row.objective.startswith("lpi")]
-    return [_beats_logging(improved), _beta_moves(improved), _moves_furthest(rows), _earns_most(rows)]
-
-
-def _beats_logging(improved: Sequence[PolicyRow]) -> Finding:
-    """At some β of the grid, with its whole interval above zero; all are shown."""
-    gains = [(row.name, row.gain) for row in improved if row.gain is not None]
-    text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains)
-    return Finding("LPI beats the logging policy in true reward (at some β)", any(gain.low > 0 for _, gain in gains), text)
-
-
-def _beta_moves(improved: Sequence[PolicyRow]) -> Finding:
-    ordered = sorted((row for row in improved if row.js is not None), key=lambda row: -(row.beta or 0.0))
-    means = [row.js.mean for row in ordered if row.js is not None]
-    text = ", ".join(f"β={row.beta:g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
-    rises = all(first < second for first, second in zip(means, means[1:], strict=False))
-    return Finding("a smaller β moves the policy further from the log", rises, text)
-
-
-def _moves_furthest(rows: Sequence[PolicyRow]) -> Finding:
-    ordered = sorted((row for row in rows if row.js is not None), key=lambda row: -row.js.mean if row.js else 0.0)
-    text = ", ".join(f"{row.name}: JS {row.js.mean:.3f}" for row in ordered[:3] if row.js)
-    return Finding("IPS, even clipped, moves furthest", ordered[0].objective.startswith("ips"), text)
-
-
-def _earns_most(rows: Sequence[PolicyRow]) -> Finding:
-    ordered = sorted(
-        (row for row in rows if row.truth is not None), key=lambda row: -row.truth.mean if row.truth else 0.0
-    )
-    text = ", ".join(f"{row.name}: J {row.truth.mean:.4f}" for row in ordered[:3] if row.truth)
-    return Finding("the policy that earns most is an LPI policy", ordered[0].objective.startswith("lpi"), text)
-
-
-def _verdict(sections: Sequence[Section]) -> str:
-    parts = []
-    for section in sections:
-        lpi = [row for row in section.rows if row.objective.startswith("lpi") and row.gain is not None]
-        best = max(lpi, key=lambda row: row.gain.mean if row.gain else 0.0)
-        assert best.gain is not None and section.logging_value is not None and best.js is not None
-        share = best.gain.mean / section.logging_value.mean
-        parts.append(
-            f"{section.title}: {best.name} earns {share:+.0%} over the logging policy, at JS {best.js.mean:.2f} from it."
-        )
-    return " ".join(parts)

@@ -64,6 +64,9 @@ def evaluate(
         propensities=propensities,
         imputation=None if imputation is None else imputation_at(imputation, opened),
     )
+    # Values on disk outlive a run that is trained again: the digest says whose they are.
+    origin = {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
+    evaluation = replace(evaluation, settings={**evaluation.settings, **origin})
     if (place := world_of(opened, world)) is not None:
         evaluation = replace(evaluation, truth=true_value(contender.policy, load_world(place)))
     evaluation.save(Path(out) if out is not None else run.folder / "evaluation")

@@ -1,0 +1,64 @@
+"""What a comparison's figures say, in sentences that are true or marked as not holding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from localpolicy.report.contents import Finding, PolicyRow, Section
+
+
+def findings(rows: Sequence[PolicyRow]) -> list[Finding]:
+    """The paper's claims, and whether they hold here."""
+    improved = [row for row in rows if row.objective.startswith("lpi")]
+    return [_beats_logging(improved), _beta_moves(improved), _moves_furthest(rows), _earns_most(rows)]
+
+
+def _beats_logging(improved: Sequence[PolicyRow]) -> Finding:
+    """At some β of the grid, with its whole interval above zero; all are shown."""
+    gains = [(row.name, row.gain) for row in improved if row.gain is not None]
+    text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains)
+    return Finding(
+        "LPI beats the logging policy in true reward (at some β)", any(gain.low > 0 for _, gain in gains), text
+    )
+
+
+def _beta_moves(improved: Sequence[PolicyRow]) -> Finding:
+    ordered = sorted((row for row in improved if row.js is not None), key=lambda row: -(row.beta or 0.0))
+    means = [row.js.mean for row in ordered if row.js is not None]
+    text = ", ".join(f"β={row.beta:g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
+    rises = all(first < second for first, second in pairwise(means))
+    return Finding("a smaller β moves the policy further from the log", rises, text)
+
+
+def _moves_furthest(rows: Sequence[PolicyRow]) -> Finding:
+    ordered = sorted((row for row in rows if row.js is not None), key=lambda row: -row.js.mean if row.js else 0.0)
+    text = ", ".join(f"{row.name}: JS {row.js.mean:.3f}" for row in ordered[:3] if row.js)
+    return Finding("IPS, even clipped, moves furthest", ordered[0].objective.startswith("ips"), text)
+
+
+def _earns_most(rows: Sequence[PolicyRow]) -> Finding:
+    ordered = sorted(
+        (row for row in rows if row.truth is not None), key=lambda row: -row.truth.mean if row.truth else 0.0
+    )
+    text = ", ".join(f"{row.name}: J {row.truth.mean:.4f}" for row in ordered[:3] if row.truth)
+    return Finding("the policy that earns most is an LPI policy", ordered[0].objective.startswith("lpi"), text)
+
+
+def verdict(sections: Sequence[Section]) -> str:
+    """The best LPI policy of each section, and what earned more where something did."""
+    parts = []
+    for section in sections:
+        lpi = [row for row in section.rows if row.objective.startswith("lpi") and row.gain is not None]
+        best = max(lpi, key=lambda row: row.gain.mean if row.gain else 0.0)
+        assert best.gain is not None and section.logging_value is not None and best.js is not None
+        share = best.gain.mean / section.logging_value.mean
+        parts.append(
+            f"{section.title}: {best.name} earns {share:+.0%} over the logging policy, "
+            f"at JS {best.js.mean:.2f} from it."
+        )
+        other = max(section.rows, key=lambda row: row.gain.mean if row.gain else 0.0)
+        if other is not best and other.gain is not None and other.js is not None:
+            more = other.gain.mean / section.logging_value.mean
+            parts.append(f"{other.name} earns {more:+.0%}, at JS {other.js.mean:.2f}.")
+    return " ".join(parts)
