@@ -111,7 +111,7 @@ def main() -> None:
     )
     parser.add_argument("--polars", help="the Python of a virtual environment with polars and numpy")
     parser.add_argument("--spark", action="store_true", help="measure Spark in local mode too")
-    parser.add_argument("--memory", default="500MB", help="DuckDB's limit")
+    parser.add_argument("--memory", default="1GB", help="DuckDB's limit")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--scratch", type=Path, help="where logs and results go (default: a temporary folder)")
     parser.add_argument("--json", type=Path)

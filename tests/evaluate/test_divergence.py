@@ -41,6 +41,14 @@ def test_references_of_other_objectives_make_no_floor():
     assert found.json()["floor"] is None
 
 
+def test_references_trained_in_other_ways_make_no_floor_either():
+    made = scores(sequence=[0, 1], js={name: np.ones(2) for name in ("a", "b", "a|b")},
+                  kl={name: np.ones(2) for name in ("a", "b", "a|b")})  # fmt: skip
+    small, wide = Reference("a", "mle", 0, family="small"), Reference("b", "mle", 1, family="wide")
+    found = divergence(made, [small, wide])
+    assert found is not None and found.floor_js is None
+
+
 def test_no_reference_no_divergence():
     assert divergence(scores(sequence=[0]), []) is None
 

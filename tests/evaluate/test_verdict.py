@@ -136,6 +136,10 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     table = found.table()
     bold = [row[1 + place].best for place in range(4) for row in table.rows]
     assert sum(bold) == 4
+    # Seeds of one configuration are a family, other objectives are not.
+    family = {one.name: one.family for one in found["interactions_lpi_rl2"].divergence.references}
+    assert len(set(family.values())) == 1
+    assert found["interactions_lpi_rl2"].divergence.floor_js is not None
     # An mle run is measured against the other seed, never against itself.
     assert [one.name for one in found["interactions_mle0"].divergence.references] == ["interactions_mle1"]
     assert len(found["interactions_lpi_rl2"].divergence.references) == 2

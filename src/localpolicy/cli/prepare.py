@@ -46,7 +46,7 @@ def prepare(
     append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
     skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
-    memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "500MB",
+    memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
     threads: Annotated[int | None, typer.Option(help="DuckDB's (default: all cores)")] = None,
     scratch: Annotated[Path | None, typer.Option(help="folder for spilling (default: beside --out)")] = None,
     spark_master: Annotated[

@@ -23,9 +23,9 @@ from localpolicy.data.load import load, open_tables
 from localpolicy.data.readers import READERS
 from localpolicy.data.reading import Reading
 from localpolicy.data.sources import Table
-from localpolicy.data.splits import check_sizes, cut_points, fitting, literals
+from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import OPTIONAL, Prepared, writing
-from localpolicy.data.stream import write_sequences
+from localpolicy.data.stream import write_events, write_ids
 from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
 from localpolicy.vocabulary.files import PARTIAL, refuse_occupied, sha256
 
@@ -43,7 +43,7 @@ def prepare(
     append: Path | str | None = None,
     skip_bad_rows: bool = False,
     engine: str = "duckdb",
-    memory: str = "500MB",
+    memory: str = "1GB",
     threads: int | None = None,
     scratch: Path | str | None = None,
     spark: SparkSession | None = None,
@@ -115,11 +115,12 @@ class _Preparation:
         say("indexing items and sequences")
         engine.table("items", sql.ITEMS)
         by_time = config.split == "time"
-        at_random = sql.sequences_at_random(kept.sequences, seed=config.seed)
-        engine.table("sequences", sql.SEQUENCES_BY_TIME if by_time else at_random)
+        keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
+        engine.table("sequence_keys", keys)
         config = fitting(engine, config, given=given, say=say)
         cuts = cut_points(engine, config, known=known.get("cuts"))
-        check_sizes(engine, cuts)
+        engine.table("sequences", sql.sequences(literals(cuts)))
+        sizes = split_sizes(engine)
         optional = tuple(name for name in OPTIONAL if name in fields)
         extra: dict[str, Any] = {
             "source": source,
@@ -143,10 +144,11 @@ class _Preparation:
             extra=extra,
             force=force,
         ) as store:
-            events = engine.batches(sql.final(kept.source, literals(cuts), fields=fields, order=order))
-            rewards = list(answers.rewards.values())
-            write_sequences(store, events, ("item", "event", "reward", *optional), rewards=rewards)
-            items = engine.arrow("SELECT item_id, count FROM items ORDER BY index")
+            events = engine.batches(sql.final(kept.source, fields=fields, order=order))
+            columns, rewards = ("item", "event", "reward", *optional), list(answers.rewards.values())
+            write_events(store, events, columns, sizes=sizes, rewards=rewards)
+            write_ids(store, engine.batches(sql.SEQUENCE_IDS), sizes=sizes)
+            items = engine.arrow(sql.CATALOGUE)
             store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
         return Prepared(out)
 

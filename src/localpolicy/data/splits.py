@@ -13,7 +13,7 @@ from typing import Any
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
-from localpolicy.data.sql import split_of
+from localpolicy.data.sql import SPLIT_SIZES
 from localpolicy.data.store import SPLITS
 from localpolicy.vocabulary.errors import ConfigError, DataError
 
@@ -26,7 +26,7 @@ def fitting(
     engine: Engine, config: PrepareConfig, *, given: Mapping[str, Any], say: Callable[[str], None]
 ) -> PrepareConfig:
     """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
-    total = int(engine.rows("SELECT COUNT(*) FROM sequences")[0][0])
+    total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
     if config.test < 1 or {"validation", "test"} & set(given) or total >= 10 * max(config.validation, config.test):
         return config
     say(f"{total:,} sequences are too few for {config.test:,.0f} in test: validation and test get a tenth each")
@@ -34,14 +34,14 @@ def fitting(
 
 
 def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None = None) -> list[Cut]:
-    """Where validation begins and where test begins, on the key of `sequences`."""
+    """Where validation begins and where test begins, on the key of `sequence_keys`."""
     if config.split == "random" and known is not None:
         return known
     if config.split_times:
         return [_milliseconds(text) for text in config.split_times]
     if config.split == "random" and config.test < 1:
         return [_hex(1 - config.validation - config.test), _hex(1 - config.test)]
-    total = int(engine.rows("SELECT COUNT(*) FROM sequences")[0][0])
+    total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
     shares = (config.validation, config.test)
     validation, test = (round(share) if share >= 1 else round(share * total) for share in shares)
     if validation + test >= total:
@@ -51,17 +51,18 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
     return [_key_at(engine, total - validation - test), _key_at(engine, total - test)]
 
 
-def check_sizes(engine: Engine, cuts: list[Cut]) -> None:
-    """Raise where a split has too few sequences."""
-    query = f"SELECT split, COUNT(*) FROM (SELECT {split_of(literals(cuts))} AS split FROM sequences) s GROUP BY split"
-    sizes = {int(split): int(count) for split, count in engine.rows(query)}
-    for number, name in enumerate(SPLITS):
-        if sizes.get(number, 0) < FEWEST:
-            listed = ", ".join(f"{name} {sizes.get(number, 0):,}" for number, name in enumerate(SPLITS))
+def split_sizes(engine: Engine) -> list[int]:
+    """The number of sequences of each split; raises where one has too few."""
+    found = {int(split): int(count) for split, count in engine.rows(SPLIT_SIZES)}
+    sizes = [found.get(number, 0) for number in range(len(SPLITS))]
+    for name, size in zip(SPLITS, sizes, strict=True):
+        if size < FEWEST:
+            listed = ", ".join(f"{name} {size:,}" for name, size in zip(SPLITS, sizes, strict=True))
             raise DataError(
-                f"the {name} split has {sizes.get(number, 0)} sequences, fewer than {FEWEST} ({listed}). "
+                f"the {name} split has {size} sequences, fewer than {FEWEST} ({listed}). "
                 "Give a larger log, loosen the filters, or change --validation and --test."
             )
+    return sizes
 
 
 def literals(cuts: list[Cut]) -> list[str]:
@@ -74,7 +75,7 @@ def _hex(share: float) -> str:
 
 
 def _key_at(engine: Engine, rank: int) -> Any:
-    return engine.rows(f"SELECT split_key FROM sequences ORDER BY split_key LIMIT 1 OFFSET {rank}")[0][0]
+    return engine.rows(f"SELECT split_key FROM sequence_keys ORDER BY split_key LIMIT 1 OFFSET {rank}")[0][0]
 
 
 def _milliseconds(text: str) -> int:

@@ -7,7 +7,7 @@ Tables, in the order they come to be:
     answers     event as the log wrote it -> code        policies   policy -> code
     loaded      every row of the log as an event (see `events`); a bad row's event is NULL
     kept        what the filters left
-    items       item_id, index, count           sequences   sequence_id, split_key
+    items       item_id, index, count           sequences   sequence_id, split, number
 
 No table has a column that this log does not need: an idle one costs as much as any other.
 """
@@ -103,27 +103,37 @@ FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
     FULL JOIN known k ON c.item_id = k.item_id) counted"""
 
 
-def sequences_at_random(source: str, *, seed: int) -> str:
+def keys_at_random(source: str, *, seed: int) -> str:
     """Each of the distinct sequences in `source` with an md5 of seed and id."""
     return f"SELECT sequence_id, md5(CONCAT('{seed}:', CAST(sequence_id AS STRING))) AS split_key FROM {source}"
 
 
 DISTINCT_SEQUENCES = "(SELECT DISTINCT sequence_id FROM kept) d"
-SEQUENCES_BY_TIME = "SELECT sequence_id, MAX(time) AS split_key FROM kept GROUP BY sequence_id"
+KEYS_BY_TIME = "SELECT sequence_id, MAX(time) AS split_key FROM kept GROUP BY sequence_id"
 
 
-def split_of(cuts: Sequence[str]) -> str:
-    """0, 1 or 2 for train, validation and test."""
+def sequences(cuts: Sequence[str]) -> str:
+    """Each sequence with its split (0, 1, 2) and its number in the order of split, then id."""
     validation, test = cuts
-    return f"CASE WHEN split_key < {validation} THEN 0 WHEN split_key < {test} THEN 1 ELSE 2 END"
+    return f"""SELECT sequence_id, split, CAST(row_number() OVER (ORDER BY split, sequence_id) - 1 AS BIGINT) AS number
+FROM (SELECT sequence_id, CASE WHEN split_key < {validation} THEN 0 WHEN split_key < {test} THEN 1 ELSE 2 END AS split
+    FROM sequence_keys) s"""
 
 
-def final(source: str, cuts: Sequence[str], *, fields: Sequence[str], order: str) -> str:
-    """Every event in the order it is stored. The joins keep what has a sequence and an item, and so what was kept."""
-    stored = ", ".join(f"e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
+SPLIT_SIZES = "SELECT split, COUNT(*) FROM sequences GROUP BY split"
+
+
+def final(source: str, *, fields: Sequence[str], order: str) -> str:
+    """Every event in the order it is stored, as narrow as can be: sorting it is what costs memory.
+
+    The joins keep what has a sequence and an item, and so exactly what was kept.
+    """
+    stored = "".join(f", e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
     within = ", ".join(f"e.{part}" for part in order.split(", "))
-    return f"""SELECT s.split, e.sequence_id, i.index AS item, e.event{stored and f", {stored}"}
-FROM {source} e
-JOIN (SELECT sequence_id, CAST({split_of(cuts)} AS INT) AS split FROM sequences) s ON e.sequence_id = s.sequence_id
-JOIN items i ON e.item_id = i.item_id
-ORDER BY s.split, e.sequence_id, {within}"""
+    return f"""SELECT s.number AS sequence, i.index AS item, e.event{stored}
+FROM {source} e JOIN sequences s ON e.sequence_id = s.sequence_id JOIN items i ON e.item_id = i.item_id
+ORDER BY s.number, {within}"""
+
+
+SEQUENCE_IDS = "SELECT sequence_id FROM sequences ORDER BY number"
+CATALOGUE = "SELECT item_id, count FROM items ORDER BY index"

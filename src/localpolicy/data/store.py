@@ -207,7 +207,7 @@ class SplitWriter:
         self._ids: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
 
-    def append(self, lengths: np.ndarray, arrays: Arrays, *, sequence_id: pa.Array | None = None) -> None:
+    def append(self, lengths: np.ndarray, arrays: Arrays) -> None:
         """Add len(lengths) sequences whose events lie one after another in `arrays`."""
         ends = np.cumsum(lengths, dtype=np.int64)
         assert set(arrays) == set(self.columns), (set(arrays), self.columns)
@@ -216,10 +216,11 @@ class SplitWriter:
         for name, array in arrays.items():
             self._arrays[name].append(array)
         self.counts += np.bincount(arrays["event"], minlength=len(self.counts))
-        if sequence_id is not None:
-            assert len(sequence_id) == len(lengths)
-            self._waiting.append(pa.table({"sequence_id": sequence_id}))
-            self._write_ids(IDS_PER_GROUP)
+
+    def append_ids(self, sequence_id: pa.Array) -> None:
+        """Add the ids of sequences, in order; where any are kept, all must be."""
+        self._waiting.append(pa.table({"sequence_id": sequence_id}))
+        self._write_ids(IDS_PER_GROUP)
 
     def _write_ids(self, group: int) -> None:
         """Write the waiting ids in groups of one size: the file's bytes must not depend on how they arrived."""

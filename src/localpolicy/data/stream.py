@@ -6,15 +6,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from localpolicy.data.store import SPLITS, StoreWriter
 
+Sizes = Sequence[int]  # how many sequences each split has; sequences are numbered through them
 
-def write_sequences(
-    store: StoreWriter, batches: Iterable[pa.RecordBatch], columns: Sequence[str], *, rewards: Sequence[float]
+
+def write_events(
+    store: StoreWriter,
+    batches: Iterable[pa.RecordBatch],
+    columns: Sequence[str],
+    *,
+    sizes: Sizes,
+    rewards: Sequence[float],
 ) -> None:
-    """Write events sorted by split, then sequence; a sequence that a batch breaks off waits for the next.
+    """Write events sorted by their sequence's number; a sequence that a batch breaks off waits for the next.
 
     `rewards` are those of the event codes, where the log does not state its own.
     """
@@ -26,34 +32,39 @@ def write_sequences(
         piece = pa.Table.from_batches([batch])
         if waiting is not None:
             piece = pa.concat_tables([waiting, piece])
-        starts = _starts(piece.column("sequence_id"))
+        changes = np.flatnonzero(np.diff(piece.column("sequence").to_numpy())) + 1
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
         last = int(starts[-1])
-        _append(store, piece.slice(0, last), starts[:-1], columns, worth)
+        _append(store, piece.slice(0, last), starts[:-1], columns, sizes, worth)
         waiting = piece.slice(last)
     if waiting is not None:
-        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, worth)
+        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, sizes, worth)
 
 
-def _starts(ids: pa.ChunkedArray) -> np.ndarray:
-    """Where a new sequence begins."""
-    ids = ids.combine_chunks()
-    changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changes) + 1])
-
-
-def _append(store: StoreWriter, piece: pa.Table, starts: np.ndarray, columns: Sequence[str], worth: np.ndarray) -> None:
+def _append(
+    store: StoreWriter, piece: pa.Table, starts: np.ndarray, columns: Sequence[str], sizes: Sizes, worth: np.ndarray
+) -> None:
     """Hand whole sequences to their splits."""
-    if not len(starts):
-        return
-    split = piece.column("split").to_numpy()[starts]
+    numbers = piece.column("sequence").to_numpy()[starts]
     bounds = np.append(starts, piece.num_rows)
-    for number, name in enumerate(SPLITS):
-        first, stop = np.searchsorted(split, [number, number + 1])
+    borders = np.searchsorted(numbers, np.cumsum([0, *sizes]))
+    for name, first, stop in zip(SPLITS, borders[:-1], borders[1:], strict=True):
         if first == stop:
             continue
         part = piece.slice(bounds[first], bounds[stop] - bounds[first])
         arrays = {column: part.column(column).to_numpy() for column in columns if column in part.column_names}
         if "reward" not in arrays:
             arrays["reward"] = worth[arrays["event"]]
-        ids = part.column("sequence_id").combine_chunks().take(pa.array(bounds[first:stop] - bounds[first]))
-        store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays, sequence_id=ids)
+        store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays)
+
+
+def write_ids(store: StoreWriter, batches: Iterable[pa.RecordBatch], *, sizes: Sizes) -> None:
+    """Write the sequences' ids, sorted by number."""
+    ends = np.cumsum(sizes)
+    done = 0
+    for batch in batches:
+        ids = batch.column("sequence_id")
+        for name, end in zip(SPLITS, ends, strict=True):
+            count = int(np.clip(end - done, 0, len(ids)))
+            store.splits[name].append_ids(ids.slice(0, count))
+            ids, done = ids.slice(count), done + count

@@ -40,6 +40,7 @@ class Reference:
     seed: int | None = None
     epoch: int | None = None
     selected_by: str | None = None
+    family: str = ""  # one for all runs that differ in their seed alone
 
     def json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -85,9 +86,9 @@ def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.nda
     return Spread(figure(together, sequence), quantiles(together), alone)
 
 
-def _by_objective(references: Sequence[Reference]) -> list[list[str]]:
-    objectives = dict.fromkeys(reference.objective for reference in references)
-    return [[each.name for each in references if each.objective == objective] for objective in objectives]
+def _families(references: Sequence[Reference]) -> list[list[str]]:
+    kinds = dict.fromkeys((reference.objective, reference.family) for reference in references)
+    return [[each.name for each in references if (each.objective, each.family) == kind] for kind in kinds]
 
 
 def divergence(
@@ -97,8 +98,8 @@ def divergence(
     if not references:
         return None
     names = [reference.name for reference in references]
-    # Noise is what differs between seeds: two references that maximise different things tell nothing of it.
-    alike = [pairs_of(same) for same in _by_objective(references)]
+    # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+    alike = [pairs_of(same) for same in _families(references)]
     pairs = [pair for together in alike for pair in together if pair in scores.js]
     together = np.mean([scores.js[name] for name in names], axis=0)
     return Divergence(

@@ -22,6 +22,7 @@ from localpolicy.evaluate.significance import Paired, holm, paired, paired_boots
 from localpolicy.evaluate.tables import Cell, Table, number
 from localpolicy.evaluate.truth import true_value
 from localpolicy.simulate.truth import load_world
+from localpolicy.train.run import Run
 from localpolicy.verdict.contenders import (
     Contender,
     RunLike,
@@ -173,6 +174,11 @@ class Comparison:
         }
 
 
+def _named(contender: Contender, runs: Sequence[Run]) -> bool:
+    assert contender.run is not None
+    return contender.run.folder.resolve() in {run.folder.resolve() for run in runs}
+
+
 def _plain(value: Figure | float) -> float:
     return value.mean if isinstance(value, Figure) else value
 
@@ -191,8 +197,9 @@ def compare(
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
-    Divergence is taken from the runs `against`, or else from the `mle` runs among those compared; a run is never
-    its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each paid event).
+    Divergence is taken from the runs `against`, or else from the first `mle` run among those compared and its other
+    seeds; a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each paid
+    event).
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -202,12 +209,11 @@ def compare(
     names = names_of([*opened, *extra])
     every = [open_run(run, name, device=device) for run, name in zip([*opened, *extra], names, strict=True)]
     refuse_incomparable(every)
-    folders = {run.folder.resolve() for run in others}
-    references = [
-        one
-        for one in every
-        if one.run is not None and (one.run.folder.resolve() in folders if folders else one.about.objective == "mle")
-    ]
+    references = [one for one in every if _named(one, others)]
+    if not others:
+        estimates = [one for one in every if one.about.objective == "mle"]
+        # Of μ̂s trained in different ways the first is meant; its other seeds give the floor.
+        references = [one for one in estimates if one.about.family == estimates[0].about.family]
     prepared = open_data(opened[0], data)
     contenders = every[: len(opened)]
     if baselines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.evaluate.divergence import Reference
 from localpolicy.evaluate.scorer import Deployable
 from localpolicy.model.policy import Policy
+from localpolicy.train.config import Config
 from localpolicy.train.run import Run
 from localpolicy.vocabulary.errors import RunError
 
@@ -57,7 +59,9 @@ def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "a
     policy = run.policy(beta=beta)
     policy.network.to(_device(device))
     selected = manifest["selected"]
-    about = Reference(name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"])
+    about = Reference(
+        name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
+    )
     facts = {
         "data (digest)": manifest["data"]["digest"][:16],
         "data.length": config.data.length,
@@ -65,6 +69,12 @@ def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "a
         "train.min_history": config.train.min_history,
     }
     return Contender(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run)
+
+
+def family_of(config: Config) -> str:
+    """The same text for runs whose configurations differ in seed and device alone."""
+    settings = config.model_dump_json(exclude={"train": {"seed", "device"}})
+    return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 
 def _device(name: str) -> str:

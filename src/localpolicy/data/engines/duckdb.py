@@ -28,7 +28,7 @@ TYPES = {
 class DuckDB:
     """An `Engine` on a DuckDB database that spills into the folder `scratch`."""
 
-    def __init__(self, scratch: Path, *, memory: str = "500MB", threads: int | None = None) -> None:
+    def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
         if threads is not None:
             config["threads"] = threads
