@@ -46,6 +46,12 @@ class PrepareConfig(Settings):
     split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")
     seed: int = Field(0, description="of the random split")
 
+    @field_validator("rewards", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """A mapping of events to rewards, as Python would have it."""
+        return ",".join(f"{event}={reward}" for event, reward in value.items()) if isinstance(value, dict) else value
+
     @field_validator("session_gap", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
