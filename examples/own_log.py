@@ -47,6 +47,7 @@ with tempfile.TemporaryDirectory() as folder:
             "train.epochs=15",
             "train.batch_size=32",
             "train.learning_rate=0.01",
+            "train.select=logp",
         ]
     )
     run = train(data, out=here / "run", config=settings)
