@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import write_small
+from small_logs import write_small
 
 from localpolicy.cli.main import VERBS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import write_small
+from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
 from localpolicy.catalogue.rows import Head, LinearRows

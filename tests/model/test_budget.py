@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import write_small
+from small_logs import write_small
 
 from localpolicy.data.batches import Windows
 from localpolicy.model.budget import beta_within

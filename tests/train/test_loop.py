@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import EVENTS, REWARDS, write_small
+from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
 from localpolicy.objectives import OBJECTIVES

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import write_small
+from small_logs import write_small
 
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.train.config import Config

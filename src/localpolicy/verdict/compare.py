@@ -146,12 +146,13 @@ class Comparison:
 
     def _note(self) -> str:
         first = self.evaluations[0]
+        seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
         errors = ", ".join(
             f"{column} ± {max(one.figure(column).se for one in self.evaluations):.4f}" for column in self.columns
         )
         parts = [
             f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
-            f"{first.settings['min_history']}. Largest standard errors, clustered by sequence: {errors}.",
+            f"{first.settings['min_history']}{seen}. Largest standard errors, clustered by sequence: {errors}.",
             "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
             "(* .05, ** .01, *** .001).",
         ]

@@ -1,0 +1,34 @@
+"""A small random log, for tests that only need some log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from localpolicy.data.store import Prepared, writing
+
+EVENTS = ["none", "click", "purchase"]
+REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}
+
+
+def write_small(path: Path, *, items: int = 12, sequences: int = 120, seed: int = 0, rewards=REWARDS, propensity=True):
+    """Random sequences of 1 to 8 events over a few items; the next item depends on the one before."""
+    rng = np.random.default_rng(seed)
+    optional = ("propensity",) if propensity else ()
+    kind = "impressions" if propensity else "interactions"
+    with writing(path, kind=kind, events=EVENTS, rewards=rewards, optional=optional) as store:
+        for split, share in (("train", 0.8), ("validation", 0.1), ("test", 0.1)):
+            lengths = rng.integers(1, 9, int(sequences * share))
+            total = int(lengths.sum())
+            item = np.empty(total, np.int64)
+            item[0] = 0
+            for place in range(1, total):
+                item[place] = (item[place - 1] * 2 + rng.integers(0, 4)) % items
+            event = rng.choice(len(EVENTS), total, p=[0.4, 0.45, 0.15])
+            arrays = {"item": item, "event": event, "reward": np.array([rewards[name] for name in EVENTS])[event]}
+            if propensity:
+                arrays["propensity"] = rng.uniform(0.05, 0.5, total)
+            store.splits[split].append(lengths, arrays)
+        store.write_items(np.arange(100, 100 + items), np.ones(items, np.int64))
+    return Prepared(path)
