@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,18 +21,24 @@ def python_blocks(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
+def run_script(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    # One thread: these are small, and two would wait for each other on a busy machine.
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, str(path)], cwd=folder, env=one, capture_output=True, text=True, check=False)
+
+
 def test_readme_blocks_run(tmp_path):
     blocks = python_blocks((ROOT / "README.md").read_text())
     assert blocks, "the README shows how to use it from Python"
     script = tmp_path / "readme.py"
     script.write_text("\n".join(blocks))
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_script(script, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
-    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_script(path, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

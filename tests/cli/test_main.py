@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,11 @@ from localpolicy.cli.main import VERBS
 
 def lpi(*arguments, code=0):
     done = subprocess.run(
-        [sys.executable, "-m", "localpolicy", *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "localpolicy", *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done

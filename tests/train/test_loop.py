@@ -107,10 +107,10 @@ def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path, monkeypatch)
 
     step = Trainer.step
 
-    def dies(self, batch, number):
+    def dies(self, batch, number, **options):
         if number == stop:
             raise Killed
-        return step(self, batch, number)
+        return step(self, batch, number, **options)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Trainer, "step", dies)
@@ -128,10 +128,10 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(small, tmp_path, m
     whole = train(small, out=tmp_path / "whole", config=settings)
     step = Trainer.step
 
-    def interrupted(self, batch, number):
+    def interrupted(self, batch, number, **options):
         if number == 3:
             signal.raise_signal(signal.SIGINT)
-        return step(self, batch, number)
+        return step(self, batch, number, **options)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="stopped after step 4.*--resume"):
         patch.setattr(Trainer, "step", interrupted)
@@ -185,10 +185,10 @@ def stopped(data, folder, settings, monkeypatch, at=5):
     """A run that stopped at step `at`."""
     step = Trainer.step
 
-    def stops(self, batch, number):
+    def stops(self, batch, number, **options):
         if number == at:
             raise KeyboardInterrupt
-        return step(self, batch, number)
+        return step(self, batch, number, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "step", stops)
@@ -240,10 +240,10 @@ def test_not_a_number_stops_the_run_with_the_step_and_the_term(small, tmp_path, 
     settings = config("reward_weighted", checkpoint_every=2)
     read = Trainer.step
 
-    def poisoned(self, batch, number):
+    def poisoned(self, batch, number, **options):
         if number == 5:
             self.network.embedding.data.fill_(float("nan"))
-        return read(self, batch, number)
+        return read(self, batch, number, **options)
 
     monkeypatch.setattr(Trainer, "step", poisoned)
     with pytest.raises(TrainingError, match=r"step 5: the term 'policy' is nan \(largest weight"):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.rows import DenseRows, LinearRows, Rows
 
-CELLS = {"cpu": 1 << 20, "cuda": 1 << 26}  # numbers in one block: what a cache holds, 256 MiB on a GPU
+CELLS = {"cpu": 1 << 22, "cuda": 1 << 26}  # numbers in one block: 16 MiB of a CPU's cache, 256 MiB of a GPU's memory
 
 Columns = dict[str, Tensor]
 
