@@ -148,6 +148,14 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     json.dumps(found.json(), allow_nan=False)
 
 
+def test_the_mle_runs_with_most_seeds_are_the_references(runs, tmp_path):
+    data = Run(runs["interactions.mle0"]).manifest["data"]["path"]
+    settings = {"model": {"width": 8, "backbone": "gru"}, "train": {"epochs": 1}}
+    other = train(data, out=tmp_path / "gru", config=Config.parse(settings)).folder
+    found = compare([other, runs["interactions.mle0"], runs["interactions.mle1"]], baselines=False)
+    assert [one.name for one in found["gru"].divergence.references] == ["interactions_mle0", "interactions_mle1"]
+
+
 def test_gains_over_a_baseline_are_corrected_for_all_tests(runs):
     found = compare([runs["interactions.mle0"], runs["interactions.lpi_rl2"]])
     gains = found.against("interactions_mle0")

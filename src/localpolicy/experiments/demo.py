@@ -7,10 +7,15 @@ figures and say where the paper's ordering does not hold.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
@@ -145,17 +150,7 @@ def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> 
     )
     world = load_world(folder / "log")
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
-    runs = {}
-    for arm in scene.arms:
-        say(f"{scene.world}: training {arm.name}")
-        config = Config.parse(
-            {
-                **scene.settings,
-                "objective": arm.objective,
-                "train": {**scene.settings["train"], "seed": 10 * seed + arm.seed},
-            }
-        )
-        runs[arm.name] = train(data, out=folder / "runs" / _folder_name(arm), config=config)
+    runs = _train_all(scene, data, folder / "runs", seed=seed, say=say)
     reference = runs[REFERENCE].policy()
     trained = []
     for arm in scene.arms:
@@ -164,6 +159,27 @@ def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> 
         scores = score(policy, windows, events=data.events, references={REFERENCE: reference})
         trained.append(Trained(arm, runs[arm.name], policy, scores))
     return _section(scene, trained, world, data, episodes=episodes, say=say)
+
+
+def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:
+    """Every arm, one process per core and one thread each: small networks gain nothing from a second thread."""
+    spawn = get_context("spawn")
+    workers = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8))
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        waiting = {}
+        for arm in scene.arms:
+            training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
+            config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
+            waiting[arm.name] = pool.submit(_train_one, data.path, folder / _folder_name(arm), config)
+        runs = {}
+        for name, result in waiting.items():
+            runs[name] = Run(result.result())
+            say(f"{scene.world}: trained {name}")
+    return runs
+
+
+def _train_one(data: Path, out: Path, config: Config) -> Path:
+    return train(data, out=out, config=config).folder
 
 
 def _folder_name(arm: Arm) -> str:

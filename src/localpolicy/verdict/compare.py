@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -198,9 +199,9 @@ def compare(
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
-    Divergence is taken from the runs `against`, or else from the first `mle` run among those compared and its other
-    seeds; a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each paid
-    event).
+    Divergence is taken from the runs `against`, or else from the `mle` runs among those compared (the configuration
+    with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
+    (default: HR@20 and nDCG@20 of each paid event).
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -213,8 +214,9 @@ def compare(
     references = [one for one in every if _named(one, others)]
     if not others:
         estimates = [one for one in every if one.about.objective == "mle"]
-        # Of μ̂s trained in different ways the first is meant; its other seeds give the floor.
-        references = [one for one in estimates if one.about.family == estimates[0].about.family]
+        # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
+        seeds = Counter(one.about.family for one in estimates)
+        references = [one for one in estimates if one.about.family == max(seeds, key=lambda each: seeds[each])]
     prepared = open_data(opened[0], data)
     contenders = every[: len(opened)]
     if baselines:
