@@ -28,7 +28,7 @@ def measure(way: str, items: int, positions: int) -> tuple[float, float]:
     """Seconds that `way` takes: of the clock, and of the processor, which says more on a shared machine."""
     from localpolicy.catalogue import chunked, dense
     from localpolicy.catalogue.rows import Head, LinearRows
-    from localpolicy.evaluate.survey import Scratch, survey
+    from localpolicy.catalogue.survey import Scratch, survey
 
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(items, WIDTH, generator=generator) * 0.2

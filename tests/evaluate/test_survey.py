@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from localpolicy.catalogue import dense
+from localpolicy.catalogue import survey as module
 from localpolicy.catalogue.rows import DenseRows, Head, LinearRows
-from localpolicy.evaluate import survey as module
+from localpolicy.catalogue.survey import survey
 from localpolicy.evaluate.baselines.sparse_rows import SparseRows
-from localpolicy.evaluate.survey import survey
 
 
 def linear(seed: int, n: int = 23, v: int = 37, d: int = 5, scale: float = 1.0) -> LinearRows:

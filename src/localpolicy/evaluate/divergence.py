@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from localpolicy.catalogue.survey import pairs_of
 from localpolicy.evaluate.figures import Figure, figure, quantiles
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import segments
-from localpolicy.evaluate.survey import pairs_of
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.survey import Scratch, survey
 from localpolicy.data.batches import Windows
 from localpolicy.evaluate.scorer import Scorer
 from localpolicy.evaluate.seen import repeats, seen_pairs
-from localpolicy.evaluate.survey import Scratch, survey
 from localpolicy.vocabulary.errors import DataError
 from localpolicy.vocabulary.progress import progress
 

@@ -143,11 +143,12 @@ class Trainer:
             config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
         )
         for batch in batches:
-            positions, stop = ranks.summed(len(batch.scored), asked())
+            (positions,) = ranks.summed(len(batch.scored))
             if positions:
                 log.add(self.step(batch, done.step, positions=positions))
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
             advance(1, note=f"epoch {done.epoch + 1}")
+            (stop,) = ranks.summed(asked())
             if stop or (config.checkpoint_every and done.step % config.checkpoint_every == 0):
                 self._save(done._replace(log=log.over(ranks).state()))
             if stop:

@@ -18,7 +18,8 @@ def rule(select: str, data: Prepared, objective: str) -> str:
     if objective == "mle":
         return "logp"
     rewards = {name: reward for name, reward in data.manifest["rewards"].items() if name not in (NO_ANSWER, CONTEXT)}
-    paid = {name: reward for name, reward in rewards.items() if reward > 0}
+    # Ratings are events too, but nobody asks for the nDCG of a 3: they are judged as in the paper's bandit.
+    paid = {name: reward for name, reward in rewards.items() if reward > 0 and _TERM.fullmatch(f"{name}.nDCG@20")}
     return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in paid.items()) if paid else "AR@1"
 
 
