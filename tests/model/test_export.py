@@ -1,4 +1,4 @@
-"""The backbones that are promised to be exportable are: torch traces them, and the traced graph gives the same numbers."""
+"""SASRec and the convolution can be exported: torch traces them, and the graph gives the same numbers."""
 
 from __future__ import annotations
 
