@@ -7,15 +7,10 @@ figures and say where the paper's ordering does not hold.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
@@ -25,19 +20,18 @@ from localpolicy.evaluate.score import Scores, score
 from localpolicy.evaluate.summary import coverage, ranking
 from localpolicy.evaluate.truth import true_value
 from localpolicy.experiments.findings import findings, verdict
+from localpolicy.experiments.jobs import Job, Say, train_all
 from localpolicy.model.policy import Policy
 from localpolicy.report.contents import Contents, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.page import write_report
 from localpolicy.simulate import BanditWorld, StoreWorld, simulate
 from localpolicy.simulate.truth import load_world
 from localpolicy.train.config import Config
-from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.vocabulary.files import whole_folder, write_json
 
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
 PAID = ("click", "purchase")  # events whose ranking is shown
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -162,24 +156,12 @@ def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> 
 
 
 def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:
-    """Every arm, one process per core and one thread each: small networks gain nothing from a second thread."""
-    spawn = get_context("spawn")
-    workers = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8))
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        waiting = {}
-        for arm in scene.arms:
-            training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
-            config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
-            waiting[arm.name] = pool.submit(_train_one, data.path, folder / _folder_name(arm), config)
-        runs = {}
-        for name, result in waiting.items():
-            runs[name] = Run(result.result())
-            say(f"{scene.world}: trained {name}")
-    return runs
-
-
-def _train_one(data: Path, out: Path, config: Config) -> Path:
-    return train(data, out=out, config=config).folder
+    jobs = []
+    for arm in scene.arms:
+        training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
+        config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
+        jobs.append(Job(arm.name, data.path, folder / _folder_name(arm), config))
+    return train_all(jobs, say=lambda text: say(f"{scene.world}: {text}"))
 
 
 def _folder_name(arm: Arm) -> str:
