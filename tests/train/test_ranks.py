@@ -16,8 +16,8 @@ from small_logs import write_small
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.train.config import Config
 from localpolicy.train.loop import train
-from localpolicy.train.ranks import ALONE
 from localpolicy.train.run import Run
+from localpolicy.vocabulary.ranks import ALONE
 
 pytestmark = pytest.mark.cluster
 RANKS = 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ def _width(rows: int, items: int, device: torch.device) -> int:
     return max(1, min(items, max(64, PIECE.get(device.type, PIECE["cpu"]) // max(rows, 1))))
 
 
-def _pieces(
+def pieces_of(
     like: Tensor, *every: Rows, room: Callable[[int, int], Tensor] | None = None
 ) -> Iterator[tuple[int, int, list[Tensor]]]:
     """(start, stop, [N, stop-start] of each), over the catalogue.
@@ -71,7 +71,7 @@ def _summing(like: Tensor) -> torch.dtype:
     return like.dtype if like.dtype.itemsize >= 4 else torch.float32
 
 
-class _RunningSum:
+class RunningSum:
     """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, relative to the running maximum."""
 
     def __init__(self, like: Tensor, rows: int, *, weighted: int = 0) -> None:
@@ -100,7 +100,7 @@ class _RunningSum:
         return self.sums[number] / self.sums[0]
 
 
-class _Kept:
+class Kept:
     """e^{piece - shift} of every piece, with its shift, in one buffer that is handed on when backward is done."""
 
     def __init__(self, rows: int, items: int, like: Tensor) -> None:
@@ -128,6 +128,19 @@ class _Kept:
         self.free.append(self.buffer)
 
 
+def summed(rows: LinearRows, values: LinearRows | None, *, keep: bool) -> tuple[RunningSum, Kept | None]:
+    """The sums over all pieces, and with `keep` the pieces themselves where they fit."""
+    hidden = rows.hidden
+    kept = Kept(*rows.shape, hidden) if keep and Kept.worth_it(*rows.shape, hidden) else None
+    running = RunningSum(hidden, len(hidden), weighted=values is not None)
+    others = () if values is None else (values,)
+    for start, stop, pieces in pieces_of(hidden, rows, *others, room=kept.room if kept else None):
+        shift = running.add(*pieces)
+        if kept:
+            kept.pieces.append((start, stop, pieces[0], shift))
+    return running, kept
+
+
 class _LogProb(torch.autograd.Function):
     """log softmax(hidden @ weight.T + bias)[item]; the gradient of row n is onehot(item) - softmax(row)."""
 
@@ -141,14 +154,7 @@ class _LogProb(torch.autograd.Function):
         values: LinearRows | None,
     ) -> tuple[Tensor, Tensor]:
         rows = LinearRows(hidden, Head(weight, bias))
-        keeps = any(ctx.needs_input_grad) and _Kept.worth_it(*rows.shape, hidden)
-        kept = _Kept(*rows.shape, hidden) if keeps else None
-        running = _RunningSum(hidden, len(hidden), weighted=values is not None)
-        others = () if values is None else (values,)
-        for start, stop, pieces in _pieces(hidden, rows, *others, room=kept.room if kept else None):
-            shift = running.add(*pieces)
-            if kept:
-                kept.pieces.append((start, stop, pieces[0], shift))
+        running, kept = summed(rows, values, keep=any(ctx.needs_input_grad))
         normaliser = running.log()
         ctx.save_for_backward(hidden, weight, bias, items, normaliser)
         ctx.kept = kept
@@ -160,23 +166,10 @@ class _LogProb(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, items, normaliser = ctx.saved_tensors
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        for_hidden = torch.zeros_like(hidden) if wants_hidden else None
-        for_weight = torch.empty_like(weight) if wants_weight else None
-        for_bias = torch.empty_like(bias) if wants_bias else None
         upstream = upstream.to(hidden.dtype)
-        for start, stop, share, shift in _shares(ctx.kept, LinearRows(hidden, Head(weight, bias)), normaliser):
-            scale = (shift - normaliser).exp().to(hidden.dtype)  # softmax = share · scale
-            pull = scale * upstream
-            if for_hidden is not None:
-                for_hidden.addcmul_(torch.mm(share, weight[start:stop]), scale[:, None])
-            if for_weight is not None:
-                torch.mm(share.T, pull[:, None] * hidden, out=for_weight[start:stop])
-            if for_bias is not None:
-                torch.mv(share.T, pull, out=for_bias[start:stop])
-        if ctx.kept is not None:
-            ctx.kept.release()
-            ctx.kept = None  # a second backward forms the pieces anew
+        rows = LinearRows(hidden, Head(weight, bias))
+        for_hidden, for_weight, for_bias = softmax_pull(ctx.kept, rows, normaliser, upstream, ctx.needs_input_grad[:3])
+        ctx.kept = None  # a second backward forms the pieces anew
         # So far the softmax's part, without its sign; what is left is each position's own item.
         if for_hidden is not None:
             for_hidden = upstream[:, None] * (functional.embedding(items, weight) - for_hidden)
@@ -187,12 +180,37 @@ class _LogProb(torch.autograd.Function):
         return for_hidden, for_weight, for_bias, None, None
 
 
-def _shares(kept: _Kept | None, rows: LinearRows, normaliser: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+def softmax_pull(
+    kept: Kept | None, rows: LinearRows, normaliser: Tensor, upstream: Tensor, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The softmax's part in a gradient: softmax @ weight, and softmax.T @ (upstream · hidden), and its row sums.
+
+    The kept pieces are handed on.
+    """
+    hidden, (weight, bias) = rows
+    for_hidden = torch.zeros_like(hidden) if wanted[0] else None
+    for_weight = torch.empty_like(weight) if wanted[1] else None
+    for_bias = torch.empty_like(bias) if wanted[2] and bias is not None else None
+    for start, stop, share, shift in shares(kept, rows, normaliser):
+        scale = (shift - normaliser).exp().to(hidden.dtype)  # softmax = share · scale
+        pull = scale * upstream
+        if for_hidden is not None:
+            for_hidden.addcmul_(torch.mm(share, weight[start:stop]), scale[:, None])
+        if for_weight is not None:
+            torch.mm(share.T, pull[:, None] * hidden, out=for_weight[start:stop])
+        if for_bias is not None:
+            torch.mv(share.T, pull, out=for_bias[start:stop])
+    if kept is not None:
+        kept.release()
+    return for_hidden, for_weight, for_bias
+
+
+def shares(kept: Kept | None, rows: LinearRows, normaliser: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """(start, stop, e^{piece - shift}, shift) over the catalogue, kept or formed again."""
     if kept is not None:
         yield from kept.pieces
         return
-    for start, stop, (piece,) in _pieces(rows.hidden, rows):
+    for start, stop, (piece,) in pieces_of(rows.hidden, rows):
         yield start, stop, piece.sub_(normaliser[:, None]).exp_().to(rows.hidden.dtype), normaliser
 
 
@@ -212,8 +230,8 @@ def log_prob_and_mean(rows: LinearRows, items: Tensor, values: LinearRows) -> tu
 def logsumexp(rows: Rows) -> Tensor:
     """log Σ_a exp(row_a)."""
     like = _like(rows)
-    running = _RunningSum(like, rows.shape[0])
-    for _, _, (piece,) in _pieces(like, rows):
+    running = RunningSum(like, rows.shape[0])
+    for _, _, (piece,) in pieces_of(like, rows):
         running.add(piece)
     return running.log()
 
@@ -222,8 +240,8 @@ def logsumexp(rows: Rows) -> Tensor:
 def mean(rows: Rows, values: Rows) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     like = _like(rows)
-    running = _RunningSum(like, rows.shape[0], weighted=1)
-    for _, _, (piece, value) in _pieces(like, rows, values):
+    running = RunningSum(like, rows.shape[0], weighted=1)
+    for _, _, (piece, value) in pieces_of(like, rows, values):
         running.add(piece, value)
     return running.mean()
 
@@ -232,7 +250,7 @@ def mean(rows: Rows, values: Rows) -> Tensor:
 def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     best, item = None, None
-    for start, _, (piece,) in _pieces(_like(rows), rows):
+    for start, _, (piece,) in pieces_of(_like(rows), rows):
         value, index = piece.max(1)
         if best is None or item is None:
             best, item = value, index
@@ -249,7 +267,7 @@ def rank(rows: Rows, items: Tensor) -> Tensor:
     own = rows.at(items)[:, None]
     above = torch.zeros(rows.shape[0], dtype=torch.long, device=items.device)
     tied = torch.full_like(above, -1)  # the item itself
-    for start, stop, (piece,) in _pieces(_like(rows), rows):
+    for start, stop, (piece,) in pieces_of(_like(rows), rows):
         # `at` and `piece` may round differently: the item must tie with itself, exactly.
         here = ((items >= start) & (items < stop)).nonzero().squeeze(1)
         piece[here, items[here] - start] = own[here, 0]
@@ -265,27 +283,31 @@ def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
     Two passes: normalisers first, since the mixture needs both. With d = log q - log p,
     JS = log 2 - ½ Σ [p softplus(d) + q softplus(-d)].
     """
-    like = _like(p)
-    normal_p, normal_q = logsumexp(p)[:, None], logsumexp(q)[:, None]
-    mixed, kl = torch.zeros_like(normal_p[:, 0]), torch.zeros_like(normal_p[:, 0])
-    for _, _, (log_p, log_q) in _pieces(like, p, q):
-        log_p.sub_(normal_p)
-        log_q.sub_(normal_q)
+    mixed, kl = divergence_sums(p, q, logsumexp(p), logsumexp(q))
+    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
+
+
+def divergence_sums(p: Rows, q: Rows, normal_p: Tensor, normal_q: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers."""
+    mixed, kl = torch.zeros_like(normal_p), torch.zeros_like(normal_p)
+    for _, _, (log_p, log_q) in pieces_of(_like(p), p, q):
+        log_p.sub_(normal_p[:, None])
+        log_q.sub_(normal_q[:, None])
         gap = log_q - log_p
         log_p.exp_()
         log_q.exp_()
         kl -= torch.linalg.vecdot(log_p, gap)
         soft = functional.softplus(gap, threshold=40.0)  # exact in float64 too
         mixed += torch.linalg.vecdot(log_p, soft) + torch.linalg.vecdot(log_q, soft.sub_(gap))
-    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
+    return mixed, kl
 
 
 @torch.no_grad()
 def entropy(rows: Rows) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     like = _like(rows)
-    running = _RunningSum(like, rows.shape[0], weighted=1)
-    for _, _, (piece,) in _pieces(like, rows):
+    running = RunningSum(like, rows.shape[0], weighted=1)
+    for _, _, (piece,) in pieces_of(like, rows):
         running.add(piece, piece.clone())
     return running.log() - running.mean()
 
@@ -296,7 +318,7 @@ def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, rows.shape[1])
     best: Tensor | None = None
     items: Tensor | None = None
-    for start, stop, (piece,) in _pieces(_like(rows), rows):
+    for start, stop, (piece,) in pieces_of(_like(rows), rows):
         value, index = piece.topk(min(k, stop - start), dim=1)
         index = index + start
         if best is not None and items is not None:

@@ -40,6 +40,10 @@ class Head(NamedTuple):
         """The same numbers as constants."""
         return Head(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
+    def rows(self, hidden: Tensor) -> LinearRows:
+        """One row for each hidden state [N, D]."""
+        return LinearRows(hidden, self)
+
 
 class LinearRows(NamedTuple):
     """hidden @ weight.T + bias."""

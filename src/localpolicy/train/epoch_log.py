@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from localpolicy.train.ranks import Ranks
+from localpolicy.vocabulary.ranks import Ranks
 from localpolicy.vocabulary.types import Terms
 
 BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %

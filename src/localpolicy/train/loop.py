@@ -32,13 +32,13 @@ from localpolicy.train.config import Config
 from localpolicy.train.epoch_log import EpochLog
 from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.losses import Losses
-from localpolicy.train.ranks import ALONE, Ranks, joined
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve
 from localpolicy.vocabulary.errors import Stopped, TrainingError
 from localpolicy.vocabulary.files import refuse_occupied
 from localpolicy.vocabulary.progress import progress as progress_bar
+from localpolicy.vocabulary.ranks import ALONE, Ranks, joined
 from localpolicy.vocabulary.types import Batch, Terms
 
 

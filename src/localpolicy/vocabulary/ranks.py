@@ -52,19 +52,60 @@ class Ranks:
         dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
         return tensor
 
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Becomes its sum over ranks, where it lies."""
+        if not self.alone:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def extreme_(self, tensor: Tensor, *, largest: bool) -> Tensor:
+        """Becomes its largest or smallest over ranks, element by element, where it lies."""
+        if not self.alone:
+            dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.MIN)
+        return tensor
+
+    def everyones(self, tensor: Tensor) -> tuple[Tensor, slice]:
+        """The rows of all ranks one after another, on every rank and where they lie; and which of them are mine."""
+        if self.alone:
+            return tensor, slice(0, len(tensor))
+        lengths = self._lengths(len(tensor))
+        longest = max(lengths)
+        padded = tensor.new_zeros(longest, *tensor.shape[1:])
+        padded[: len(tensor)] = tensor
+        parts = [torch.empty_like(padded) for _ in range(self.total)]
+        dist.all_gather(parts, padded)
+        first = sum(lengths[: self.rank])
+        whole = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        return whole, slice(first, first + len(tensor))
+
+    def leaders(self, tensor: Tensor) -> Tensor | None:
+        """The rows of all ranks one after another, in the leader's main memory; None elsewhere."""
+        if self.alone:
+            return tensor.detach().cpu()
+        lengths = self._lengths(len(tensor))
+        padded = tensor.new_zeros(max(lengths), *tensor.shape[1:], device="cpu")
+        padded[: len(tensor)] = tensor.detach()
+        parts = [torch.empty_like(padded) for _ in range(self.total)] if self.leads else None
+        dist.gather(padded, parts)
+        if parts is None:
+            return None
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+    def _lengths(self, mine: int) -> list[int]:
+        lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.total)]
+        dist.all_gather(lengths, torch.tensor([mine]))
+        return [int(length) for length in lengths]
+
     def gathered(self, array: np.ndarray) -> np.ndarray:
         """The arrays of all ranks, one after another, on every rank. Lengths may differ."""
         if self.alone:
             return array
-        lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.total)]
-        dist.all_gather(lengths, torch.tensor([len(array)]))
-        longest = max(int(length) for length in lengths)
-        padded = np.zeros((longest, *array.shape[1:]), array.dtype)
-        padded[: len(array)] = array
-        parts = [torch.zeros(padded.nbytes, dtype=torch.uint8) for _ in range(self.total)]
-        dist.all_gather(parts, torch.from_numpy(padded.view(np.uint8).reshape(-1).copy()))
-        whole = [part.numpy().view(array.dtype).reshape(padded.shape) for part in parts]
-        return np.concatenate([one[: int(length)] for one, length in zip(whole, lengths, strict=True)])
+        # gloo does not carry every type that numpy has: bytes it does.
+        flat = np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1) if array.size else None
+        width = array.dtype.itemsize * int(np.prod(array.shape[1:]))
+        rows = torch.zeros(0, width, dtype=torch.uint8) if flat is None else torch.from_numpy(flat.copy())
+        whole, _ = self.everyones(rows)
+        return whole.numpy().reshape(-1).view(array.dtype).reshape(len(whole), *array.shape[1:])
 
     def wait(self) -> None:
         """Until all ranks are here."""

@@ -1,0 +1,135 @@
+"""Tables over the catalogue that are split over ranks: which rank holds which items, and how rows are looked up.
+
+A gradient finds its way back as the number came: what one rank's positions ask of another rank's rows is summed there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.vocabulary.ranks import Ranks
+
+
+class Shard(NamedTuple):
+    """Which items this rank holds: an even cut of 0 … V - 1, in order."""
+
+    ranks: Ranks
+    items: int  # V, of all ranks together
+
+    @property
+    def own(self) -> slice:
+        """This rank's items."""
+        rank, total = self.ranks.rank, self.ranks.total
+        return slice(self.items * rank // total, self.items * (rank + 1) // total)
+
+    def local(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of these items are here, and the rows they have (0 for the others)."""
+        here = (items >= self.own.start) & (items < self.own.stop)
+        return here, torch.where(here, items - self.own.start, 0)
+
+
+class ShardedHead(NamedTuple):
+    """This rank's rows of a head."""
+
+    weight: Tensor  # [V_r, D]
+    bias: Tensor | None
+    shard: Shard
+
+    @property
+    def here(self) -> Head:
+        """The rows as a head of their own."""
+        return Head(self.weight, self.bias)
+
+    def detach(self) -> ShardedHead:
+        """The same numbers as constants."""
+        return ShardedHead(*self.here.detach(), self.shard)
+
+    def rows(self, hidden: Tensor) -> ShardedRows:
+        """One row for each hidden state [N, D] of this rank."""
+        return ShardedRows(hidden, self)
+
+
+class ShardedRows(NamedTuple):
+    """hidden @ weight.T + bias for this rank's hidden states and the items of all ranks."""
+
+    hidden: Tensor  # [N, D]
+    head: ShardedHead
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.hidden.shape[0], self.head.shard.items
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n], with gradients."""
+        return _At.apply(self.hidden, *self.head.here, items, self.head.shard)  # type: ignore[no-untyped-call, no-any-return]
+
+    @torch.no_grad()
+    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop, the same on all ranks: the head's rows travel. For small catalogues and for proofs."""
+        shard, head = self.head.shard, self.head.here
+        part = slice(*(min(max(edge - shard.own.start, 0), len(head.weight)) for edge in (start, stop)))
+        weight, _ = shard.ranks.everyones(head.weight[part])
+        bias = None if head.bias is None else shard.ranks.everyones(head.bias[part])[0]
+        return LinearRows(self.hidden, Head(weight, bias)).piece(0, stop - start, out=out)
+
+
+def lookup(weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
+    """Rows of a sharded table, weight[items]: [M, D], with gradients."""
+    return _Lookup.apply(weight, items, shard)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Lookup(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
+        every, mine = shard.ranks.everyones(items)
+        here, row = shard.local(every)
+        ctx.save_for_backward(here, row)
+        ctx.shard, ctx.rows = shard, len(weight)
+        found = functional.embedding(row, weight) * here[:, None]
+        return shard.ranks.sum_(found)[mine].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        here, row = ctx.saved_tensors
+        every, _ = ctx.shard.ranks.everyones(upstream)
+        for_weight = every.new_zeros(ctx.rows, every.shape[1])
+        for_weight.index_add_(0, row[here], every[here])
+        return for_weight, None, None
+
+
+def own_items(rows: LinearRows, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
+    """Row n at its item, for the positions of all ranks: the rank that has the item knows."""
+    return shard.ranks.sum_(torch.where(here, rows.at(row), 0.0))
+
+
+class _At(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, items: Tensor, shard: Shard) -> Tensor:
+        every, mine = shard.ranks.everyones(hidden)
+        here, row = shard.local(shard.ranks.everyones(items)[0])
+        ctx.save_for_backward(every, weight, here, row)
+        ctx.shard, ctx.mine, ctx.biased = shard, mine, bias is not None
+        return own_items(LinearRows(every, Head(weight, bias)), here, row, shard)[mine].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, here, row = ctx.saved_tensors
+        upstream = torch.where(here, ctx.shard.ranks.everyones(upstream)[0], 0.0)
+        for_hidden = for_weight = for_bias = None
+        if ctx.needs_input_grad[0]:
+            for_hidden = upstream[:, None] * functional.embedding(row, weight)
+            for_hidden = ctx.shard.ranks.sum_(for_hidden)[ctx.mine].clone()
+        if ctx.needs_input_grad[1]:
+            for_weight = torch.zeros_like(weight).index_add_(0, row, upstream[:, None] * hidden)
+        if ctx.biased and ctx.needs_input_grad[2]:
+            for_bias = weight.new_zeros(len(weight)).index_add_(0, row, upstream)
+        return for_hidden, for_weight, for_bias, None, None

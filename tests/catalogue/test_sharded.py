@@ -1,0 +1,127 @@
+"""A catalogue split over ranks gives what `dense` gives in one process: values and gradients, with uneven shares."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from several_processes import in_processes
+
+from localpolicy.catalogue import chunked, dense, sharded
+from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
+from localpolicy.vocabulary.ranks import ALONE, Ranks
+
+pytestmark = pytest.mark.cluster
+ITEMS, WIDTH = 11, 4  # not divisible by 2 or 3
+POSITIONS = {2: (5, 3), 3: (4, 0, 3)}  # uneven, and a rank that has none
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def case(total, bias=True):
+    n = sum(POSITIONS[total])
+    hidden, weight = draw(n, WIDTH), draw(ITEMS, WIDTH, seed=1)
+    weight[7] = weight[2]  # a tie across ranks
+    biases = draw(ITEMS, seed=2) if bias else None
+    if biases is not None:
+        biases[7] = biases[2]
+    values = draw(ITEMS, WIDTH, seed=3)
+    items = torch.randint(ITEMS, (n,), generator=torch.Generator().manual_seed(4))
+    items[0] = 7
+    return hidden, weight, biases, values, items, torch.linspace(-1, 2, n, dtype=torch.float64)
+
+
+def own_positions(ranks):
+    shares = POSITIONS[ranks.total]
+    first = sum(shares[: ranks.rank])
+    return slice(first, first + shares[ranks.rank])
+
+
+def leaf(tensor):
+    return tensor.detach().clone().requires_grad_()
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def check_values(ranks):
+    hidden, weight, bias, values, items, _ = case(ranks.total)
+    shard, mine = Shard(ranks, ITEMS), own_positions(ranks)
+    whole_p, whole_q = LinearRows(hidden, Head(weight, bias)), LinearRows(hidden, Head(values))
+    p = ShardedHead(weight[shard.own], bias[shard.own], shard).rows(hidden[mine])
+    q = ShardedHead(values[shard.own], None, shard).rows(hidden[mine])
+    close(p.piece(0, ITEMS), whole_p.piece(0, ITEMS)[mine])
+    close(p.piece(3, 8), whole_p.piece(3, 8)[mine])
+    close(sharded.logsumexp(p), dense.logsumexp(whole_p)[mine])
+    close(sharded.mean(p, q), dense.mean(whole_p, whole_q)[mine])
+    close(sharded.entropy(p), dense.entropy(whole_p)[mine])
+    close(sharded.rank(p, items[mine]), dense.rank(whole_p, items)[mine])
+    for found, expected in zip(sharded.maximum(p), dense.maximum(whole_p), strict=True):
+        close(found, expected[mine])
+    for found, expected in zip(sharded.divergence(p, q), dense.divergence(whole_p, whole_q), strict=True):
+        close(found, expected[mine])
+    both = sharded.log_prob_and_mean(p, items[mine], q)
+    for found, expected in zip(both, dense.log_prob_and_mean(whole_p, items, whole_q), strict=True):
+        close(found, expected[mine])
+    for k in (1, 5, ITEMS):
+        close(sharded.top(p, k)[0], dense.top(whole_p, k)[0][mine])
+    asked = sharded.survey(p, items[mine])
+    close(asked["logp"], dense.log_prob(whole_p, items)[mine])
+    close(asked["top"], dense.maximum(whole_p)[1][mine])
+
+
+def check_gradients(ranks):
+    for bias in (True, False):
+        hidden, weight, biases, _, items, upstream = case(ranks.total, bias)
+        shard, mine = Shard(ranks, ITEMS), own_positions(ranks)
+        for name in ("log_prob", "at"):
+            leaves = [leaf(hidden), leaf(weight), *([leaf(biases)] if bias else [])]
+            rows = LinearRows(leaves[0], Head(leaves[1], leaves[2] if bias else None))
+            value = dense.log_prob(rows, items) if name == "log_prob" else rows.at(items)
+            expected = torch.autograd.grad((value * upstream).sum(), leaves)
+            cut = [leaf(hidden[mine]), leaf(weight[shard.own]), *([leaf(biases[shard.own])] if bias else [])]
+            split = ShardedHead(cut[1], cut[2] if bias else None, shard).rows(cut[0])
+            value = sharded.log_prob(split, items[mine]) if name == "log_prob" else split.at(items[mine])
+            found = torch.autograd.grad((value * upstream[mine]).sum(), cut)
+            close(found[0], expected[0][mine])
+            for one, other in zip(found[1:], expected[1:], strict=True):
+                close(one, other[shard.own])
+        whole, part = leaf(weight), leaf(weight[shard.own])
+        pull = draw(len(items), WIDTH, seed=5)
+        (expected,) = torch.autograd.grad((whole[items] * pull).sum(), whole)
+        looked_up = lookup(part, items[mine], shard)
+        close(looked_up.detach(), weight[items][mine])
+        (found,) = torch.autograd.grad((looked_up * pull[mine]).sum(), part)
+        close(found, expected[shard.own])
+
+
+def check_both(ranks):
+    """In one group, with pieces narrower than a shard, kept for backward and formed again."""
+    check_values(ranks)
+    check_gradients(ranks)
+    chunked.PIECE["cpu"], chunked.KEEP["cpu"] = 1, 0
+    chunked._width = lambda rows, items, device: 2
+    check_values(ranks)
+    check_gradients(ranks)
+
+
+@pytest.mark.parametrize("total", POSITIONS)
+def test_statistics_and_gradients_equal_the_definition(total):
+    in_processes(total, check_both)
+
+
+@pytest.mark.parametrize(("items", "total"), [(11, 3), (5, 5), (100, 7)])
+def test_each_item_has_one_rank(items, total):
+    shares = [Shard(Ranks(rank, total), items).own for rank in range(total)]
+    assert [one for share in shares for one in range(share.start, share.stop)] == list(range(items))
+    sizes = [share.stop - share.start for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_rank_holds_everything():
+    hidden, weight, bias, _, items, _ = case(2)
+    rows = ShardedHead(weight, bias, Shard(ALONE, ITEMS)).rows(hidden)
+    close(sharded.log_prob(rows, items), dense.log_prob(LinearRows(hidden, Head(weight, bias)), items))
