@@ -30,6 +30,32 @@ class Rows(Protocol):
         ...
 
 
+class AnyHead(Protocol):
+    """A linear map from hidden states to one number per item, wherever its rows lie."""
+
+    @property
+    def weight(self) -> Tensor:
+        """[V, D], or this rank's rows of it."""
+        ...
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[V]."""
+        ...
+
+    def detach(self) -> AnyHead:
+        """The same numbers as constants."""
+        ...
+
+    def rows(self, hidden: Tensor) -> Rows:
+        """One row for each hidden state [N, D]."""
+        ...
+
+    def replaced(self, weight: Tensor, bias: Tensor | None) -> AnyHead:
+        """Other numbers in the same place."""
+        ...
+
+
 class Head(NamedTuple):
     """A linear map from hidden states to one number per item."""
 
@@ -43,6 +69,10 @@ class Head(NamedTuple):
     def rows(self, hidden: Tensor) -> LinearRows:
         """One row for each hidden state [N, D]."""
         return LinearRows(hidden, self)
+
+    def replaced(self, weight: Tensor, bias: Tensor | None) -> Head:
+        """Other numbers in the same place."""
+        return Head(weight, bias)
 
 
 class LinearRows(NamedTuple):
@@ -73,7 +103,7 @@ class LinearRows(NamedTuple):
         return LinearRows(self.hidden.detach(), self.head.detach())
 
 
-def tilted(hidden: Tensor, base: Head, values: Head, *, beta: float) -> LinearRows:
+def tilted(hidden: Tensor, base: AnyHead, values: AnyHead, *, beta: float) -> Rows:
     """log μ(a|x) + Q(x,a)/β + const: a tilt of one head by another is again a head.
 
     Whence the dial: one trained model serves every β at the cost of one head.
@@ -82,7 +112,7 @@ def tilted(hidden: Tensor, base: Head, values: Head, *, beta: float) -> LinearRo
     bias = base.bias if values.bias is None else values.bias / beta
     if base.bias is not None and values.bias is not None:
         bias = base.bias + values.bias / beta
-    return LinearRows(hidden, Head(weight, bias))
+    return base.replaced(weight, bias).rows(hidden)
 
 
 class DenseRows(NamedTuple):

@@ -54,6 +54,10 @@ class ShardedHead(NamedTuple):
         """One row for each hidden state [N, D] of this rank."""
         return ShardedRows(hidden, self)
 
+    def replaced(self, weight: Tensor, bias: Tensor | None) -> ShardedHead:
+        """Other numbers in the same place."""
+        return ShardedHead(weight, bias, self.shard)
+
 
 class ShardedRows(NamedTuple):
     """hidden @ weight.T + bias for this rank's hidden states and the items of all ranks."""

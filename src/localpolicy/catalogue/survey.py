@@ -140,7 +140,8 @@ def survey(
 def _blocks(shape: tuple[int, int], device: str) -> Iterator[tuple[int, int]]:
     positions, catalogue = shape
     height = max(1, CELLS.get(device, CELLS["cpu"]) // catalogue)
-    return ((start, min(positions, start + height)) for start in range(0, positions, height))
+    # One block at least: without positions the columns are there, and empty.
+    return ((start, min(positions, start + height)) for start in range(0, max(positions, 1), height))
 
 
 def _excluded_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tuple[Tensor, Tensor] | None:

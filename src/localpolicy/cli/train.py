@@ -25,6 +25,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
     processes: Annotated[int, typer.Option(min=1, help="processes on this machine; several machines: torchrun")] = 1,
+    shard_catalogue: Annotated[
+        bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="go on where a run stopped, or start one")] = False,
     resume_older: Annotated[
         bool, typer.Option("--resume-older", help="go on from the checkpoint before the last")
@@ -45,6 +48,7 @@ def train(
         "train.epochs": epochs,
         "train.seed": seed,
         "train.device": device,
+        "train.shard_catalogue": True if shard_catalogue else None,
     }
     settings = configure(preset=preset, file=config, changes=changes or (), short=short)
     if print_config:

@@ -85,9 +85,17 @@ class Windows:
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """Every sequence once, in order; rank r of R takes each R-th batch."""
-        for start in range(rank * size, len(self), size * ranks):
-            yield self.cut(torch.arange(start, min(start + size, len(self)), device=self.device))
+        """Every sequence once, in order; rank r of R takes each R-th batch, and all take as many as the first."""
+        for start in range(rank * size, len(self) + rank * size, size * ranks):
+            if start < len(self):
+                yield self.cut(torch.arange(start, min(start + size, len(self)), device=self.device))
+            else:
+                yield self.idle()
+
+    def idle(self) -> Batch:
+        """A batch without positions, for a rank that has nothing to do while others do."""
+        batch = self.cut(torch.zeros(1, dtype=torch.long, device=self.device))
+        return replace(batch, scored=batch.scored[:0])
 
     def shuffled(
         self, size: int, *, seed: int, epoch: int, skip: int = 0, rank: int = 0, ranks: int = 1
@@ -100,11 +108,7 @@ class Windows:
         order = torch.randperm(len(self), generator=generator).to(self.device)
         for start in range(skip * size, len(self), size):
             share = order[start : start + size][rank::ranks]
-            if len(share):
-                yield self.cut(share)
-            else:
-                idle = self.cut(order[:1])
-                yield replace(idle, scored=idle.scored[:0])
+            yield self.cut(share) if len(share) else self.idle()
 
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:

@@ -14,12 +14,15 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue import sharded
+from localpolicy.catalogue.shards import ShardedRows
 from localpolicy.catalogue.survey import Scratch, survey
 from localpolicy.data.batches import Windows
 from localpolicy.evaluate.scorer import Scorer
 from localpolicy.evaluate.seen import repeats, seen_pairs
 from localpolicy.vocabulary.errors import DataError
 from localpolicy.vocabulary.progress import progress
+from localpolicy.vocabulary.ranks import ALONE, Ranks
 
 BY_REFERENCE = ("js", "kl", "logp")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
@@ -77,28 +80,39 @@ def score(
     floor: bool = True,
     batch_size: int = 256,
     description: str = "scoring",
+    ranks: Ranks = ALONE,
 ) -> Scores:
     """Score every position of `windows` with at least `min_history` actions before it.
 
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
     sequence held before may not be shown, and a repeated item ranks last. `lists` is the K of the lists counted.
-    `floor` also measures the references against each other.
+    `floor` also measures the references against each other. Several ranks share the sequences, and all get all scores.
     """
     references = references or {}
+    settings = {
+        "min_history": min_history,
+        "length": windows.config.length,
+        "last": windows.config.last,
+        "exclude_seen": exclude_seen,
+        "lists": lists,
+    }
     again = repeats(windows.offsets, windows.arrays["item"])
     scratch, kept = Scratch(), _Kept()
     with progress(description, len(windows)) as advance:
-        for batch in windows.in_order(batch_size):
+        for batch in windows.in_order(batch_size, rank=ranks.rank, ranks=ranks.total):
             at = batch.scored[batch.history[batch.scored] >= min_history]
-            if len(at):
-                part = replace(batch, scored=at)
-                sequence = part.sequences[part.row[at]]
-                for name in ("history", "item", "event", "reward", "propensity"):
-                    if (values := getattr(part, name)) is not None:
-                        kept.add(name, values[at])
-                kept.add("sequence", sequence)
-                kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
-                rows = policy.rows(part)
+            part = replace(batch, scored=at)
+            sequence = part.sequences[part.row[at]]
+            for name in ("history", "item", "event", "reward", "propensity"):
+                if (values := getattr(part, name)) is not None:
+                    kept.add(name, values[at])
+            kept.add("sequence", sequence)
+            kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
+            rows = policy.rows(part)
+            if isinstance(rows, ShardedRows):
+                assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
+                found = sharded.survey(rows, part.item[at])
+            else:
                 found = survey(
                     rows,
                     part.item[at],
@@ -109,20 +123,14 @@ def score(
                     floor=floor,
                     scratch=scratch,
                 )
-                kept.count(found.pop("lists"), catalogue=rows.shape[1])
-                for name, values in found.items():
-                    kept.add(name, values)
-            advance(batch.size)
-    if not kept.columns:
+            kept.count(found.pop("lists"), catalogue=rows.shape[1])
+            for name, values in found.items():
+                kept.add(name, values)
+            advance(batch.size * ranks.total)
+    scores = kept.scores(events, settings, ranks)
+    if not len(scores):
         raise DataError(f"no position has {min_history} actions before it: lower min_history, or use another split.")
-    settings = {
-        "min_history": min_history,
-        "length": windows.config.length,
-        "last": windows.config.last,
-        "exclude_seen": exclude_seen,
-        "lists": lists,
-    }
-    return kept.scores(events, settings)
+    return scores
 
 
 class _Kept:
@@ -140,8 +148,14 @@ class _Kept:
         counts = torch.bincount(lists.flatten(), minlength=catalogue).cpu().numpy()
         self.shown = counts + self.shown if len(self.shown) else counts
 
-    def scores(self, events: list[str], settings: dict[str, Any]) -> Scores:
+    def scores(self, events: list[str], settings: dict[str, Any], ranks: Ranks) -> Scores:
+        """The columns of all ranks, in the order of the split."""
         joined = {name: np.concatenate(parts) for name, parts in self.columns.items()}
+        if not ranks.alone:
+            joined = {name: ranks.gathered(column) for name, column in joined.items()}
+            order = np.lexsort((joined["history"], joined["sequence"]))
+            joined = {name: column[order] for name, column in joined.items()}
+            self.shown = ranks.reduced(torch.from_numpy(self.shown)).numpy()
 
         def take(prefix: str) -> dict[str, np.ndarray]:
             names = [name for name in joined if name.startswith(f"{prefix}:")]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.rows import LinearRows, tilted
+from localpolicy.catalogue.rows import tilted
 from localpolicy.data.batches import Windows
 from localpolicy.model.policy import Policy
 from localpolicy.vocabulary.errors import ConfigError
@@ -57,7 +57,7 @@ def beta_within(
     assert base is not None and critic is not None
     network, hidden = policy.network, _contexts(policy, windows, contexts)
     logging, values = network.head(base).detach(), network.head(critic).detach()
-    reference = LinearRows(hidden, logging)
+    reference = logging.rows(hidden)
 
     def at(log_beta: float) -> Tilt:
         beta = 10.0**log_beta

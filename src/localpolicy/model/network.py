@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from localpolicy.catalogue.rows import Head
+from localpolicy.catalogue.rows import AnyHead, Head
+from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.model.backbones import BACKBONES, Layout
 from localpolicy.vocabulary.errors import ConfigError
 from localpolicy.vocabulary.settings import Settings
@@ -35,18 +36,32 @@ class ModelConfig(Settings):
 
 
 class ItemHead(nn.Module):
-    """[V, D] weights and [V] biases."""
+    """[V, D] weights and [V] biases, or this rank's rows of them."""
 
-    def __init__(self, items: int, width: int, *, weight: nn.Parameter | None = None, zero: bool = False) -> None:
+    def __init__(
+        self,
+        items: int,
+        width: int,
+        *,
+        weight: nn.Parameter | None = None,
+        zero: bool = False,
+        shard: Shard | None = None,
+    ) -> None:
         super().__init__()
+        self.shard = shard
         # Critics start at zero: their first predictions weigh nothing, instead of adding noise to exp(A/β).
         made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
-        self.weight = nn.Parameter(made) if weight is None else weight
-        self.bias = nn.Parameter(torch.zeros(items))
+        self.weight = nn.Parameter(_own_rows(made, shard)) if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(len(self.weight)))
 
-    def numbers(self) -> Head:
+    def numbers(self) -> AnyHead:
         """What the catalogue layer reads."""
-        return Head(self.weight, self.bias)
+        return Head(self.weight, self.bias) if self.shard is None else ShardedHead(self.weight, self.bias, self.shard)
+
+
+def _own_rows(table: Tensor, shard: Shard | None) -> Tensor:
+    """The rows this rank holds. Tables are drawn whole and cut, so that the start does not depend on the cut."""
+    return table if shard is None else table[shard.own].clone()
 
 
 class Network(nn.Module):
@@ -61,6 +76,7 @@ class Network(nn.Module):
         length: int,
         heads: tuple[str, ...] = ("policy",),
         backbone: nn.Module | None = None,
+        shard: Shard | None = None,
     ) -> None:
         super().__init__()
         if config.backbone == "sasrec" and config.width % config.heads:
@@ -68,8 +84,9 @@ class Network(nn.Module):
         self.config = config
         self.items = items
         self.length = length
+        self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
         scale = config.width**-0.5
-        self.embedding = nn.Parameter(torch.randn(items, config.width) * scale)
+        self.embedding = nn.Parameter(_own_rows(torch.randn(items, config.width) * scale, shard))
         self.start = nn.Parameter(torch.randn(config.width) * scale)
         # Answers start at zero: unused events change nothing, and training finds what they mean.
         self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
@@ -89,12 +106,16 @@ class Network(nn.Module):
             else:
                 shared = self.embedding if name == "policy" and config.tied else None
                 zero = name in ("q_a", "q_b", "reward")
-                self.heads[name] = ItemHead(items, config.width, weight=shared, zero=zero)
+                self.heads[name] = ItemHead(items, config.width, weight=shared, zero=zero, shard=shard)
 
     def embed(self, batch: Batch) -> Tensor:
         """Tokens [M, D]: the item before each step, and what came of it."""
         begins = batch.previous_item == START
-        embedded = functional.embedding(batch.previous_item.clamp(min=0), self.embedding)
+        before = batch.previous_item.clamp(min=0)
+        if self.shard is None:
+            embedded = functional.embedding(before, self.embedding)
+        else:
+            embedded = lookup(self.embedding, before, self.shard)
         if self.answer is not None:
             embedded = embedded + functional.embedding(batch.previous_event, self.answer)
         return torch.where(begins[:, None], self.start, embedded)
@@ -113,15 +134,29 @@ class Network(nn.Module):
         finally:
             self.train(training)
 
-    def head(self, name: str) -> Head:
+    def head(self, name: str) -> AnyHead:
         """The numbers of an item head; `q` is the mean of both Q heads."""
         if name == "q":
-            (a, a_bias), (b, b_bias) = self._numbers("q_a"), self._numbers("q_b")
-            assert a_bias is not None and b_bias is not None
-            return Head((a + b) / 2, (a_bias + b_bias) / 2)
+            a, b = self._numbers("q_a"), self._numbers("q_b")
+            assert a.bias is not None and b.bias is not None
+            return a.replaced((a.weight + b.weight) / 2, (a.bias + b.bias) / 2)
         return self._numbers(name)
 
-    def _numbers(self, name: str) -> Head:
+    @property
+    def split(self) -> frozenset[str]:
+        """Names of the parameters whose rows are split over ranks."""
+        if self.shard is None:
+            return frozenset()
+        heads = (name for name in self.heads if name in ITEM_HEADS)
+        return frozenset({"embedding", *(f"heads.{name}.{part}" for name in heads for part in ("weight", "bias"))})
+
+    @property
+    def size(self) -> int:
+        """How many parameters there are, on all ranks together."""
+        rows = {name: self.items if name in self.split else len(one) for name, one in self.named_parameters()}
+        return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
+
+    def _numbers(self, name: str) -> AnyHead:
         return self.heads[name].numbers()  # type: ignore[operator, no-any-return]
 
     def value(self, hidden: Tensor) -> Tensor:

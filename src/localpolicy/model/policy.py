@@ -9,20 +9,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.rows import LinearRows, Rows, tilted
+from localpolicy.catalogue.rows import Rows, tilted
+from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.model.lists import Lists, draw_lists
 from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.weights import fill, load_weights, save_weights
 from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.vocabulary.files import read_json, whole_file, write_json
 from localpolicy.vocabulary.types import Batch
@@ -97,7 +97,7 @@ class Policy:
 
     def _rows(self, hidden: Tensor) -> Rows:
         if self.beta is None:
-            return LinearRows(hidden, self.network.head("policy").detach())
+            return self.network.head("policy").detach().rows(hidden)
         base, critic = self.origin.estimates_logging, self.critic
         assert base is not None and critic is not None
         return tilted(hidden, self.network.head(base).detach(), self.network.head(critic).detach(), beta=self.beta)
@@ -183,8 +183,12 @@ class Policy:
         beta: float | None = None,
         weights: str = "policy.safetensors",
         backbone: nn.Module | None = None,
+        shard: Shard | None = None,
     ) -> Policy:
-        """Read a saved policy (a run folder). `backbone` is needed where the run was trained with one of the user's."""
+        """Read a saved policy (a run folder). `backbone` is needed where the run was trained with one of the user's.
+
+        With `shard` only this rank's rows are read.
+        """
         folder = Path(folder)
         if not (folder / "policy.json").exists():
             raise RunError(f"{folder} is not a run (no policy.json). 'lpi train' makes one.")
@@ -202,8 +206,9 @@ class Policy:
             length=made["length"],
             heads=tuple(made["heads"]),
             backbone=backbone,
+            shard=shard,
         )
-        fill(network, load_weights(folder / weights), source=folder / weights)
+        fill(network, load_weights(folder / weights, split=network.split, shard=shard), source=folder / weights)
         return cls(network, Origin(**about["origin"]), pq.read_table(folder / "items.parquet"), beta=beta)
 
 
@@ -215,36 +220,4 @@ class _HeadPolicy(Policy):
         self._head = head
 
     def _rows(self, hidden: Tensor) -> Rows:
-        return LinearRows(hidden, self.network.head(self._head).detach())
-
-
-def save_weights(state: dict[str, Any], path: Path) -> None:
-    """Tensors to safetensors, each stored once (a tied head is the embedding)."""
-    unique, seen = {}, set()
-    for name, tensor in state.items():
-        if tensor.data_ptr() not in seen or not tensor.numel():
-            unique[name] = tensor.detach().cpu().contiguous()
-            seen.add(tensor.data_ptr())
-    with whole_file(path) as partial:
-        save_file(unique, partial)
-
-
-def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:
-    """Load weights that `save_weights` wrote into a network of the same shape."""
-    try:
-        found = network.load_state_dict(weights, strict=False)
-    except RuntimeError as error:
-        raise RunError(f"{source} does not fit the network: {error}") from None
-    missing = set(found.missing_keys) - ({"heads.policy.weight"} if network.config.tied else set())
-    if missing or found.unexpected_keys:
-        raise RunError(f"{source} does not fit: lacks {sorted(missing)}, has {sorted(found.unexpected_keys)} too many.")
-
-
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors from safetensors, or an error that names the file."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing: training has not saved a policy yet.") from None
-    except SafetensorError as error:
-        raise RunError(f"{path} cannot be read ({error}): it is truncated or altered.") from None
+        return self.network.head(self._head).detach().rows(hidden)

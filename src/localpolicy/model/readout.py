@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.catalogue.rows import AnyHead, Rows
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
@@ -74,13 +74,13 @@ class Reader:
             numbers.pop("features", None)
         current = hidden[at]
         if "q_fit" in self.reads:
-            numbers["q_fit"] = LinearRows(current, network.head(self._fitted(coin)[0])).at(items)
+            numbers["q_fit"] = network.head(self._fitted(coin)[0]).rows(current).at(items)
         if "return_to_go" in self.reads:
             numbers["return_to_go"] = returns_to_go(batch, gamma=self.gamma)[at]
         if "logged_propensity" in self.reads:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
-        logp = self.catalogue.log_prob(LinearRows(current, network.head("policy")), items)
+        logp = self.catalogue.log_prob(network.head("policy").rows(current), items)
         return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
@@ -89,20 +89,20 @@ class Reader:
             return "reward", "reward"
         return ("q_a", "q_b") if coin else ("q_b", "q_a")
 
-    def _critic(self) -> Head:
+    def _critic(self) -> AnyHead:
         return self.network.head("reward" if self.critic == "reward" else "q").detach()
 
     def _logging(self, batch: Batch, still: Tensor, tokens: Tensor) -> Rows:
         """μ̂'s rows at these tokens."""
         if self.frozen is not None:
             return self.frozen.rows_at(batch, tokens)
-        return LinearRows(still[tokens], self.network.head("logging"))
+        return self.network.head("logging").rows(still[tokens])
 
     def _constants(self, batch: Batch, still: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads, self.catalogue
         items, here = batch.item[at], still[at]
         numbers: dict[str, Tensor] = {"features": here}
-        rows = LinearRows(here, self._critic()) if self.critic is not None else None
+        rows = self._critic().rows(here) if self.critic is not None else None
         if rows is not None and reads & {"q", "q_sampled"}:
             numbers["q"] = rows.at(items)
         if "q_expected" in reads:
@@ -112,7 +112,7 @@ class Reader:
         elif "logp_logging" in reads:
             numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, still, at), items)
         if "q_policy" in reads:
-            numbers["q_policy"] = catalogue.mean(LinearRows(here, self.network.head("policy").detach()), rows)
+            numbers["q_policy"] = catalogue.mean(self.network.head("policy").detach().rows(here), rows)
         if "q_max" in reads:
             numbers["q_max"] = catalogue.maximum(rows)[0]
         if "value" in reads:
@@ -127,9 +127,9 @@ class Reader:
         after, exists = batch.next_token()
         tokens = after[exists]
         fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
-        evaluated = LinearRows(still[tokens], other)
+        evaluated = other.rows(still[tokens])
         if self.target == "max":
-            _, best = self.catalogue.maximum(LinearRows(still[tokens], fitted))
+            _, best = self.catalogue.maximum(fitted.rows(still[tokens]))
             following = evaluated.at(best)
         else:
             following = self.catalogue.mean(self._logging(batch, still, tokens), evaluated)
@@ -142,5 +142,5 @@ class Reader:
         drawn = torch.randint(self.network.items, (len(items), self.negatives), generator=generator).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.negatives):
-            total += LinearRows(features, head).at(drawn[:, column])
+            total += head.rows(features).at(drawn[:, column])
         return total / (1 + self.negatives)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from localpolicy.model.network import Network
-from localpolicy.model.policy import fill, load_weights, save_weights
+from localpolicy.model.weights import fill, load_weights, save_weights, whole_tables
 from localpolicy.vocabulary.errors import RunError
 from localpolicy.vocabulary.files import read_json, sha256, write_json
+from localpolicy.vocabulary.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
@@ -44,14 +45,25 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.split("-")[1]))
 
     def save(
-        self, network: Network, optimiser: torch.optim.Optimizer, progress: Progress, facts: dict[str, Any]
+        self,
+        network: Network,
+        optimiser: torch.optim.Optimizer,
+        progress: Progress,
+        facts: dict[str, Any],
+        *,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """Write one, then drop those that are too old."""
+        """Write one, then drop those that are too old. All ranks call; the leader writes."""
+        if not ranks.leads and network.shard is None:
+            return
         tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
         names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
         for parameter, state in optimiser.state.items():
             for key, value in state.items():
                 tensors[f"optimiser.{key}.{names[parameter]}"] = value
+        tensors = whole_tables(tensors, split=_split(network), shard=network.shard)
+        if not ranks.leads:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         weights = self.folder / f"step-{progress.step}.safetensors"
         save_weights(tensors, weights)
@@ -88,7 +100,7 @@ class Checkpoints:
         for name, value in facts.items():
             if about[name] != value:
                 raise RunError(f"{names[-1]} was made with another {name}; it cannot go on with this one.")
-        tensors = load_weights(weights)
+        tensors = load_weights(weights, split=_split(network), shard=network.shard)
         prefix = "network."
         state = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
         fill(network, state, source=weights)
@@ -105,6 +117,12 @@ class Checkpoints:
             path.unlink()
         if self.folder.exists():
             self.folder.rmdir()
+
+
+def _split(network: Network) -> set[str]:
+    """The tensors of a checkpoint whose rows are split over ranks."""
+    prefixes = ("network", *(f"optimiser.{moment}" for moment in ("exp_avg", "exp_avg_sq")))
+    return {f"{prefix}.{name}" for prefix in prefixes for name in network.split}
 
 
 def _placed(value: Tensor, key: str, parameter: Tensor) -> Tensor:

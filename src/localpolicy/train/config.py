@@ -41,6 +41,9 @@ class TrainConfig(Settings):
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
     )
     catalogue: Literal["chunked", "dense"] = Field("chunked", description="backend of the catalogue statistics")
+    shard_catalogue: bool = Field(
+        False, description="split embedding and head rows over processes instead of copying them to each"
+    )
 
 
 class Config(Settings):

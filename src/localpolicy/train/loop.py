@@ -19,17 +19,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.score import score
 from localpolicy.evaluate.summary import flat
 from localpolicy.model.network import Network
-from localpolicy.model.policy import Origin, Policy, save_weights
+from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.readout import returns_to_go
+from localpolicy.model.weights import save_weights, whole_tables
 from localpolicy.train.checkpoint import Checkpoints, Progress
 from localpolicy.train.checks import check_data
 from localpolicy.train.config import Config
 from localpolicy.train.epoch_log import EpochLog
+from localpolicy.train.gradients import clip, sum_copies
 from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.losses import Losses
 from localpolicy.train.run import Run
@@ -101,11 +104,12 @@ class Trainer:
         """Check everything that can be checked before the first step, and build what training needs."""
         config, found = resolve(config, data)
         check_data(data, found, config.objective)
-        reader = build_reader(data, config, found, backbone=backbone)
+        shard = Shard(ranks, data.items) if config.train.shard_catalogue and not ranks.alone else None
+        reader = build_reader(data, config, found, backbone=backbone, shard=shard)
         losses: nn.Module = Losses(reader, found.formula, config.objective)
-        if not ranks.alone:
+        if not ranks.alone and shard is None:
             # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
-            losses = DistributedDataParallel(losses, find_unused_parameters=True)
+            losses = DistributedDataParallel(losses, find_unused_parameters="q_a" in reader.network.heads)
         device = config.train.device
         return cls(
             data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
@@ -160,9 +164,9 @@ class Trainer:
         if better:
             done = done._replace(best=value, best_epoch=done.epoch)
         log = log.over(ranks)
+        if better:
+            self._save_weights("policy.safetensors")
         if ranks.leads:
-            if better:
-                save_weights(self.network.state_dict(), self.run.folder / "policy.safetensors")
             self.run.append_metrics(
                 {
                     "epoch": done.epoch,
@@ -191,10 +195,14 @@ class Trainer:
         loss, means, terms = self.losses(batch, number, coin, count)
         _refuse_non_finite(means, terms, number)
         self.optimiser.zero_grad(set_to_none=True)
-        # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
-        (loss * ranks.total if ranks.total > 1 else loss).backward()
+        if self.network.shard is None:
+            # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
+            (loss * ranks.total if ranks.total > 1 else loss).backward()
+        else:
+            loss.backward()
+            sum_copies(self.network, ranks)
         if config.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_clip)
+            clip(self.network, config.gradient_clip, ranks)
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * self._rate(number)
         self.optimiser.step()
@@ -219,6 +227,7 @@ class Trainer:
             min_history=self.config.train.min_history,
             batch_size=self.config.train.batch_size,
             description="validation",
+            ranks=self.ranks,
         )
         figures = flat(scores, ("HR@20", "nDCG@20"))
         if "value" in self.network.heads:
@@ -233,11 +242,13 @@ class Trainer:
         """
         errors, targets = [], []
         gamma = self.config.objective.gamma if self.config.objective.name == "lpi_rl" else 0.0
-        for batch in self.held_out.in_order(self.config.train.batch_size):
+        ranks = self.ranks
+        for batch in self.held_out.in_order(self.config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
             predicted = self.network.value(self.network.hidden_without_dropout(batch)[batch.scored])
             targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
             errors.append((predicted - targets[-1]) ** 2)
-        return float(torch.cat(errors).mean()), float(torch.cat(targets).var(correction=0))
+        error, target = (ranks.everyones(torch.cat(one))[0] for one in (errors, targets))
+        return float(error.mean()), float(target.var(correction=0))
 
     # ------------------------------------------------------------------ records
 
@@ -252,24 +263,29 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": {"epochs", "device"}}),
+            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue"}}),
         }
 
     def _save(self, done: Progress) -> None:
-        if self.ranks.leads:
-            self.checkpoints.save(self.network, self.optimiser, done, self._facts())
+        self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
         self.ranks.wait()
+
+    def _save_weights(self, name: str) -> None:
+        """All ranks call; the leader writes."""
+        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
+        if self.ranks.leads:
+            save_weights(state, self.run.folder / name)
 
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
         return bool(patience and done.best_epoch is not None and done.epoch - done.best_epoch >= patience)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
+        self._save_weights("last.safetensors")
         if not self.ranks.leads:
             self.ranks.wait()
             return self.run
         folder = self.run.folder
-        save_weights(self.network.state_dict(), folder / "last.safetensors")
         self.policy().save_description(folder, catalogue=self.data.path / "items.parquet")
         self.run.finish(
             {
@@ -282,7 +298,7 @@ class Trainer:
                 "steps": done.step,
                 "seconds": round(seconds, 3),
                 "peak_memory_bytes": _peak_memory(),
-                "parameters": sum(parameter.numel() for parameter in self.network.parameters()),
+                "parameters": self.network.size,
             }
         )
         self.checkpoints.clear()

@@ -21,6 +21,7 @@ import yaml
 from torch import nn
 
 from localpolicy import __version__
+from localpolicy.catalogue.shards import Shard
 from localpolicy.model.policy import Policy
 from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import RunError
@@ -62,11 +63,18 @@ class Run:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
 
-    def policy(self, *, beta: float | None = None, last: bool = False, backbone: nn.Module | None = None) -> Policy:
-        """The selected policy, or that of the last epoch; with `beta`, the dial."""
+    def policy(
+        self,
+        *,
+        beta: float | None = None,
+        last: bool = False,
+        backbone: nn.Module | None = None,
+        shard: Shard | None = None,
+    ) -> Policy:
+        """The selected policy, or that of the last epoch; with `beta`, the dial; with `shard`, this rank's rows."""
         self.manifest  # noqa: B018 - refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
-        return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone)
+        return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per epoch."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from localpolicy.catalogue import backend
+from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.shards import Shard
 from localpolicy.data.store import Prepared
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
@@ -39,10 +40,17 @@ def _device(name: str) -> str:
     return name
 
 
-def build_reader(data: Prepared, config: Config, found: Objective, *, backbone: nn.Module | None = None) -> Reader:
+def build_reader(
+    data: Prepared,
+    config: Config,
+    found: Objective,
+    *,
+    backbone: nn.Module | None = None,
+    shard: Shard | None = None,
+) -> Reader:
     """A new network with the heads the objective needs, and the reader of its numbers."""
     settings = config.objective
-    frozen = frozen_logging(config, data)
+    frozen = frozen_logging(config, data, shard=shard)
     reads = found.reads(settings)
     torch.manual_seed(config.train.seed)
     network = Network(
@@ -52,11 +60,12 @@ def build_reader(data: Prepared, config: Config, found: Objective, *, backbone: 
         length=config.data.length,
         heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
         backbone=backbone,
+        shard=shard,
     )
     return Reader(
         network.to(config.train.device),
         reads,
-        backend(config.train.catalogue),
+        backend(config.train.catalogue) if shard is None else sharded,
         critic=found.critic if any(name.startswith("q") for name in reads) else None,
         gamma=settings.gamma,
         target=settings.target,
@@ -76,12 +85,12 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
 
 
-def frozen_logging(config: Config, data: Prepared) -> Policy | None:
+def frozen_logging(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
     """The frozen run that stands for μ̂, where one is named."""
     settings = config.objective
     if settings.logging == "head":
         return None
-    policy = Run(settings.logging).policy()
+    policy = Run(settings.logging).policy(shard=shard)
     if policy.origin.estimates_logging != "policy":
         raise RunError(
             f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "

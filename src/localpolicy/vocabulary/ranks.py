@@ -127,6 +127,8 @@ def joined() -> Iterator[Ranks]:
     if not under_torchrun() or dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
         return
+    if torch.cuda.is_available():  # `cuda` means this process's own device from now on
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     # Counts and figures travel over gloo on the CPU; gradients over NCCL where the network is on a GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     try:

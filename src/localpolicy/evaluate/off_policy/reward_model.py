@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import LinearRows, Rows
+from localpolicy.catalogue.rows import Rows
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.evaluate.baselines.sparse_rows import SparseRows
 from localpolicy.evaluate.scorer import Scorer
@@ -55,7 +55,7 @@ class RewardHead:
     def rows(self, batch: Batch) -> Rows:
         """The reward head's rows at the positions."""
         network = self.policy.network
-        return LinearRows(network.hidden_without_dropout(batch)[batch.scored], network.head("reward").detach())
+        return network.head("reward").detach().rows(network.hidden_without_dropout(batch)[batch.scored])
 
 
 def reward_model(policy: Scorer, data: Prepared) -> Scorer:
