@@ -18,6 +18,7 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)  # type: ignore[type-var]
+app.add_typer(paper, name="paper", cls=Verbs)
 
 
 def _version(show: bool) -> None:
