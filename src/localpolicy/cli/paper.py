@@ -61,8 +61,9 @@ def table3(
     """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
     from dataclasses import replace
 
-    from localpolicy.experiments.paper.table3 import FAST, Recipe
+    from localpolicy.experiments.paper.recipe import FAST, Recipe
     from localpolicy.experiments.paper.table3 import table3 as run
+    from localpolicy.experiments.paper.table3_pages import pages
 
     base = FAST if fast else Recipe()
     recipe = replace(
@@ -80,7 +81,7 @@ def table3(
         study = _study(one, out, processes=processes, deadline=deadline, keep=keep, truth=truth)
         found.append(run(one, study, recipe))
     content = {one.data.name: one.json() for one in found}
-    _give("table3", [table for one in found for table in one.tables()], content, out)
+    _give("table3", [table for one in found for table in pages(one)], content, out)
     _stop_unless_done([name for one in found for name in one.missing])
 
 

@@ -76,6 +76,11 @@ class Measured:
         """The validation figure that picked its epoch."""
         return float(self.about["run"]["selected"]["value"])
 
+    @property
+    def epoch(self) -> int:
+        """The one whose weights were measured."""
+        return int(self.about["run"]["selected"]["epoch"])
+
     def json(self, split: str) -> dict[str, Any]:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
         return self.about[split]  # type: ignore[no-any-return]

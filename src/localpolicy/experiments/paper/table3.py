@@ -17,75 +17,14 @@ import numpy as np
 
 from localpolicy.evaluate.breakdown import Bucket, breakdown
 from localpolicy.evaluate.figures import Figure, finite
-from localpolicy.evaluate.tables import Cell, Table, number
-from localpolicy.experiments.arms import Arm, Measured, Pooled, Study
-from localpolicy.experiments.grid import Axis, Point, grid
+from localpolicy.experiments.arms import Measured, Pooled, Study
+from localpolicy.experiments.grid import Point
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.train.config import PRESETS, Config
+from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references
 from localpolicy.verdict.compare import Lead, leads
-from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
 
-POLICIES = {  # as the paper calls them, in its order
-    "mle": "μ̂",
-    "reward_weighted": "𝓛_μ",
-    "pg": "PG",
-    "ips_pg": "IPS-PG",
-    "sqn": "SQN",
-    "sac": "SAC",
-    "lpi_rl": "LPI",
-}
-TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
-SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
-REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 COLUMNS = published.METRICS
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What decides the table, data aside."""
-
-    betas: tuple[float, ...] = (0.1, 0.3, 1.0)
-    lambdas: tuple[float, ...] = (0.3, 1.0, 3.0)
-    seeds: int = 3
-    policies: tuple[str, ...] = tuple(POLICIES)
-    changes: tuple[str, ...] = ()  # of the preset, as key=value
-    device: str = "auto"
-    fast: bool = False
-
-    def config(self, objective: str, point: Point, seed: int) -> Config:
-        """One arm's configuration: the paper's, and what was changed."""
-        preset = {group: dict(settings) for group, settings in PRESETS["rl"].items()}
-        preset["train"] |= {"select": SELECT, "min_history": 0}
-        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
-        return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
-
-    def arm(self, objective: str, point: Point, seed: int) -> Arm:
-        """One policy at one point and seed."""
-        words = [objective, *(f"{key.rpartition('.')[2]}={value}" for key, value in point.settings), f"seed={seed}"]
-        return Arm("-".join(words), self.config(objective, point, seed))
-
-    def points(self, objective: str) -> list[Point]:
-        """The grid of one policy: a single point where it has no hyperparameter."""
-        values = {"beta": self.betas, "td_weight": self.lambdas}
-        return grid(
-            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in TUNED.get(objective, ())]
-        )
-
-    def json(self) -> dict[str, Any]:
-        """For `table3.json`."""
-        return {
-            "fast": self.fast,
-            "grid": {"beta": list(self.betas), "td_weight": list(self.lambdas)},
-            "seeds": list(range(self.seeds)),
-            "reference_seeds": list(REFERENCE_SEEDS),
-            "select": SELECT,
-            "changes": list(self.changes),
-        }
-
-
-# A small honest version: fewer epochs and points, one seed. It shows that the recipe runs, and little else.
-FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=("train.epochs=6",), fast=True)
 
 
 @dataclass(frozen=True)
@@ -103,22 +42,32 @@ class Row:
         greek = self.chosen.replace("beta=", "β=").replace("td_weight=", "λ=")
         return f"{POLICIES[self.objective]} ({greek.replace(' ', ', ')})" if greek else POLICIES[self.objective]
 
+    @cached_property
+    def js(self) -> Figure | None:
+        """Distance from the references."""
+        return self.pooled.js()
+
+    @property
+    def truth(self) -> float | None:
+        """J(π), the mean over seeds, where it was measured."""
+        found = [one.about["truth"]["value"] for one in self.pooled.seeds if "truth" in one.about]
+        return float(np.mean(found)) if found else None
+
     def json(self) -> dict[str, Any]:
         """For `table3.json`."""
-        js = self.pooled.js()
         return {
             "objective": self.objective,
             "chosen": self.chosen,
             "grid": {
                 point: {"failed": one.failed}
                 if one.failed
-                else {"validation": one.worth, "js": _json(one.js("validation")), "epoch": _epoch(one)}
+                else {"validation": one.worth, "js": _json(one.js("validation")), "epoch": one.epoch}
                 for point, one in self.grid.items()
             },
             "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],
             "test": {name: self.pooled.figure(name).json() for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
-            "js": _json(js),
+            "js": _json(self.js),
             "js_by_seed": [_json(one.js("test")) for one in self.pooled.seeds],
             "entropy": [one.json("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
             "coverage@20": [one.json("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
@@ -130,10 +79,6 @@ class Row:
 
 def _json(value: Figure | None) -> Any:
     return None if value is None else value.json()
-
-
-def _epoch(one: Measured) -> int:
-    return int(one.about["run"]["selected"]["epoch"])
 
 
 @dataclass(frozen=True)
@@ -157,6 +102,11 @@ class Table3:
         """The paper's figures for this data, or for the data this imitates."""
         return published.table3(self.data.source)
 
+    @property
+    def length(self) -> int:
+        """Actions of a sequence that count."""
+        return self.recipe.config("mle", Point(), 0).data.length
+
     def row(self, objective: str) -> Row | None:
         """One policy's row, where it is done."""
         return next((row for row in self.rows if row.objective == objective), None)
@@ -171,7 +121,7 @@ class Table3:
         row, there = self.row(objective), self.published.get(objective, {}).get(name)
         if row is None or there is None or not self.data.original:
             return None
-        ours = row.pooled.js() if name == "JS" else row.pooled.figure(name)
+        ours = row.js if name == "JS" else row.pooled.figure(name)
         if ours is None:
             return None
         error = math.hypot(ours.plain_se, there.se)
@@ -208,101 +158,11 @@ class Table3:
             "failed": self.failed,
         }
 
-    def tables(self) -> list[Table]:
-        """The paper's table, and how its points were chosen."""
-        return [self.table(), self.choices()]
-
-    def table(self) -> Table:
-        """Policies by figures, the paper's under each."""
-        heads = [f"{'p' if name.startswith('purchase') else 'c'}.{name.partition('.')[2]}" for name in COLUMNS]
-        rows = []
-        for row in self.rows:
-            rows.append([Cell(row.label), *(self._cell(row, name) for name in COLUMNS), self._js(row)])
-            there = self.published.get(row.objective)
-            if there:
-                texts = [number(there[name].value, 3) if name in there else "—" for name in (*COLUMNS, "JS")]
-                rows.append([Cell("  published"), *map(Cell, texts)])
-            if there and self.data.original:
-                apart = [self.distance(row.objective, name) for name in (*COLUMNS, "JS")]
-                rows.append([Cell("  difference / s.e."), *(Cell("—" if z is None else f"{z:+.1f}") for z in apart)])
-        return Table(f"Table 3: {self.data.name}", ["policy", *heads, "JS"], rows, self._note())
-
-    def _cell(self, row: Row, name: str) -> Cell:
-        lead = self.leads.get(name)
-        best = lead is not None and lead.best == row.pooled.name
-        return Cell(number(row.pooled.figure(name).mean, 3), best, lead.stars if lead is not None and best else "")
-
-    def _js(self, row: Row) -> Cell:
-        js = row.pooled.js()
-        largest = max((one.mean for each in self.rows if (one := each.pooled.js()) is not None), default=math.nan)
-        return Cell(number(None if js is None else js.mean, 3), js is not None and js.mean == largest)
-
-    def _note(self) -> str:
-        parts = [self.data.about]
-        if self.recipe.fast:
-            parts.insert(0, "FAST VERSION: few epochs, a small grid, one seed; its figures say that the recipe runs.")
-        if self.missing:
-            parts.append(f"NOT COMPLETE: {len(self.missing)} arms are still to be trained.")
-        parts += [f"{POLICIES[name]} could not be trained: {reason}" for name, reason in self.failed.items()]
-        if not self.rows:
-            return " ".join(parts)
-        for event in ("purchase", "click"):
-            errors = [row.pooled.figure(name) for row in self.rows for name in COLUMNS if name.startswith(event)]
-            parts.append(
-                f"{event}: largest standard error {max(one.plain_se for one in errors):.4f} over positions (the "
-                f"paper's), {max(one.se for one in errors):.4f} clustered by sequence."
-            )
-        counts = {len(row.pooled.seeds) for row in self.rows}
-        over = f"{max(counts)} seeds" if max(counts) > 1 else "one seed"
-        fewer = "" if len(counts) == 1 else f" (some rows: {min(counts)})"
-        parts.append(
-            f"Test split, every position of the latest 20, first actions included; means over {over}{fewer}. Stars: "
-            "largest against second largest, paired t-test by sequence, Holm-corrected over columns."
-        )
-        if self.floor is not None:
-            seeds = " and ".join(map(str, REFERENCE_SEEDS))
-            parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {self.floor['test'].mean:.3f} (the floor).")
-        if self.published and not self.data.original:
-            parts.append(
-                "Published figures stand here as context alone: they belong to other data, and a difference from them "
-                "means nothing."
-            )
-        return " ".join(parts)
-
-    def choices(self) -> Table:
-        """The validation figure at each point of the grids."""
-        rows = []
-        for row in self.rows:
-            for point, one in row.grid.items():
-                mark = "chosen" if point == row.chosen else ""
-                if one.failed:
-                    rows.append([Cell(POLICIES[row.objective]), Cell(point or "—"), Cell("failed"), *[Cell("—")] * 3])
-                    continue
-                js = one.js("validation")
-                rows.append(
-                    [
-                        Cell(POLICIES[row.objective]),
-                        Cell(point or "—"),
-                        Cell(number(one.worth), best=bool(mark)),
-                        Cell(number(None if js is None else js.mean, 3)),
-                        Cell(f"{_epoch(one)} of {one.about['run']['epochs']}"),
-                        Cell(mark),
-                    ]
-                )
-        note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
-        columns = ["policy", "point", "validation", "JS", "epoch", ""]
-        return Table(f"How the points were chosen: {self.data.name}", columns, rows, note)
-
 
 def _references(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Every μ̂ that a row was measured against, by its weights: more than two where one was trained again."""
     found = {each["weights"]: each for row in rows for one in row.pooled.seeds for each in one.about["against"]}
     return list(found.values())
-
-
-def references(recipe: Recipe) -> list[Arm]:
-    """Two μ̂ of other seeds."""
-    return [recipe.arm("mle", Point(), seed) for seed in REFERENCE_SEEDS]
 
 
 def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
@@ -343,21 +203,6 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
         and len(reasons) == len(each)
     }
     return Table3(data, recipe, rows, floor, missing, failed)
-
-
-def check(data: DataSet, recipe: Recipe) -> None:
-    """Refuse what the table cannot be made of."""
-    for name in recipe.policies:
-        if name not in POLICIES:
-            raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
-    lacking = [event for event in ("purchase", "click") if not data.data.manifest["counts"]["events"].get(event)]
-    if lacking:
-        found = ", ".join(data.data.events)
-        raise DataError(
-            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {found}): Table 3 needs both."
-        )
-    if recipe.seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")
 
 
 def _at(recipe: Recipe, objective: str, point: Point, found: dict[str, Measured]) -> Measured | None:
