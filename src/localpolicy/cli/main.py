@@ -22,6 +22,7 @@ from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
+from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
 from localpolicy.vocabulary.errors import LocalPolicyError, Stopped, nearest
 
@@ -34,6 +35,7 @@ VERBS = {
     "evaluate": evaluate,
     "compare": compare,
     "gate": gate,
+    "sweep": sweep,
     "recommend": recommend,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import ConfigError, nearest
@@ -20,16 +21,12 @@ class Axis:
     values: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
+    whole: bool = False  # only whole numbers between them
 
     @property
     def listed(self) -> bool:
         """Whether its values are named one by one."""
         return bool(self.values)
-
-    @property
-    def short(self) -> str:
-        """The key without its group."""
-        return self.key.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def _axis(text: str) -> Axis:
     if RANGE in listed:
         low, _, high = listed.partition(RANGE)
         try:
-            axis = Axis(key, low=float(low), high=float(high))
+            axis = Axis(key, low=float(low), high=float(high), whole=_type(key) is int)
         except ValueError:
             raise ConfigError(f"--over {key}: expected numbers low..high, got '{listed}'.") from None
         if not axis.low < axis.high:
@@ -94,11 +91,17 @@ def whole_key(name: str) -> str:
     known = [f"{group}.{key}" for group, field in Config.model_fields.items() for key in _fields(field.annotation)]
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:
-        text = f": it is one of {', '.join(matching)}" if matching else nearest(name, known)
+        text = f": it is one of {', '.join(matching)}" if matching else nearest(name, {key if '.' in name else key.partition('.')[2] for key in known})
         raise ConfigError(f"--over: no single setting '{name}'{text}")
     if matching[0] in ("train.seed", "objective.name"):
         raise ConfigError(f"--over {matching[0]}: use --seeds or --objective for it.")
     return matching[0]
+
+
+def _type(key: str) -> object:
+    group, _, name = key.partition(".")
+    annotation: Any = Config.model_fields[group].annotation
+    return annotation.model_fields[name].annotation
 
 
 def _fields(group: object) -> list[str]:
