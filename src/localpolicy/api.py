@@ -4,6 +4,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.experiments.demo import demo
 from localpolicy.experiments.recommend import recommend
+from localpolicy.experiments.sweep import sweep
 from localpolicy.model.budget import beta_within
 from localpolicy.model.policy import Policy
 from localpolicy.simulate import load_world, simulate
@@ -29,5 +30,6 @@ __all__ = [
     "prepare",
     "recommend",
     "simulate",
+    "sweep",
     "train",
 ]

@@ -18,9 +18,11 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
+from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
 from localpolicy.vocabulary.errors import LocalPolicyError, Stopped, nearest
 
@@ -33,6 +35,7 @@ VERBS = {
     "evaluate": evaluate,
     "compare": compare,
     "gate": gate,
+    "sweep": sweep,
     "recommend": recommend,
 }
 
@@ -56,6 +59,7 @@ app = typer.Typer(
 )
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)  # type: ignore[type-var]
+app.add_typer(paper, name="paper", cls=Verbs)
 
 
 def _version(show: bool) -> None:

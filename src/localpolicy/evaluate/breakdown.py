@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from localpolicy.evaluate.evaluation import Evaluation
 from localpolicy.evaluate.figures import Figure, figure
 from localpolicy.evaluate.segments import bins
 from localpolicy.evaluate.significance import Paired, paired, stars
 
 BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
+
+
+class Valued(Protocol):
+    """A policy whose values per position are known: an evaluation, or one pooled over seeds."""
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+        ...
+
+    def figure(self, name: str) -> Figure:
+        """The figure called `purchase.nDCG@20`."""
+        ...
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The values behind it [n], and the sequence of each."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,18 +54,18 @@ class Bucket:
 
 
 def breakdown(
-    evaluations: Sequence[Evaluation], event: str, *, metric: str = "nDCG@20", buckets: tuple[int, ...] = BUCKETS
+    policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20", buckets: tuple[int, ...] = BUCKETS
 ) -> list[Bucket]:
     """Sequence-level means of `metric` over positions of `event`, by how many such positions a sequence has.
 
     Positions are those evaluated, so the count is of the window's events with enough history.
     """
     per_sequence = {}
-    for evaluation in evaluations:
-        values, sequence = evaluation.values(f"{event}.{metric}")
+    for policy in policies:
+        values, sequence = policy.values(f"{event}.{metric}")
         ids, index = np.unique(sequence, return_inverse=True)
         count = np.bincount(index)
-        per_sequence[evaluation.name] = np.bincount(index, weights=values) / count
+        per_sequence[policy.name] = np.bincount(index, weights=values) / count
     found = []
     for label, here in bins(event, count, buckets).items():
         if here.any():

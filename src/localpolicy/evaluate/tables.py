@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",
-          "π": r"$\pi$", "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
+          "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
+          "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
 
 
@@ -33,6 +35,11 @@ class Cell:
         """For a paper."""
         text = latex_text(self.text)
         return (rf"\textbf{{{text}}}" if self.best else text) + (f"$^{{{self.stars}}}$" if self.stars else "")
+
+    def html(self) -> str:
+        """For a web page."""
+        text = f"<b>{escape(self.text)}</b>" if self.best else escape(self.text)
+        return text + (f"<sup>{self.stars}</sup>" if self.stars else "")
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,32 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """A table element, with its title as caption and its note below."""
+        heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
+        rows = "".join("<tr>" + "".join(f"<td>{cell.html()}</td>" for cell in row) + "</tr>\n" for row in self.rows)
+        note = f"<p>{escape(self.note)}</p>\n" if self.note else ""
+        return (
+            f"<table><caption>{escape(self.title)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
+            f"<tbody>\n{rows}</tbody></table>\n{note}"
+        )
+
+
+def html_page(tables: Sequence[Table], *, title: str) -> str:
+    """A page of tables that needs nothing else."""
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:.5rem 0}"
+        "caption{text-align:left;font-weight:600;padding:.5rem 0}td,th{padding:.2rem .6rem;text-align:right;"
+        "border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}"
+        "main{overflow-x:auto}p{max-width:60rem;color:#555}"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{style}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<main>\n"
+        + "\n".join(table.html() for table in tables)
+        + "</main>\n</body>\n</html>\n"
+    )
 
 
 def latex_text(text: str) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from types import FrameType
+from typing import TypeVar
 
 import torch
 
@@ -16,10 +21,13 @@ from localpolicy.train.config import Config
 from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
-from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
 
 Say = Callable[[str], None]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 MOST = 8  # processes that are started unasked
+GO_ON = "What was done is saved: the same command goes on."
 
 
 @dataclass(frozen=True)
@@ -32,21 +40,39 @@ class Job:
     config: Config
 
 
-def train_all(jobs: Sequence[Job], *, processes: int | None = None, say: Say = lambda text: None) -> dict[str, Run]:
+def train_all(
+    jobs: Sequence[Job],
+    *,
+    processes: int | None = None,
+    deadline: float | None = None,
+    failures: dict[str, str] | None = None,
+    say: Say = lambda text: None,
+) -> dict[str, Run]:
     """Train what is not finished, going on where a run stopped; by name, in the order given.
 
     A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
     nothing from a second thread, and with one thread each run gives the same bytes on any number of cores.
+    A run that training cannot go on with costs the others nothing: its reason is put into `failures`, or raised at
+    the end where there is no such dict. After `deadline` (a time.time()) all stop where they are.
     """
     for job in jobs:
-        _refuse_other(job)
+        refuse_other(job)
     waiting = [job for job in jobs if not Run(job.out).finished]
     for job in jobs:
         if job not in waiting:
             say(f"{job.name}: done before")
-    for done, job in enumerate(_trained(waiting, processes or cores()), start=1):
-        say(f"{job.name}: trained ({done} of {len(waiting)})")
-    return {job.name: Run(job.out) for job in jobs}
+    failed: dict[str, str] = {}
+    trained = in_processes(_train_one, waiting, processes=processes, deadline=deadline)
+    for done, (job, reason) in enumerate(trained, start=1):
+        if reason is not None:
+            failed[job.name] = reason
+        say(f"{job.name}: {'trained' if reason is None else 'FAILED'} ({done} of {len(waiting)})")
+    if failed and failures is None:
+        lines = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
+        raise TrainingError(f"{len(failed)} of {len(jobs)} runs could not be trained; the others are whole.\n{lines}")
+    if failures is not None:
+        failures.update(failed)
+    return {job.name: Run(job.out) for job in jobs if job.name not in failed}
 
 
 def cores() -> int:
@@ -55,39 +81,95 @@ def cores() -> int:
     return max(1, min(free, MOST))
 
 
-def _trained(jobs: Sequence[Job], processes: int) -> Iterator[Job]:
-    """Each job when it is done."""
-    if not jobs:
+def in_processes(
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    processes: int | None = None,
+    deadline: float | None = None,
+) -> Iterator[tuple[Task, Result]]:
+    """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`."""
+    if not tasks:
         return
     pool = ProcessPoolExecutor(
-        min(processes, len(jobs)),
+        min(processes or cores(), len(tasks)),
         mp_context=get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
+        initializer=_begin,
     )
     with pool:
-        waiting = {pool.submit(_train_one, job): job for job in jobs}
+        waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:
             for future in as_completed(waiting):
-                future.result()
-                yield waiting[future]
+                yield waiting[future], future.result()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise Stopped(f"stopped, as asked. {GO_ON}") from None
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def _train_one(job: Job) -> None:
-    train(job.data, out=job.out, config=job.config, resume=True)
+def _begin() -> None:
+    """What each process does first."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _refuse_other(job: Job) -> None:
-    """A finished run must be the one that is wanted."""
+def _within(work: Callable[[Task], Result], task: Task, deadline: float | None) -> Result:
+    """Do it, unless the deadline comes first."""
+    if deadline is None:
+        return work(task)
+    if time.time() >= deadline:
+        raise _out_of_time()
+    signal.signal(signal.SIGALRM, _ask_to_stop)
+    signal.setitimer(signal.ITIMER_REAL, deadline - time.time())
+    try:
+        return work(task)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _ask_to_stop(number: int, frame: FrameType | None) -> None:
+    """Training takes an interrupt as a wish: it finishes its step and saves. Anything else can just stop."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or handler is signal.default_int_handler:
+        raise _out_of_time()
+    handler(signal.SIGINT, frame)
+
+
+def _out_of_time() -> Stopped:
+    return Stopped(f"the time limit came. {GO_ON}")
+
+
+def _end_with_parent() -> None:
+    """A killed parent must not leave processes behind that write into its folders."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _train_one(job: Job) -> str | None:
+    """Why it could not be trained, or None."""
+    try:
+        train(job.data, out=job.out, config=job.config, resume=True)
+    except TrainingError as error:
+        return str(error)
+    return None
+
+
+def refuse_other(job: Job) -> None:
+    """A finished run must be the one that is wanted; the device it was trained on is all the same."""
     run = Run(job.out)
     if not run.finished:
         return  # an unfinished one is checked when it goes on
     data = Prepared(job.data)
-    config, _ = resolve(job.config, data)
     if run.manifest["data"]["digest"] != data.digest:
         raise RunError(f"{job.out} was trained on other data; choose another folder, or remove it.")
-    if run.config != config:
+    if settings_of(run.config) != settings_of(resolve(job.config, data)[0]):
         raise RunError(f"{job.out} was trained with other settings; choose another folder, or remove it.")
+
+
+def settings_of(config: Config) -> Config:
+    """The config less the device."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"device": "any"})})

@@ -14,7 +14,7 @@ from scipy import stats
 
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.baselines import BASELINES
-from localpolicy.evaluate.breakdown import Bucket, breakdown
+from localpolicy.evaluate.breakdown import Bucket, Valued, breakdown
 from localpolicy.evaluate.divergence import Reference
 from localpolicy.evaluate.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluate.figures import Figure, finite
@@ -58,6 +58,21 @@ class Lead(NamedTuple):
         return {"best": self.best, "second": self.second, **self.test.json(), **rest}
 
 
+def leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
+    """By column: the best against the second best on the same positions."""
+    if len(policies) < 2:
+        return {}
+    found = {}
+    for column in columns:
+        order = sorted(policies, key=lambda one: -one.figure(column).mean)
+        (best, clusters), (second, _) = order[0].values(column), order[1].values(column)
+        if len(best):
+            p = paired_bootstrap(best, second, clusters)
+            found[column] = Lead(order[0].name, order[1].name, paired(best, second, clusters), p, np.nan)
+    corrected = holm([lead.test.p for lead in found.values()])
+    return {name: lead._replace(holm_p=p) for (name, lead), p in zip(found.items(), corrected, strict=True)}
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Policies measured on the same positions."""
@@ -72,17 +87,7 @@ class Comparison:
     @cached_property
     def leads(self) -> dict[str, Lead]:
         """By column: is the best really better than the second?"""
-        if len(self.evaluations) < 2:
-            return {}
-        found = {}
-        for column in self.columns:
-            order = sorted(self.evaluations, key=lambda one: -one.figure(column).mean)
-            (best, clusters), (second, _) = order[0].values(column), order[1].values(column)
-            if len(best):
-                p = paired_bootstrap(best, second, clusters)
-                found[column] = Lead(order[0].name, order[1].name, paired(best, second, clusters), p, np.nan)
-        corrected = holm([lead.test.p for lead in found.values()])
-        return {name: lead._replace(holm_p=p) for (name, lead), p in zip(found.items(), corrected, strict=True)}
+        return leads(self.evaluations, self.columns)
 
     def against(self, baseline: str) -> dict[str, dict[str, tuple[Paired, float]]]:
         """By policy and column: its gain over `baseline`, and the p-value corrected for all tests made here."""

@@ -1,0 +1,54 @@
+"""`lpi sweep`: a frontier over any settings, or the best policy within a divergence budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localpolicy.cli.evaluate import Against, give
+from localpolicy.cli.output import say
+
+
+def sweep(
+    data: Annotated[Path, typer.Argument(help="a prepared data set")],
+    objective: Annotated[str, typer.Option(help="what is maximised; docs/objectives.md lists them")],
+    over: Annotated[
+        list[str], typer.Option(metavar="KEY=V1,V2", help="a setting and its values (for a search also low..high)")
+    ],
+    out: Annotated[Path, typer.Option(help="folder of runs and results; the same one goes on where it stopped")],
+    seeds: Annotated[int, typer.Option(help="seeds of every point; the point is chosen by their mean")] = 1,
+    max_js: Annotated[float | None, typer.Option(help="choose the best point with a JS of at most this")] = None,
+    against: Against = None,
+    search: Annotated[str, typer.Option(help="grid or optuna")] = "grid",
+    trials: Annotated[int | None, typer.Option(min=1, help="points that a search tries (default: 20)")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="runs at a time (default: one per core)")] = None,
+    preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
+    epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
+    device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
+) -> None:
+    """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
+    from localpolicy.experiments.sweep import sweep as run
+    from localpolicy.experiments.sweep_pages import draw, pages
+    from localpolicy.train.config import configure
+
+    short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
+    result = run(
+        data,
+        config=configure(preset=preset, file=config, changes=changes or (), short=short),
+        over=over,
+        out=out,
+        seeds=seeds,
+        against=against or (),
+        max_js=max_js,
+        search=search,
+        trials=trials,
+        processes=processes,
+        say=say,
+    )
+    give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
+    written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
+    say(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,325 @@
+"""The arms of an experiment: each is trained, measured against the references, and remembered in small files.
+
+OUT/runs/<arm>/                  the run with its weights
+OUT/figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
+OUT/figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
+
+What lies under `figures` suffices to go on and to test for significance: weights need not be kept, nor carried from
+one machine to the next. Nothing is measured or trained twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from localpolicy.data.store import Prepared
+from localpolicy.evaluate.evaluation import Evaluation, evaluate_policy
+from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluate.metrics import metric
+from localpolicy.evaluate.score import Scores
+from localpolicy.evaluate.segments import groups
+from localpolicy.evaluate.truth import true_value
+from localpolicy.experiments.jobs import Job, Say, in_processes, refuse_other, settings_of, train_all
+from localpolicy.simulate.truth import load_world
+from localpolicy.train.config import Config
+from localpolicy.train.loop import train
+from localpolicy.train.run import Run
+from localpolicy.train.setup import resolve
+from localpolicy.verdict.contenders import Contender, open_run, refuse_incomparable, window_of
+from localpolicy.verdict.evaluate import settings_of as evaluation_settings
+from localpolicy.verdict.evaluate import world_of
+from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
+from localpolicy.vocabulary.files import read_json, whole_file, write_json
+
+SPLITS = ("validation", "test")
+KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One policy of an experiment, at one seed."""
+
+    name: str  # also its folder's
+    config: Config
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of an arm, read back from its files."""
+
+    name: str
+    about: dict[str, Any]
+    folder: Path
+
+    @property
+    def failed(self) -> str | None:
+        """Why it could not be trained."""
+        return self.about.get("failed")
+
+    @property
+    def config(self) -> Config:
+        """The resolved configuration."""
+        return Config.parse(self.about["config"])
+
+    @property
+    def worth(self) -> float:
+        """The validation figure that picked its epoch."""
+        return float(self.about["run"]["selected"]["value"])
+
+    @property
+    def epoch(self) -> int:
+        """The one whose weights were measured."""
+        return int(self.about["run"]["selected"]["epoch"])
+
+    def json(self, split: str) -> dict[str, Any]:
+        """The evaluation on a split, as `lpi evaluate --json` gives it."""
+        return self.about[split]  # type: ignore[no-any-return]
+
+    def js(self, split: str) -> Figure | None:
+        """Mean JS from the references."""
+        found = self.json(split)["divergence"]["js"]
+        return None if found is None else _figure(found)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Test positions, with what was kept of them."""
+        table = pq.read_table(self.folder / "test.parquet")
+        column = {name: table.column(name).to_numpy() for name in table.column_names if name != "event"}
+        nothing = np.zeros(table.num_rows, np.float32)
+        event = table.column("event").combine_chunks()
+        return Scores(
+            sequence=column["sequence"], event=event.indices.to_numpy(), repeat=column["repeat"], rank=column["rank"],
+            events=event.dictionary.to_pylist(), js={"references": column["js"]} if "js" in column else {},
+            history=nothing, item=nothing, reward=nothing, logp=nothing, top=nothing, entropy=nothing, shown=nothing,
+            settings=self.about["test"]["settings"],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One policy over its seeds: the value at a position is the mean over seeds, so tests stay paired by position."""
+
+    name: str
+    seeds: list[Measured]
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The test values behind `purchase.nDCG@20` [n], and the sequence of each."""
+        group, _, metric_name = name.rpartition(".")
+        first = self.seeds[0].scores
+        here = groups(first)[group]
+        value = metric(metric_name)
+        return np.mean([value(one.scores.rank[here]) for one in self.seeds], axis=0), first.sequence[here]
+
+    def figure(self, name: str) -> Figure:
+        """The figure called `purchase.nDCG@20`."""
+        return figure(*self.values(name))
+
+    def by_seed(self, name: str) -> list[float]:
+        """The same of each seed alone."""
+        group, _, metric_name = name.rpartition(".")
+        return [float(one.json("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
+
+    def js(self) -> Figure | None:
+        """Mean JS from the references on test positions."""
+        if any(not one.scores.js for one in self.seeds):
+            return None
+        first = self.seeds[0].scores
+        return figure(np.mean([one.scores.js["references"] for one in self.seeds], axis=0), first.sequence)
+
+
+def _figure(content: dict[str, Any]) -> Figure:
+    mean, se, plain = (np.nan if content[name] is None else content[name] for name in ("mean", "se", "plain_se"))
+    return Figure(mean, se, content["n"], plain)
+
+
+def _mean(figures: Sequence[Figure | None]) -> Figure | None:
+    """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
+    known = [one for one in figures if one is not None]
+    return known[0]._replace(mean=float(np.mean([one.mean for one in known]))) if known else None
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One arm for one process."""
+
+    job: Job
+    figures: Path
+    against: tuple[Path, ...]
+    trained: bool  # a run of the user's: measured as it is
+    keep: str
+    imputation: Path | None
+    truth: bool
+
+
+@dataclass
+class Study:
+    """Arms on one data set, and the references they are measured against."""
+
+    data: Prepared
+    out: Path
+    references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
+    against: Sequence[Path] = ()  # or runs that are there already
+    processes: int | None = None
+    deadline: float | None = None
+    keep: str = "runs"
+    imputation: Path | None = None
+    truth: bool = False  # also J(π), where the data was simulated and holds it
+    say: Say = lambda text: None
+    stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
+
+    def measure(self, arms: Sequence[Arm]) -> dict[str, Measured]:
+        """Train and measure what is not there yet; by name, failed ones too, less those the time limit left over."""
+        self.stopped = []
+        waiting = [arm for arm in arms if self._known(arm.name, arm.config) is None]
+        if len(waiting) < len(arms):
+            self.say(f"{len(arms) - len(waiting)} of {len(arms)} arms were done before")
+        self._do({arm.name: arm.config for arm in waiting})
+        found = {arm.name: self._known(arm.name, arm.config) for arm in arms}
+        self.stopped = [name for name, one in found.items() if one is None]
+        return {name: one for name, one in found.items() if one is not None}
+
+    def floor(self) -> dict[str, Figure] | None:
+        """JS between the references on each split: None with fewer than two, or where time was too short."""
+        named = {arm.name: arm.config for arm in self.references} | {run.name: None for run in self.against}
+        if len(named) < 2:
+            return None
+        self._do({name: config for name, config in named.items() if self._known(name, config) is None})
+        found = [one for name, config in named.items() if (one := self._known(name, config)) is not None]
+        return {split: js for split in SPLITS if (js := _mean([one.js(split) for one in found])) is not None} or None
+
+    def _do(self, waiting: Mapping[str, Config | None]) -> None:
+        """Train and measure these, or as many as the time limit allows. Without a config a run is there already."""
+        if not waiting:
+            return
+        try:
+            runs = self._reference_runs()
+            tasks = [self._task(name, config, runs) for name, config in waiting.items()]
+            found = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
+            for done, (task, reason) in enumerate(found, start=1):
+                self.say(f"{task.job.name}: {'measured' if reason is None else 'FAILED'} ({done} of {len(tasks)})")
+        except Stopped as stop:
+            if self.deadline is None:
+                raise
+            self.say(str(stop))
+
+    def _reference_runs(self) -> list[Path]:
+        """The references' folders, with weights in them: trained where they are not there."""
+        jobs = [Job(arm.name, self.data.path, self.out / "runs" / arm.name, arm.config) for arm in self.references]
+        for job in jobs:
+            if Run(job.out).finished and not (job.out / "policy.safetensors").exists():
+                shutil.rmtree(job.out)  # came here without its weights
+        if wanted := [job for job in jobs if not Run(job.out).finished]:
+            self.say(f"references first: {', '.join(job.name for job in wanted)}")
+        train_all(jobs, processes=self.processes, deadline=self.deadline)
+        return [*(job.out for job in jobs), *self.against]
+
+    def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
+        given = {run.name: run for run in self.against}
+        out = given[name] if config is None else self.out / "runs" / name
+        job = Job(name, self.data.path, out, config or Run(out).config)
+        if config is not None:
+            refuse_other(job)
+        return _Task(
+            job,
+            self.out / "figures" / name,
+            # A run is never its own reference.
+            tuple(run for run in references if run.resolve() != out.resolve()),
+            config is None,
+            "runs" if name in {arm.name for arm in self.references} else self.keep,
+            self.imputation,
+            self.truth,
+        )
+
+    def _known(self, name: str, config: Config | None) -> Measured | None:
+        """What was measured before; refused where it was another policy, or other data."""
+        folder = self.out / "figures" / name
+        if not (folder / "arm.json").exists():
+            return None
+        about = read_json(folder / "arm.json")
+        if about["data"] != self.data.digest:
+            raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
+        wanted = None if config is None else resolve(config, self.data)[0]
+        if wanted is not None and settings_of(Config.parse(about["config"])) != settings_of(wanted):
+            raise RunError(f"{folder} was measured with other settings; choose another --out, or remove it.")
+        return Measured(name, about, folder)
+
+
+def _measure_one(task: _Task) -> str | None:
+    """Train and measure one arm; why it could not be trained, or None."""
+    job, data = task.job, Prepared(task.job.data)
+    config, _ = resolve(job.config, data)
+    about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
+    try:
+        run = Run(job.out) if task.trained else train(data, out=job.out, config=job.config, resume=True)
+    except TrainingError as error:
+        write_json(task.figures / "arm.json", {**about, "failed": str(error)})
+        return str(error)
+    contender = open_run(run, job.name, device=config.train.device)
+    references = [open_run(Run(path), path.name, device=config.train.device) for path in task.against]
+    refuse_incomparable([contender, *references])
+    for split in SPLITS:
+        evaluation = _evaluate(contender, references, data, split, task.imputation)
+        about[split] = evaluation.json()
+    if task.truth and (place := world_of(data, None)) is not None:
+        about["truth"] = true_value(contender.policy, load_world(place)).json()
+    _save_positions(evaluation.scores, task.figures / "test.parquet")
+    curve = run.metrics()
+    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
+    about["run"] = {**manifest, "weights": curve[manifest["selected"]["epoch"] - 1]["weights"]}
+    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
+    about["against"] = [
+        {**reference.about.json(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+    ]
+    write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
+    if task.keep == "figures" and not task.trained:
+        shutil.rmtree(job.out)
+    return None
+
+
+def _manifest(contender: Contender) -> dict[str, Any]:
+    assert contender.run is not None
+    return contender.run.manifest
+
+
+def _evaluate(
+    contender: Contender, references: Sequence[Contender], data: Prepared, split: str, imputation: Path | None
+) -> Evaluation:
+    return evaluate_policy(
+        contender.policy,
+        data,
+        name=contender.name,
+        window=window_of(contender),
+        config=evaluation_settings({"split": split}, contender.facts["train.min_history"]),
+        references={reference.name: reference.policy for reference in references},
+        described=[reference.about for reference in references],
+        imputation=None if imputation is None else imputation_at(imputation, data),
+        floor=False,  # the references are measured against each other once, not beside every arm
+    )
+
+
+def _save_positions(scores: Scores, path: Path) -> None:
+    """The least that paired tests and breakdowns need, a few bytes per position."""
+    columns = {
+        "sequence": scores.sequence.astype(np.int32),
+        "event": pa.DictionaryArray.from_arrays(scores.event.astype(np.int16), scores.events),
+        "repeat": scores.repeat,
+        "rank": scores.rank.astype(np.float32),
+    }
+    encoding = {"sequence": "DELTA_BINARY_PACKED"}
+    if scores.js:
+        columns["js"] = np.mean(list(scores.js.values()), axis=0).astype(np.float32)
+        encoding["js"] = "BYTE_STREAM_SPLIT"
+    with whole_file(path) as partial:
+        pq.write_table(
+            pa.table(columns), partial, compression="zstd", use_dictionary=["event"], column_encoding=encoding
+        )

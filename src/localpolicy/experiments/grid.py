@@ -1,0 +1,108 @@
+"""Grids of settings: the cartesian product of `key=v1,v2,…`, and a name for each of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import ConfigError, nearest
+
+RANGE = ".."  # low..high, for a search
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One setting and the values it takes; with `low` and `high` any value between them (searched, not listed)."""
+
+    key: str  # as objective.beta
+    values: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False  # only whole numbers between them
+
+    @property
+    def listed(self) -> bool:
+        """Whether its values are named one by one."""
+        return bool(self.values)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One choice of every axis: ('objective.beta', '0.3'), …"""
+
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """beta=0.3 td_weight=1; fit for a folder with `-` for the blanks."""
+        return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in self.settings)
+
+    def apply(self, config: Config) -> Config:
+        """The config at this point."""
+        return config.with_changes([f"{key}={value}" for key, value in self.settings])
+
+
+def axes(over: Sequence[str]) -> list[Axis]:
+    """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
+    found = [_axis(text) for text in over]
+    keys = [axis.key for axis in found]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"--over {key} stands there twice: write all its values in one.")
+    return found
+
+
+def grid(axes: Sequence[Axis]) -> list[Point]:
+    """Every combination, the last axis fastest."""
+    for axis in axes:
+        if not axis.listed:
+            raise ConfigError(f"--over {axis.key}={axis.low:g}..{axis.high:g} is a range: list values, or search it.")
+    return [
+        Point(tuple(zip((axis.key for axis in axes), values, strict=True)))
+        for values in product(*(axis.values for axis in axes))
+    ]
+
+
+def _axis(text: str) -> Axis:
+    key, equals, listed = text.partition("=")
+    if not equals or not key.strip() or not listed.strip():
+        raise ConfigError(f"--over: expected key=v1,v2 (or key=low..high), got '{text}'.")
+    key = whole_key(key.strip())
+    if RANGE in listed:
+        low, _, high = listed.partition(RANGE)
+        try:
+            axis = Axis(key, low=float(low), high=float(high), whole=_type(key) is int)
+        except ValueError:
+            raise ConfigError(f"--over {key}: expected numbers low..high, got '{listed}'.") from None
+        if not axis.low < axis.high:
+            raise ConfigError(f"--over {key}: {low} is not below {high}.")
+        return axis
+    values = tuple(dict.fromkeys(part.strip() for part in listed.split(",")))
+    if "" in values:
+        raise ConfigError(f"--over {key}: an empty value in '{listed}'.")
+    return Axis(key, values)
+
+
+def whole_key(name: str) -> str:
+    """`beta` -> `objective.beta`, where one group alone has such a key; the seed is no axis."""
+    known = [f"{group}.{key}" for group, field in Config.model_fields.items() for key in _fields(field.annotation)]
+    matching = [key for key in known if name in (key, key.partition(".")[2])]
+    if len(matching) != 1:
+        text = f": it is one of {', '.join(matching)}" if matching else nearest(name, {key if '.' in name else key.partition('.')[2] for key in known})
+        raise ConfigError(f"--over: no single setting '{name}'{text}")
+    if matching[0] in ("train.seed", "objective.name"):
+        raise ConfigError(f"--over {matching[0]}: use --seeds or --objective for it.")
+    return matching[0]
+
+
+def _type(key: str) -> object:
+    group, _, name = key.partition(".")
+    annotation: Any = Config.model_fields[group].annotation
+    return annotation.model_fields[name].annotation
+
+
+def _fields(group: object) -> list[str]:
+    return list(getattr(group, "model_fields", {}))

@@ -1,0 +1,1 @@
+"""The paper's tables and figures, each from one call, beside what was published."""

@@ -1,0 +1,137 @@
+"""Where a table's data comes from: a prepared folder, the original files, or a simulated set of the same format."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpolicy.data.prepare import prepare
+from localpolicy.data.readers import READERS
+from localpolicy.data.store import Prepared
+from localpolicy.experiments.jobs import Say
+from localpolicy.simulate.run import simulate
+from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
+from localpolicy.vocabulary.files import read_json, write_json
+
+# How each source's files are told, in the order tried.
+FILES = {
+    "yoochoose": ("yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", "yoochoose-buys.dat", "yoochoose-buys.dat.gz"),
+    "netflix": ("combined_data_*.txt", "mv_*.txt"),
+    "movielens": ("u.data", "ratings.dat", "ratings.csv", "u.data.gz", "ratings.dat.gz", "ratings.csv.gz"),
+    "retailrocket": ("events.csv", "events.csv.gz"),
+}
+# Sequences (before the recipe's filters) and items of simulated sets: as large as on a GPU one may wish, and small.
+SIZES = {
+    "retailrocket": ((1_407_580, 235_061), (50_000, 4_000)),
+    "yoochoose": ((9_249_729, 52_739), (12_000, 2_000)),
+    "netflix": ((480_189, 17_770), (2_000, 1_000)),
+    "store": ((195_523, 70_852), (6_000, 1_000)),
+}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Data, what it is called, and whether it is the very data of the paper."""
+
+    name: str
+    data: Prepared
+    source: str  # yoochoose, retailrocket, netflix, movielens, …
+    original: bool
+
+    @property
+    def folder(self) -> str:
+        """The name, fit for a folder."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
+
+    @property
+    def about(self) -> str:
+        """One sentence."""
+        counts = self.data.manifest["counts"]
+        what = "the paper's data" if self.original else "not the paper's data (simulated, a sample or another log)"
+        return f"{self.name}: {counts['sequences']:,} sequences, {counts['items']:,} items; {what}."
+
+
+def data_sets(
+    paths: Sequence[Path | str],
+    out: Path,
+    *,
+    simulated: str,
+    sequences: int | None = None,
+    items: int | None = None,
+    fast: bool = False,
+    seed: int = 0,
+    say: Say = lambda text: None,
+) -> list[DataSet]:
+    """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`."""
+    if not paths:
+        if simulated not in SIZES:
+            raise ConfigError(f"--simulate: no set '{simulated}'{nearest(simulated, SIZES)}")
+        size = SIZES[simulated][fast]
+        sequences, items = sequences or size[0], items or size[1]
+        return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed, say=say)]
+    found = [_opened(Path(path), out, say=say) for path in paths]
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two data sets are called '{max(names, key=names.count)}': rename a folder.")
+    return found
+
+
+def _opened(path: Path, out: Path, *, say: Say) -> DataSet:
+    if (path / "manifest.json").exists():
+        data = Prepared(path)
+        return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
+    source, files = _told(path)
+    place = out / f"data-{source}"
+    if (place / "manifest.json").exists():
+        data = Prepared(place)
+        if data.manifest["inputs"]["bytes"] != sum(file.stat().st_size for file in files):
+            raise DataError(f"{place} was prepared from other files than {path}; choose another --out, or remove it.")
+    else:
+        say(f"preparing {source} from {path}")
+        data = prepare(source, [path], out=place, say=say)
+    return _data_set(data, source, name=source)
+
+
+def _told(path: Path) -> tuple[str, list[Path]]:
+    """The source whose files these are."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist: expected a prepared data set, or the original files' folder.")
+    folder = path if path.is_dir() else path.parent
+    for source, patterns in FILES.items():
+        files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+        if not path.is_dir():
+            files = [file for file in files if file == path]
+        if files:
+            return source, files
+    raise DataError(
+        f"{path} is neither a prepared data set nor the original files of {', '.join(FILES)}; "
+        "prepare another log with 'lpi prepare'."
+    )
+
+
+def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int, say: Say) -> DataSet:
+    place = out / f"data-{world}"
+    asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
+    if not (place / "manifest.json").exists():
+        say(f"simulating {sequences:,} sequences of {world}")
+        if world == "store":
+            simulate(world, place, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
+        else:
+            raw = out / f"raw-{world}"
+            simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
+            prepare(world, [raw], out=place, seed=seed, say=say)
+            shutil.rmtree(raw)
+        write_json(place.with_suffix(".json"), asked)
+    elif read_json(place.with_suffix(".json")) != asked:
+        raise DataError(f"{place} was simulated with other settings; choose another --out, or remove it.")
+    return _data_set(Prepared(place), world, name=f"{world} (simulated)")
+
+
+def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
+    reader = READERS.get(source)
+    rows = sum(data.manifest.get("rows", {}).values())
+    original = reader is not None and any(rows == edition.rows for edition in reader.editions)
+    return DataSet(name, data, source, original)

@@ -1,0 +1,92 @@
+"""The paper's recipe for click-and-purchase logs (section 4.2): policies, grids, selection, settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from localpolicy.experiments.arms import Arm
+from localpolicy.experiments.grid import Axis, Point, grid
+from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.train.config import PRESETS, Config
+from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
+
+POLICIES = {  # as the paper calls them, in its order
+    "mle": "μ̂",
+    "reward_weighted": "𝓛_μ",
+    "pg": "PG",
+    "ips_pg": "IPS-PG",
+    "sqn": "SQN",
+    "sac": "SAC",
+    "lpi_rl": "LPI",
+}
+TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
+SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
+REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides the table, data aside."""
+
+    betas: tuple[float, ...] = (0.1, 0.3, 1.0)
+    lambdas: tuple[float, ...] = (0.3, 1.0, 3.0)
+    seeds: int = 3
+    policies: tuple[str, ...] = tuple(POLICIES)
+    changes: tuple[str, ...] = ()  # of the preset, as key=value
+    device: str = "auto"
+    fast: bool = False
+
+    def config(self, objective: str, point: Point, seed: int) -> Config:
+        """One arm's configuration: the paper's, and what was changed."""
+        preset = {group: dict(settings) for group, settings in PRESETS["rl"].items()}
+        preset["train"] |= {"select": SELECT, "min_history": 0}
+        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
+        return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
+
+    def arm(self, objective: str, point: Point, seed: int) -> Arm:
+        """One policy at one point and seed."""
+        words = [objective, *(f"{key.rpartition('.')[2]}={value}" for key, value in point.settings), f"seed={seed}"]
+        return Arm("-".join(words), self.config(objective, point, seed))
+
+    def points(self, objective: str) -> list[Point]:
+        """The grid of one policy: a single point where it has no hyperparameter."""
+        values = {"beta": self.betas, "td_weight": self.lambdas}
+        return grid(
+            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in TUNED.get(objective, ())]
+        )
+
+    def json(self) -> dict[str, Any]:
+        """For `table3.json`."""
+        return {
+            "fast": self.fast,
+            "grid": {"beta": list(self.betas), "td_weight": list(self.lambdas)},
+            "seeds": list(range(self.seeds)),
+            "reference_seeds": list(REFERENCE_SEEDS),
+            "select": SELECT,
+            "changes": list(self.changes),
+        }
+
+
+# A small honest version: fewer epochs and points, one seed. It shows that the recipe runs, and little else.
+FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=("train.epochs=6",), fast=True)
+
+
+def references(recipe: Recipe) -> list[Arm]:
+    """Two μ̂ of other seeds."""
+    return [recipe.arm("mle", Point(), seed) for seed in REFERENCE_SEEDS]
+
+
+def check(data: DataSet, recipe: Recipe) -> None:
+    """Refuse what the table cannot be made of."""
+    for name in recipe.policies:
+        if name not in POLICIES:
+            raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
+    lacking = [event for event in ("purchase", "click") if not data.data.manifest["counts"]["events"].get(event)]
+    if lacking:
+        found = ", ".join(data.data.events)
+        raise DataError(
+            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {found}): Table 3 needs both."
+        )
+    if recipe.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")

@@ -1,0 +1,225 @@
+"""Table 3: seven policies on click-and-purchase logs, by the paper's recipe.
+
+One seed picks the hyperparameters, by r_p nDCG_p@20 + r_c nDCG_c@20 on validation; further seeds are trained at the
+chosen point alone, and the test split is read there alone. What the paper leaves open is decided here, and said with
+the table: the grids of β and λ, and which μ̂ divergences are taken from (two of other seeds, with the floor between).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from localpolicy.evaluate.breakdown import Bucket, breakdown
+from localpolicy.evaluate.figures import Figure, finite
+from localpolicy.experiments.arms import Measured, Pooled, Study
+from localpolicy.experiments.grid import Point
+from localpolicy.experiments.paper import published
+from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references
+from localpolicy.verdict.compare import Lead, leads
+
+COLUMNS = published.METRICS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy of the table: its grid, the point chosen, and its figures over seeds there."""
+
+    objective: str
+    grid: dict[str, Measured]  # by point
+    chosen: str
+    pooled: Pooled
+
+    @property
+    def label(self) -> str:
+        """The policy, with its hyperparameters."""
+        greek = self.chosen.replace("beta=", "β=").replace("td_weight=", "λ=")
+        return f"{POLICIES[self.objective]} ({greek.replace(' ', ', ')})" if greek else POLICIES[self.objective]
+
+    @cached_property
+    def js(self) -> Figure | None:
+        """Distance from the references."""
+        return self.pooled.js()
+
+    @property
+    def truth(self) -> float | None:
+        """J(π), the mean over seeds, where it was measured."""
+        found = [one.about["truth"]["value"] for one in self.pooled.seeds if "truth" in one.about]
+        return float(np.mean(found)) if found else None
+
+    def json(self) -> dict[str, Any]:
+        """For `table3.json`."""
+        return {
+            "objective": self.objective,
+            "chosen": self.chosen,
+            "grid": {
+                point: {"failed": one.failed}
+                if one.failed
+                else {"validation": one.worth, "js": _json(one.js("validation")), "epoch": one.epoch}
+                for point, one in self.grid.items()
+            },
+            "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],
+            "test": {name: self.pooled.figure(name).json() for name in COLUMNS},
+            "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
+            "js": _json(self.js),
+            "js_by_seed": [_json(one.js("test")) for one in self.pooled.seeds],
+            "entropy": [one.json("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
+            "coverage@20": [one.json("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
+            "weights": [one.about["run"]["weights"] for one in self.pooled.seeds],
+            "truth": [one.about["truth"] for one in self.pooled.seeds if "truth" in one.about],
+            "seconds": [one.about["run"]["seconds"] for one in self.pooled.seeds],
+        }
+
+
+def _json(value: Figure | None) -> Any:
+    return None if value is None else value.json()
+
+
+@dataclass(frozen=True)
+class Table3:
+    """The table of one data set, whole or as far as it has come."""
+
+    data: DataSet
+    recipe: Recipe
+    rows: list[Row]
+    floor: dict[str, Figure] | None
+    missing: list[str]  # arms that are still to be trained
+    failed: dict[str, str]  # policies of which nothing could be trained, and why
+
+    @cached_property
+    def leads(self) -> dict[str, Lead]:
+        """By column: the best against the second."""
+        return leads([row.pooled for row in self.rows], COLUMNS)
+
+    @property
+    def published(self) -> dict[str, dict[str, published.Published]]:
+        """The paper's figures for this data, or for the data this imitates."""
+        return published.table3(self.data.source)
+
+    @property
+    def length(self) -> int:
+        """Actions of a sequence that count."""
+        return self.recipe.config("mle", Point(), 0).data.length
+
+    def row(self, objective: str) -> Row | None:
+        """One policy's row, where it is done."""
+        return next((row for row in self.rows if row.objective == objective), None)
+
+    def breakdown(self, event: str) -> list[Bucket]:
+        """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
+        shown = [row.pooled for row in self.rows if row.objective in ("sqn", "sac", "lpi_rl")]
+        return breakdown(shown, event) if shown else []
+
+    def distance(self, objective: str, name: str) -> float | None:
+        """(ours - published) in standard errors of the difference; None unless the data is the paper's."""
+        row, there = self.row(objective), self.published.get(objective, {}).get(name)
+        if row is None or there is None or not self.data.original:
+            return None
+        ours = row.js if name == "JS" else row.pooled.figure(name)
+        if ours is None:
+            return None
+        error = math.hypot(ours.plain_se, there.se)
+        return (ours.mean - there.value) / error if error > 0 else None
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "data": {
+                "name": self.data.name,
+                "source": self.data.source,
+                "original": self.data.original,
+                "digest": self.data.data.digest,
+                "counts": self.data.data.manifest["counts"],
+            },
+            "recipe": self.recipe.json(),
+            "policies": {row.objective: row.json() for row in self.rows},
+            "leads": {column: lead.json() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else {name: value.json() for name, value in self.floor.items()},
+            "published": {
+                policy: {
+                    name: {
+                        "value": figure.value,
+                        "se": finite(figure.se),
+                        "distance": self.distance(policy, name),
+                    }
+                    for name, figure in figures.items()
+                }
+                for policy, figures in self.published.items()
+            },
+            "breakdown": {event: [one.json() for one in self.breakdown(event)] for event in ("purchase", "click")},
+            "references": _references(self.rows),
+            "missing": self.missing,
+            "failed": self.failed,
+        }
+
+
+def _references(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Every μ̂ that a row was measured against, by its weights: more than two where one was trained again."""
+    found = {each["weights"]: each for row in rows for one in row.pooled.seeds for each in one.about["against"]}
+    return list(found.values())
+
+
+def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
+    """Train what is wanted and not there, and put the table together from all that is there."""
+    check(data, recipe)
+    study = replace(study, references=references(recipe))
+    floor = study.floor()
+    points = {objective: recipe.points(objective) for objective in recipe.policies}
+    # Policies without hyperparameters have nothing to choose: all their seeds can be trained at once.
+    first = [recipe.arm(objective, point, 0) for objective, each in points.items() for point in each]
+    first += [
+        recipe.arm(objective, each[0], seed)
+        for objective, each in points.items()
+        if len(each) == 1
+        for seed in range(1, recipe.seeds)
+    ]
+    found = study.measure(first)
+    missing = list(study.stopped)
+    chosen = {
+        objective: best
+        for objective, each in points.items()
+        if (best := _best(recipe, objective, each, found)) is not None
+    }
+    rest = [
+        arm
+        for objective, point in chosen.items()
+        for seed in range(1, recipe.seeds)
+        if (arm := recipe.arm(objective, point, seed)) not in first
+    ]
+    found |= study.measure(rest)
+    missing += study.stopped
+    rows = [_row(recipe, objective, points[objective], point, found) for objective, point in chosen.items()]
+    failed = {
+        objective: next(iter(reasons))
+        for objective, each in points.items()
+        if objective not in chosen
+        and (reasons := [one.failed for point in each if (one := _at(recipe, objective, point, found)) and one.failed])
+        and len(reasons) == len(each)
+    }
+    return Table3(data, recipe, rows, floor, missing, failed)
+
+
+def _at(recipe: Recipe, objective: str, point: Point, found: dict[str, Measured]) -> Measured | None:
+    return found.get(recipe.arm(objective, point, 0).name)
+
+
+def _best(recipe: Recipe, objective: str, points: Sequence[Point], found: dict[str, Measured]) -> Point | None:
+    """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
+    measured = [_at(recipe, objective, point, found) for point in points]
+    if any(one is None for one in measured):
+        return None
+    worth = [-np.inf if one is None or one.failed else one.worth for one in measured]
+    return points[int(np.argmax(worth))] if max(worth) > -np.inf else None
+
+
+def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, found: dict[str, Measured]) -> Row:
+    every = [found.get(recipe.arm(objective, point, seed).name) for seed in range(recipe.seeds)]
+    seeds = [one for one in every if one is not None and not one.failed]
+    measured = {each.name: one for each in points if (one := _at(recipe, objective, each, found)) is not None}
+    return Row(objective, measured, point.name, Pooled(POLICIES[objective], seeds))

@@ -1,0 +1,245 @@
+"""`sweep`: one objective over a grid or a search, a frontier, and the best policy within a divergence budget.
+
+Everything is chosen on the validation split: points by the runs' own rule (the mean over seeds), the budget against the
+validation JS. The test split is read at the chosen point alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localpolicy.data.store import Prepared
+from localpolicy.evaluate.figures import Figure
+from localpolicy.experiments.arms import Arm, Measured, Pooled, Study
+from localpolicy.experiments.grid import Axis, Point, axes, grid
+from localpolicy.experiments.jobs import Say
+from localpolicy.experiments.search import optuna_search
+from localpolicy.train.config import Config
+from localpolicy.train.run import Run
+from localpolicy.train.setup import resolve
+from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError, nearest
+
+REFERENCE_SEEDS = (101, 102)  # never a policy's own
+SEARCHES = ("grid", "optuna")
+TRIALS = 20  # of a search, unless told
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One point and its seeds."""
+
+    point: Point
+    seeds: list[Measured]
+
+    @property
+    def good(self) -> list[Measured]:
+        """The seeds that could be trained."""
+        return [one for one in self.seeds if not one.failed]
+
+    @property
+    def worth(self) -> float:
+        """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
+        return float(np.mean([one.worth for one in self.seeds])) if len(self.good) == len(self.seeds) else -math.inf
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds."""
+        return float(np.std([one.worth for one in self.good], ddof=1)) if len(self.good) > 1 else None
+
+    @property
+    def js(self) -> Figure | None:
+        """Validation JS, the mean over seeds, with the largest of their errors."""
+        found = [js for one in self.good if (js := one.js("validation")) is not None]
+        if not found:
+            return None
+        return found[0]._replace(mean=float(np.mean([js.mean for js in found])), se=max(js.se for js in found))
+
+    def json(self) -> dict[str, Any]:
+        """For `sweep.json`."""
+        return {
+            "settings": dict(self.point.settings),
+            "validation": None if self.worth == -math.inf else self.worth,
+            "spread": self.spread,
+            "by_seed": [one.failed or one.worth for one in self.seeds],
+            "js": None if self.js is None else self.js.json(),
+            "weights": [one.about["run"]["weights"] for one in self.good],
+            "epochs": [one.epoch for one in self.good],
+            "arms": [one.name for one in self.seeds],
+        }
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All points, and the one chosen."""
+
+    objective: str
+    select: str  # the rule
+    tried: list[Tried]
+    chosen: Tried | None  # None: nothing within the budget
+    floor: dict[str, Figure] | None
+    references: list[str]
+    max_js: float | None
+    seeds: int
+    data: str  # digest
+    search: str = "grid"
+
+    @property
+    def test(self) -> Pooled | None:
+        """The chosen policy on the test split."""
+        return None if self.chosen is None else Pooled(self.chosen.point.name or self.objective, self.chosen.seeds)
+
+    def json(self) -> dict[str, Any]:
+        """For `sweep.json`."""
+        return {
+            "objective": self.objective,
+            "data": self.data,
+            "search": self.search,
+            "select": self.select,
+            "seeds": list(range(self.seeds)),
+            "references": self.references,
+            "floor": None if self.floor is None else {split: value.json() for split, value in self.floor.items()},
+            "max_js": self.max_js,
+            "points": {one.point.name: one.json() for one in self.tried},
+            "chosen": None if self.chosen is None else self.chosen.point.name,
+            "test": None if self.chosen is None else {one.name: one.json("test") for one in self.chosen.seeds},
+        }
+
+
+def sweep(
+    data: Prepared | Path | str,
+    *,
+    config: Config,
+    over: Sequence[str],
+    out: Path | str,
+    seeds: int = 1,
+    against: Sequence[Path | str] = (),
+    max_js: float | None = None,
+    search: str = "grid",
+    trials: int | None = None,
+    processes: int | None = None,
+    say: Say = lambda text: None,
+) -> Sweep:
+    """Train `config` at every point of `over` (`beta=0.1,0.3`), or at `trials` points that a search picks.
+
+    Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
+    `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused.
+    """
+    data = data if isinstance(data, Prepared) else Prepared(data)
+    if search not in SEARCHES:
+        raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
+    if seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
+    found = axes(over)
+    listed = grid(found) if search == "grid" else []
+    for point in _corners(found):
+        resolve(point.apply(config), data)  # a mistake in any value is told before the first step
+    study = Study(
+        data,
+        Path(out),
+        references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
+        against=[Path(run) for run in against],
+        processes=processes,
+        say=say,
+    )
+    _refuse_ambiguous(study)
+    floor = study.floor()
+    _refuse_budget(max_js, floor, study)
+    tried: dict[Point, Tried] = {}
+
+    def measure(points: Sequence[Point]) -> None:
+        """All seeds of all these points, several at a time."""
+        arms = {point: [_arm(config, point, seed) for seed in range(seeds)] for point in points}
+        measured = study.measure([arm for each in arms.values() for arm in each])
+        tried.update({point: Tried(point, [measured[arm.name] for arm in each]) for point, each in arms.items()})
+
+    def trial(point: Point) -> float:
+        measure([point])
+        return tried[point].worth
+
+    if search == "grid":
+        measure(listed)
+    else:
+        optuna_search(found, trials or TRIALS, trial)
+    every = list(tried.values())
+    if all(one.worth == -math.inf for one in every):
+        raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
+    return Sweep(
+        objective=config.objective.name,
+        select=resolve(config, data)[0].train.select,
+        tried=every,
+        chosen=_best(every, max_js),
+        floor=floor,
+        references=[arm.name for arm in study.references] or [str(run) for run in against],
+        max_js=max_js,
+        seeds=seeds,
+        data=data.digest,
+        search=search,
+    )
+
+
+def _best(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
+    """The largest validation figure within the budget."""
+    within = [
+        one
+        for one in tried
+        if one.worth > -math.inf and (max_js is None or (one.js is not None and one.js.mean <= max_js))
+    ]
+    return max(within, key=lambda one: one.worth, default=None)
+
+
+def _corners(found: Sequence[Axis]) -> list[Point]:
+    """Points that hold every value of every axis at least once."""
+    ends = [axis.values or (f"{axis.low:g}", f"{axis.high:g}") for axis in found]
+    most = max((len(values) for values in ends), default=1)
+    return [
+        Point(tuple((axis.key, values[place % len(values)]) for axis, values in zip(found, ends, strict=True)))
+        for place in range(most)
+    ]
+
+
+def _arm(config: Config, point: Point, seed: int) -> Arm:
+    words = [config.objective.name, *point.name.split(), f"seed={seed}"]
+    settings = point.apply(config)
+    return Arm(
+        "-".join(words).replace("/", "_"),
+        settings.model_copy(update={"train": settings.train.model_copy(update={"seed": seed})}),
+    )
+
+
+def _reference(config: Config, seed: int) -> Arm:
+    """μ̂: the same network and training, as an estimate of the logging policy, picked by its likelihood."""
+    train = config.train.model_dump(exclude_unset=True) | {"seed": seed, "select": "auto"}
+    groups = {"data": config.data.model_dump(), "model": config.model.model_dump(), "train": train}
+    return Arm(f"mle-seed={seed}", Config.parse({**groups, "objective": {"name": "mle"}}))
+
+
+def _refuse_ambiguous(study: Study) -> None:
+    for run in study.against:
+        if not Run(run).finished:
+            raise RunError(f"--against {run} is not a finished run; 'lpi train' makes one.")
+    names = [run.name for run in study.against]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two runs of --against are called '{max(names, key=names.count)}': rename a folder.")
+
+
+def _refuse_budget(max_js: float | None, floor: dict[str, Figure] | None, study: Study) -> None:
+    """A budget that noise alone would exceed means nothing."""
+    if max_js is None:
+        return
+    if not max_js > 0:
+        raise ConfigError(f"--max-js must be above 0, got {max_js:g}.")
+    if floor is None:
+        raise ConfigError("--max-js needs the noise floor: name two --against runs of different seeds, or none.")
+    least = floor["validation"].mean
+    if max_js < least:
+        names = ", ".join([arm.name for arm in study.references] or [run.name for run in study.against])
+        raise ConfigError(
+            f"--max-js: a budget of {max_js:g} is below the noise floor, {least:.4f} between {names} on "
+            "validation: even another seed of the logging policy's estimate would exceed it. Raise the budget."
+        )

@@ -1,0 +1,157 @@
+"""A sweep as tables and as a frontier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localpolicy.evaluate.figures import Figure
+from localpolicy.evaluate.tables import Cell, Table, number, with_error
+from localpolicy.experiments.arms import Pooled
+from localpolicy.experiments.jobs import Say
+from localpolicy.experiments.sweep import Sweep, Tried
+from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, Section
+from localpolicy.report.page import write_report
+from localpolicy.report.pictures import MISSING, can_draw, write_picture
+
+
+def pages(sweep: Sweep) -> list[Table]:
+    """Every point on validation; the chosen one on test."""
+    test = sweep.test
+    return [points_table(sweep)] if test is None else [points_table(sweep), chosen_table(sweep, test)]
+
+
+def points_table(sweep: Sweep) -> Table:
+    """One row per point."""
+    floor = None if sweep.floor is None else sweep.floor["validation"].mean
+    rows = []
+    for one in sweep.tried:
+        chosen = sweep.chosen is not None and one.point == sweep.chosen.point
+        if not one.good:
+            rows.append([Cell(one.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
+            continue
+        ratio = "—" if floor is None or one.js is None else f"{one.js.mean / floor:.1f}"
+        rows.append(
+            [
+                Cell(one.point.name or sweep.objective),
+                Cell(_worth(one), best=chosen),
+                Cell("—" if one.js is None else with_error(one.js.mean, one.js.se, 3)),
+                Cell(ratio),
+                Cell(_shares(one, "effective_share")),
+                Cell(_shares(one, "clipped_share")),
+                Cell(_verdict(sweep, one, chosen=chosen)),
+            ]
+        )
+    columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
+    return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep, floor))
+
+
+def _worth(one: Tried) -> str:
+    if len(one.good) < len(one.seeds):
+        return f"{len(one.seeds) - len(one.good)} of {len(one.seeds)} seeds failed"
+    return number(one.worth) if one.spread is None else with_error(one.worth, one.spread)
+
+
+def _shares(one: Tried, name: str) -> str:
+    shares = [each.about["run"]["weights"][name] for each in one.good]
+    return f"{sum(shares) / len(shares):.0%}"
+
+
+def _verdict(sweep: Sweep, one: Tried, *, chosen: bool) -> str:
+    if chosen:
+        return "chosen"
+    beyond = sweep.max_js is not None and one.js is not None and one.js.mean > sweep.max_js
+    return "beyond the budget" if beyond else ""
+
+
+def _note(sweep: Sweep, floor: float | None) -> str:
+    over = f"mean ± standard deviation over {sweep.seeds} seeds" if sweep.seeds > 1 else "one seed"
+    parts = [f"Validation: {sweep.select}, {over}."]
+    reference = ", ".join(sweep.references)
+    known = "floor unknown: give two references" if floor is None else f"{floor:.4f} between them: the noise floor"
+    parts.append(f"JS from {reference} ({known}).")
+    if sweep.max_js is not None:
+        parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
+        if sweep.chosen is None:
+            nearest = min((one.js.mean for one in sweep.tried if one.js is not None), default=float("nan"))
+            parts.append(f"NO point is within it; the nearest has JS {nearest:.4f}.")
+    return " ".join(parts)
+
+
+def chosen_table(sweep: Sweep, test: Pooled) -> Table:
+    """The chosen policy's figures on the test split."""
+    first = test.seeds[0].json("test")
+    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not _is_rating(name)]
+    rows = []
+    for group in groups:
+        for name in ("HR@20", "nDCG@20"):
+            found = test.figure(f"{group}.{name}")
+            rows.append([Cell(f"{group}.{name}"), *_figure_cells(found)])
+    js = test.js()
+    if js is not None:
+        rows.append([Cell("JS"), *_figure_cells(js)])
+    note = f"At {test.name}, which validation chose; the test split was read here alone."
+    return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
+
+
+def _figure_cells(found: Figure) -> list[Cell]:
+    return [Cell(number(found.mean)), Cell(number(found.se)), Cell(f"{found.n:,}")]
+
+
+def _is_rating(name: str) -> bool:
+    return name.replace(".", "", 1).isdigit()
+
+
+def section(sweep: Sweep) -> Section:
+    """The sweep as a comparison for a page."""
+    metric = f"validation {sweep.select}"
+    rows = [_row(sweep, one, metric) for one in sweep.tried if len(one.good) == len(one.seeds)]
+    floor = None if sweep.floor is None else sweep.floor["validation"]
+    keys = dict.fromkeys(key for one in sweep.tried for key, _ in one.point.settings)
+    return Section(
+        title=f"{sweep.objective} over {', '.join(keys)}",
+        about="Every point on the validation split, which also picked each run's epoch.",
+        rows=rows,
+        reference=" and ".join(sweep.references),
+        floor=None if floor is None else Interval.of(floor.mean, floor.se),
+        findings=[_choice(sweep)],
+        facts={"data digest": sweep.data[:16], "seeds": str(sweep.seeds), "search": sweep.search},
+        main_metric=metric,
+    )
+
+
+def _row(sweep: Sweep, one: Tried, metric: str) -> PolicyRow:
+    beta = dict(one.point.settings).get("objective.beta")
+    spread = 0.0 if one.spread is None else one.spread / len(one.seeds) ** 0.5
+    return PolicyRow(
+        name=one.point.name or sweep.objective,
+        objective=sweep.objective,
+        beta=None if beta is None else float(beta),
+        metrics={metric: Interval.of(one.worth, spread)},
+        js=None if one.js is None else Interval.of(one.js.mean, one.js.se),
+        weights=one.good[0].about["run"]["weights"],
+        selected_epoch=one.good[0].epoch,
+        selected_by=sweep.select,
+    )
+
+
+def _choice(sweep: Sweep) -> Finding:
+    budget = "" if sweep.max_js is None else f" within JS {sweep.max_js:g}"
+    claim = f"a point is best on validation{budget}"
+    if sweep.chosen is None:
+        return Finding(claim, False, "no point is within the budget")
+    return Finding(claim, True, f"{sweep.chosen.point.name}: {sweep.chosen.worth:.4f}")
+
+
+def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
+    """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
+    if not can_draw():
+        say(MISSING)
+        return []
+    from localpolicy.report.frontier import frontier
+    from localpolicy.report.palette import looks
+
+    shown = section(sweep)
+    contents = Contents(f"Sweep of {sweep.objective}", _choice(sweep).because, [shown])
+    chart = frontier(shown, looks(contents)[0], "frontier")
+    written = [write_report(contents, out / "frontier.html")]
+    return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]
