@@ -23,7 +23,7 @@ from localpolicy.catalogue.rows import LinearRows, Rows, tilted
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.model.lists import Lists, draw_lists
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, WriteError, nearest
 from localpolicy.vocabulary.files import read_json, whole_file, write_json
 from localpolicy.vocabulary.types import Batch
 
@@ -226,7 +226,10 @@ def save_weights(state: dict[str, Any], path: Path) -> None:
             unique[name] = tensor.detach().cpu().contiguous()
             seen.add(tensor.data_ptr())
     with whole_file(path) as partial:
-        save_file(unique, partial)
+        try:
+            save_file(unique, partial)
+        except SafetensorError as error:  # it hides the errno; nothing but the disk can refuse tensors like these
+            raise WriteError(path, str(error)) from None
 
 
 def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:
