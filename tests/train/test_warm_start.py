@@ -1,4 +1,4 @@
-"""Starting from an older run: what is known is kept, what is new starts low but not at nothing, and nothing is silent."""
+"""Starting from an older run: what is known is kept, what is new starts low but not at nothing."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve
 from localpolicy.train.warm_start import warm_start
 from localpolicy.vocabulary.errors import Stopped, TrainingError
-from localpolicy.vocabulary.files import refuse_occupied
+from localpolicy.vocabulary.files import refuse_occupied, sweep
 from localpolicy.vocabulary.progress import progress as progress_bar
 from localpolicy.vocabulary.types import Batch, Terms
 
@@ -76,6 +76,7 @@ def train(
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 _clear(run.folder)
+            sweep(run.folder)
             data.verify()
         ranks.wait()
         trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)

@@ -88,8 +88,14 @@ def refuse_occupied(path: Path, *, force: bool) -> None:
     path = Path(path)
     if path.is_file():
         raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
-    if path.is_dir() and any(path.iterdir()) and not force:
+    if path.is_dir() and any(PARTIAL not in found.name for found in path.iterdir()) and not force:
         raise LocalPolicyError(f"{path} exists and is not empty. Choose another folder, or replace it with --force.")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that were killed left unfinished in a folder that nobody else writes to."""
+    for left in Path(folder).rglob(f"*{PARTIAL}*"):
+        left.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:
