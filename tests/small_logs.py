@@ -12,12 +12,19 @@ EVENTS = ["none", "click", "purchase"]
 REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}
 
 
-def write_small(path: Path, *, items: int = 12, sequences: int = 120, seed: int = 0, rewards=REWARDS, propensity=True):
+def write_small(
+    path: Path, *, items: int = 12, sequences: int = 120, seed: int = 0, rewards=REWARDS, propensity=True,
+    item_id=None, policies=(),
+):  # fmt: skip
     """Random sequences of 1 to 8 events over a few items; the next item depends on the one before."""
+    item_id = np.arange(100, 100 + items) if item_id is None else np.asarray(item_id)
+    items = len(item_id)
     rng = np.random.default_rng(seed)
     optional = ("propensity",) if propensity else ()
     kind = "impressions" if propensity else "interactions"
-    with writing(path, kind=kind, events=EVENTS, rewards=rewards, optional=optional) as store:
+    with writing(
+        path, kind=kind, events=EVENTS, rewards=rewards, optional=optional, extra={"policies": list(policies)}
+    ) as store:
         for split, share in (("train", 0.8), ("validation", 0.1), ("test", 0.1)):
             lengths = rng.integers(1, 9, int(sequences * share))
             total = int(lengths.sum())
@@ -30,5 +37,5 @@ def write_small(path: Path, *, items: int = 12, sequences: int = 120, seed: int 
             if propensity:
                 arrays["propensity"] = rng.uniform(0.05, 0.5, total)
             store.splits[split].append(lengths, arrays)
-        store.write_items(np.arange(100, 100 + items), np.ones(items, np.int64))
+        store.write_items(item_id, np.ones(items, np.int64))
     return Prepared(path)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -140,39 +136,6 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(small, tmp_path, m
     assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists()
     assert comparable(train(small, out=tmp_path / "run", config=settings, resume=True)) == comparable(whole)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments_it_still_ends_the_same(tmp_path):
-    """kill -9 again and again, wherever it strikes, checkpoints being written included."""
-    data = write_small(tmp_path / "data", sequences=800)
-    command = [
-        sys.executable, "-m", "localpolicy", "train", str(data.path), "--objective", "lpi_rl", "--resume",
-        "--set", "train.checkpoint_every=1", "--set", "model.width=8", "--epochs", "4", "--device", "cpu",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True, env=environment)
-    rng = np.random.default_rng(0)
-    kills = 0
-    for _ in range(20):
-        process = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "broken")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env=environment,
-        )  # fmt: skip
-        started, wait = time.monotonic(), rng.uniform(0.0, 0.3)
-        # Importing torch takes seconds: wait until the run has begun, then a random moment more.
-        while process.poll() is None and not (tmp_path / "broken" / "checkpoint").exists():
-            assert time.monotonic() - started < 120
-            time.sleep(0.01)
-        time.sleep(wait)
-        kills += process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if Run(tmp_path / "broken").finished:
-            break
-    assert kills >= 3, "it must have been interrupted to prove anything"
-    subprocess.run([*command, "--out", str(tmp_path / "broken")], check=True, capture_output=True, env=environment)
-    assert comparable(Run(tmp_path / "broken")) == comparable(Run(tmp_path / "whole"))
 
 
 def test_resume_starts_a_run_and_leaves_a_finished_one_alone(small, tmp_path):

@@ -28,6 +28,10 @@ def train(
     shard_catalogue: Annotated[
         bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
     ] = False,
+    warm_start: Annotated[
+        str | None, typer.Option(help="short for --set train.warm_start=: start from an older run's weights")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="short for --set train.tensorboard=true")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="go on where a run stopped, or start one")] = False,
     resume_older: Annotated[
         bool, typer.Option("--resume-older", help="go on from the checkpoint before the last")
@@ -49,6 +53,8 @@ def train(
         "train.seed": seed,
         "train.device": device,
         "train.shard_catalogue": True if shard_catalogue else None,
+        "train.warm_start": warm_start,
+        "train.tensorboard": tensorboard or None,
     }
     settings = configure(preset=preset, file=config, changes=changes or (), short=short)
     if print_config:
@@ -62,18 +68,33 @@ def train(
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # the first rank talks for all
     say(f"training {settings.objective.name} on {data} into {out}")
-    done = run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
-    manifest = done.manifest
-    last = done.metrics()[manifest["selected"]["epoch"] - 1]
+    done = run(
+        data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
+        say=None if sys.stderr.isatty() else say,
+    )  # fmt: skip
+    manifest, last = done.manifest, done.selected_metrics()
     rows = [
         ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}"),
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
         ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
+        *_beginnings(manifest),
         ("sha256 of policy.safetensors", manifest["policy_sha256"]),
     ]
     show_table(f"{manifest['objective']} in {out}", ("what", "value"), rows)
+
+
+def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """What an older run gave: the weights to start from, or the logging policy."""
+    rows = []
+    if start := manifest.get("warm_start"):
+        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
+        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
+    if (logging := manifest.get("logging")) and "unseen_items" in logging:
+        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
+        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
+    return rows
 
 
 def _under_torchrun(processes: int) -> int:

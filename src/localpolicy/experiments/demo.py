@@ -227,7 +227,7 @@ def _row(one: Trained, truth: Any, data: Prepared) -> PolicyRow:
         kl=_interval(figure(scores.kl[REFERENCE], scores.sequence)),
         coverage=coverage(scores.shown),
         entropy=float(scores.entropy.mean()),
-        weights=curve[selected - 1]["weights"],
+        weights=run.selected_metrics()["weights"],
         curve=curve,
         selected_epoch=selected,
         selected_by=manifest["selected"]["by"],

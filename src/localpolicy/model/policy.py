@@ -199,6 +199,7 @@ class Policy:
         if made["own_backbone"] != (backbone is not None):
             needs = "a backbone of your own: pass the same module as backbone=" if backbone is None else "no backbone="
             raise RunError(f"{folder} needs {needs}.")
+        shard = None if shard is None else shard._replace(items=made["items"])
         network = Network(
             ModelConfig.parse(made["model"]),
             items=made["items"],

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.model.network import Network
-from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.errors import RunError, WriteError
 from localpolicy.vocabulary.files import whole_file
 
 
@@ -48,7 +48,10 @@ def save_weights(state: dict[str, Any], path: Path) -> None:
             unique[name] = tensor.detach().cpu().contiguous()
             seen.add(tensor.data_ptr())
     with whole_file(path) as partial:
-        save_file(unique, partial)
+        try:
+            save_file(unique, partial)
+        except SafetensorError as error:  # it hides the errno; nothing but the disk can refuse tensors like these
+            raise WriteError(path, str(error)) from None
 
 
 def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:

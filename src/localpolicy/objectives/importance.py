@@ -3,11 +3,12 @@
 Where nothing is clipped, the gradient of -min(ρ, c) r log π with ρ = π/μ̂ held constant is that of the importance-
 weighted estimate of J. There is no interior optimum: the weights follow the policy. Departures: the clip is on the
 ratio (30, as in the paper); no top-K correction. μ̂ is a head trained beside the policy, a frozen run, or the
-propensities of the log (`propensities=logged`).
+propensities of the log (`propensities=logged`). Where a frozen run cannot have taken the action, the weight is 0.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from localpolicy.objectives.config import ObjectiveConfig
@@ -22,12 +23,14 @@ def reads_propensities(config: ObjectiveConfig) -> frozenset[str]:
 
 
 def _importance_weighted(readout: Readout, config: ObjectiveConfig, reward: Tensor) -> Terms:
-    """-min(π/μ̂, c) · reward · log π; and -log μ̂ where μ̂ is a head."""
+    """-min(π/μ̂, c) · reward · log π, 0 where μ̂ = 0; and -log μ̂ where μ̂ is a head."""
     logged = config.propensities == "logged"
     log_logging = readout.need("logged_propensity").log() if logged else readout.need("logp_logging")
     ratio = (readout.logp - log_logging).detach().exp()
-    weight = ratio.clamp(max=config.clip) * reward
-    return weighted(readout.logp, weight, clipped=ratio > config.clip, **logging_loss(readout))
+    # An action that a frozen μ̂ cannot take (the item is newer) was not drawn from it: there is no ratio to weigh by.
+    possible = log_logging.detach() > -torch.inf
+    weight = torch.where(possible, ratio.clamp(max=config.clip) * reward, 0.0)
+    return weighted(readout.logp, weight, clipped=possible & (ratio > config.clip), **logging_loss(readout))
 
 
 def ips(readout: Readout, config: ObjectiveConfig) -> Terms:

@@ -32,6 +32,9 @@ class Progress(NamedTuple):
     metric_lines: int = 0  # of metrics.jsonl
     best: float | None = None
     best_epoch: int | None = None
+    best_step: int | None = None
+    stale: int = 0  # validations since the best one
+    began: dict[str, Any] | None = None  # the older run whose weights it started from
 
 
 class Checkpoints:
@@ -98,7 +101,7 @@ class Checkpoints:
                 "or start again with --force."
             )
         for name, value in facts.items():
-            if about[name] != value:
+            if about.get(name) != value:
                 raise RunError(f"{names[-1]} was made with another {name}; it cannot go on with this one.")
         tensors = load_weights(weights, split=_split(network), shard=network.shard)
         prefix = "network."

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.objective import Objective
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.train.board import require_tensorboard
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import ConfigError, DataError
 
 BLOCK = 1 << 22  # events looked at together
+
+
+def check_settings(config: Config, folder: Path) -> None:
+    """Raise where the resolved settings cannot be met here; before anything is replaced."""
+    for key, other in (("train.warm_start", config.train.warm_start), ("objective.logging", config.objective.logging)):
+        if other is not None and Path(other).resolve() == folder.resolve():
+            raise ConfigError(f"{key}: {other} is the folder of this run itself; write the new run to another one.")
+    if config.train.tensorboard:
+        require_tensorboard()
 
 
 def check_data(data: Prepared, objective: Objective, config: ObjectiveConfig) -> None:

@@ -35,7 +35,13 @@ class TrainConfig(Settings):
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
         "auto: logp for mle, else the reward-weighted sum of nDCG@20 per event (AR@1 where rewards are not per event)"
     )  # fmt: skip
-    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better one")
+    validate_every: int | None = Field(
+        None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
+    )
+    patience: int | None = Field(
+        None, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        "validate_every adds more)"
+    )  # fmt: skip
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
@@ -44,6 +50,10 @@ class TrainConfig(Settings):
     shard_catalogue: bool = Field(
         False, description="split embedding and head rows over processes instead of copying them to each"
     )
+    warm_start: str | None = Field(
+        None, description="folder of an older run whose weights are the start; items are matched by id"
+    )
+    tensorboard: bool = Field(False, description="also write every record as TensorBoard events to RUN/tensorboard")
 
 
 class Config(Settings):

@@ -1,17 +1,20 @@
 """The training loop.
 
-Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation, and the best weights so far
-are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not (see `checkpoint`).
+Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation (and between, where asked), and
+the best weights so far are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not
+(see `checkpoint`).
 """
 
 from __future__ import annotations
 
 import math
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +31,22 @@ from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.train.board import board
 from localpolicy.train.checkpoint import Checkpoints, Progress
-from localpolicy.train.checks import check_data
+from localpolicy.train.checks import check_data, check_settings
 from localpolicy.train.config import Config
+from localpolicy.train.display import Display
 from localpolicy.train.epoch_log import EpochLog
+from localpolicy.train.frozen import logging_facts
 from localpolicy.train.gradients import clip, sum_copies
 from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.losses import Losses
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve
+from localpolicy.train.warm_start import warm_start
 from localpolicy.vocabulary.errors import Stopped, TrainingError
-from localpolicy.vocabulary.files import refuse_occupied
+from localpolicy.vocabulary.files import refuse_occupied, sweep
 from localpolicy.vocabulary.progress import progress as progress_bar
 from localpolicy.vocabulary.ranks import ALONE, Ranks, joined
 from localpolicy.vocabulary.types import Batch, Terms
@@ -54,24 +61,29 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Train one policy into the folder `out`. `resume` goes on where a run stopped, or starts one.
 
-    `backbone` replaces the configured one by any module of the protocol in `localpolicy.model.backbones`.
+    `backbone` replaces the configured one by any module of the protocol in `localpolicy.model.backbones`. `say` is told
+    one line per epoch, where there is no terminal for a bar.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     run = Run(out)
     if resume and run.finished:
         return run
+    config, _ = resolve(config or Config(), data)
+    check_settings(config, run.folder)
     with joined() as ranks:
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 _clear(run.folder)
+            sweep(run.folder)
             data.verify()
         ranks.wait()
-        trainer = Trainer.start(data, run, config or Config(), ranks=ranks, backbone=backbone)
-        return trainer.run_to_end(resume=resume, older=resume_older)
+        trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
+        return trainer.run_to_end(resume=resume, older=resume_older, say=say)
 
 
 def _clear(folder: Path) -> None:
@@ -79,6 +91,8 @@ def _clear(folder: Path) -> None:
     for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
                  "items.parquet", "metrics.jsonl"):  # fmt: skip
         (folder / name).unlink(missing_ok=True)
+    for name in ("evaluation", "tensorboard"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     Checkpoints(folder / "checkpoint").clear()
 
 
@@ -96,6 +110,8 @@ class Trainer:
     windows: Windows
     held_out: Windows
     checkpoints: Checkpoints
+    logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
+    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
 
     @classmethod
     def start(
@@ -116,30 +132,48 @@ class Trainer:
             Windows(data, "train", config.data, device=device),
             Windows(data, "validation", config.data, device=device),
             Checkpoints(run.folder / "checkpoint"),
+            logging_facts(reader.frozen, data, config.objective.logging, found),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ the run
 
-    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return -(-len(self.windows) // self.config.train.batch_size)
+
+    def run_to_end(self, *, resume: bool, older: bool = False, say: Callable[[str], None] | None = None) -> Run:
         """All epochs, from the start or from a checkpoint."""
         began = time.perf_counter()
-        self.run.folder.mkdir(parents=True, exist_ok=True)
+        config, run = self.config.train, self.run
+        run.folder.mkdir(parents=True, exist_ok=True)
         done = Progress()
         if resume:
             done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
+        if config.warm_start is not None and not done.step:
+            done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
         self.ranks.wait()  # until all have read the checkpoint
         if self.ranks.leads:
-            self.run.write_config(self.config)
-            self.run.keep_metric_lines(done.metric_lines)
-        batches = -(-len(self.windows) // self.config.train.batch_size)
-        bar = progress_bar(self.config.objective.name, batches * self.config.train.epochs)
-        with stop_asked_for() as asked, bar as advance:
+            run.write_config(self.config)
+            run.keep_metric_lines(done.metric_lines)
+        display = Display(done, sequences=len(self.windows), batch_size=config.batch_size, epochs=config.epochs)
+        bar = progress_bar(self.config.objective.name, self.batches * config.epochs)
+        writes_events = config.tensorboard and self.ranks.leads
+        records = board(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
+        with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
-            while done.epoch < self.config.train.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, advance, asked)
+            while done.epoch < config.epochs and not self._out_of_patience(done):
+                done = self._epoch(done, display, advance, asked, say)
         return self._finish(done, time.perf_counter() - began)
 
-    def _epoch(self, done: Progress, advance: Any, asked: Callable[[], bool]) -> Progress:
+    def _epoch(
+        self,
+        done: Progress,
+        display: Display,
+        advance: Any,
+        asked: Callable[[], bool],
+        say: Callable[[str], None] | None,
+    ) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
         self.network.train()
@@ -151,33 +185,52 @@ class Trainer:
             if positions:
                 log.add(self.step(batch, done.step, positions=positions))
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
-            advance(1, note=f"epoch {done.epoch + 1}")
+            advance(1, note=partial(display.note, done, log))
             (stop,) = ranks.summed(asked())
-            if stop or (config.checkpoint_every and done.step % config.checkpoint_every == 0):
+            # At the epoch's end there is a validation anyway.
+            validates = due(config.validate_every, done.step) and done.batch < self.batches
+            if validates:
+                done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
+                self.network.train()
+            if stop or validates or due(config.checkpoint_every, done.step):
                 self._save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
-        figures = self.validate()
-        value = worth(config.select, figures)
-        done = done._replace(epoch=done.epoch + 1, batch=0, log=None, metric_lines=done.metric_lines + 1)
-        better = done.best is None or value > done.best
-        if better:
-            done = done._replace(best=value, best_epoch=done.epoch)
+            if validates and self._out_of_patience(done):
+                return done
         log = log.over(ranks)
+        done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
+        done = self._validated(done, log, epoch=done.epoch)
+        if say is not None and ranks.leads:
+            say(display.line(done, log))
+        self._save(done)
+        return done
+
+    def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
+        """Measure on the validation split, keep the weights if none were better, and record it.
+
+        `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
+        """
+        figures = self.validate()
+        value = worth(self.config.train.select, figures)
+        better = done.best is None or value > done.best
+        done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
+        if better:
+            done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
         if better:
             self._save_weights("policy.safetensors")
-        if ranks.leads:
-            self.run.append_metrics(
-                {
-                    "epoch": done.epoch,
-                    "step": done.step,
-                    "losses": log.mean_losses(),
-                    "weights": log.weights(),
-                    "validation": figures,
-                    "selected_by": value,
-                }
-            )
-        self._save(done)
+        if self.ranks.leads:
+            line = {
+                "epoch": epoch,
+                "step": done.step,
+                **({"epoch_share": done.batch / self.batches} if done.batch else {}),
+                "losses": log.mean_losses(),
+                "weights": log.weights(),
+                "validation": figures,
+                "selected_by": value,
+            }
+            self.run.append_metrics(line)
+            self.record(line)
         return done
 
     def step(self, batch: Batch, number: int, *, positions: float | None = None) -> Terms:
@@ -214,8 +267,7 @@ class Trainer:
         rise = min(1.0, (number + 1) / config.warmup) if config.warmup else 1.0
         if config.schedule == "constant":
             return rise
-        steps = -(-len(self.windows) // config.batch_size) * config.epochs
-        return rise * 0.5 * (1 + math.cos(math.pi * number / steps))
+        return rise * 0.5 * (1 + math.cos(math.pi * number / (self.batches * config.epochs)))
 
     def validate(self) -> dict[str, float]:
         """Figures on the validation split, as plain numbers."""
@@ -263,7 +315,8 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue"}}),
+            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}}),
+            "logging policy": self.logging and self.logging["policy_sha256"],
         }
 
     def _save(self, done: Progress) -> None:
@@ -278,7 +331,7 @@ class Trainer:
 
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
-        return bool(patience and done.best_epoch is not None and done.epoch - done.best_epoch >= patience)
+        return patience is not None and done.stale >= patience
 
     def _finish(self, done: Progress, seconds: float) -> Run:
         self._save_weights("last.safetensors")
@@ -292,7 +345,14 @@ class Trainer:
                 "objective": self.config.objective.name,
                 "seed": self.config.train.seed,
                 "data": {"path": str(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
-                "selected": {"by": self.config.train.select, "value": done.best, "epoch": done.best_epoch},
+                "selected": {
+                    "by": self.config.train.select,
+                    "value": done.best,
+                    "epoch": done.best_epoch,
+                    "step": done.best_step,
+                },
+                **({} if done.began is None else {"warm_start": done.began}),
+                **({} if self.logging is None else {"logging": self.logging}),
                 "processes": self.ranks.total,
                 "epochs": done.epoch,
                 "steps": done.step,
@@ -304,6 +364,11 @@ class Trainer:
         self.checkpoints.clear()
         self.ranks.wait()
         return self.run
+
+
+def due(every: int | None, step: int) -> bool:
+    """Whether this step is one of each `every`."""
+    return every is not None and step % every == 0
 
 
 def _refuse_non_finite(means: dict[str, Tensor], terms: Terms, number: int) -> None:

@@ -3,7 +3,7 @@
 config.yaml          the whole configuration, resolved
 policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
 last.safetensors     the weights of the last epoch
-metrics.jsonl        one line per epoch
+metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished
 checkpoint/          while training
 """
@@ -25,7 +25,7 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.model.policy import Policy
 from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.files import read_json, sha256, whole_file, write_json
+from localpolicy.vocabulary.files import read_json, sha256, told_when_full, whole_file, write_json
 
 
 class Run:
@@ -77,9 +77,17 @@ class Run:
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One entry per epoch."""
+        """One entry per validation."""
+        return [json.loads(line) for line in self._metric_lines()]
+
+    def _metric_lines(self) -> list[str]:
         path = self.folder / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return path.read_text().splitlines() if path.exists() else []
+
+    def selected_metrics(self) -> dict[str, Any]:
+        """The entry of the weights that were kept."""
+        step = self.manifest["selected"]["step"]
+        return next(line for line in self.metrics() if line["step"] == step)
 
     def write_config(self, config: Config) -> None:
         """Record what this run is."""
@@ -88,14 +96,15 @@ class Run:
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One more line."""
-        with (self.folder / "metrics.jsonl").open("a") as file:
+        path = self.folder / "metrics.jsonl"
+        with told_when_full(path), path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def keep_metric_lines(self, count: int) -> None:
-        """Forget the lines written after the checkpoint one goes on from."""
-        lines = self.metrics()[:count]
+        """Forget the lines written after the checkpoint one goes on from; the last may be half a line."""
+        lines = self._metric_lines()[:count]
         with whole_file(self.folder / "metrics.jsonl") as partial:
-            partial.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            partial.write_text("".join(f"{line}\n" for line in lines))
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""

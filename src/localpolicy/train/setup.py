@@ -14,6 +14,7 @@ from localpolicy.model.readout import Reader, heads_for
 from localpolicy.objectives import objective
 from localpolicy.objectives.objective import Objective
 from localpolicy.train.config import Config
+from localpolicy.train.frozen import over_catalogue, served
 from localpolicy.train.run import Run
 from localpolicy.train.selection import rule
 from localpolicy.vocabulary.errors import ConfigError, RunError
@@ -90,14 +91,14 @@ def frozen_logging(config: Config, data: Prepared, *, shard: Shard | None = None
     settings = config.objective
     if settings.logging == "head":
         return None
-    policy = Run(settings.logging).policy(shard=shard)
-    if policy.origin.estimates_logging != "policy":
+    run = Run(settings.logging)
+    policy = run.policy(shard=shard)
+    if policy.origin.estimates_logging != "policy" and not served(run, data):
         raise RunError(
             f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "
-            "the logging policy."
+            "the logging policy. (Any run may stand for it on an impression log that it served alone, named there by "
+            "its folder's name or its digest.)"
         )
-    if not policy.items["item_id"].equals(data.catalogue["item_id"]):
-        raise RunError(f"objective.logging: {settings.logging} knows other items than {data.path}.")
     if policy.origin.events != data.events:
         raise RunError(
             f"objective.logging: {settings.logging} knows the events {policy.origin.events}, not {data.events}."
@@ -107,5 +108,10 @@ def frozen_logging(config: Config, data: Prepared, *, shard: Shard | None = None
             f"objective.logging: {settings.logging} reads contexts of at most {policy.network.length} actions; set "
             f"data.length (now {config.data.length}) to that, or train it with longer ones."
         )
+    if shard is not None and not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(
+            f"objective.logging: {settings.logging} knows other items than {data.path}; with --shard-catalogue the "
+            "frozen run must know the same ones."
+        )
     policy.network.requires_grad_(False).to(config.train.device)
-    return policy
+    return over_catalogue(policy, data, settings.logging)

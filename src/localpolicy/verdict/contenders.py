@@ -73,7 +73,7 @@ def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "a
 
 def family_of(config: Config) -> str:
     """The same text for runs whose configurations differ in seed and device alone."""
-    settings = config.model_dump_json(exclude={"train": {"seed", "device"}})
+    settings = config.model_dump_json(exclude={"train": {"seed", "device", "tensorboard"}})
     return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 

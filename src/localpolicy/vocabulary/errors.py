@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class LocalPolicyError(Exception):
@@ -24,6 +25,14 @@ class DataError(LocalPolicyError):
 
 class RunError(LocalPolicyError):
     """A run folder is missing, altered, incomplete or does not fit."""
+
+
+class WriteError(LocalPolicyError):
+    """The disk takes no more."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} could not be written: {why}. What was there before it is untouched; make room, then "
+                         "run the command again (a training goes on with --resume).")  # fmt: skip
 
 
 class TrainingError(LocalPolicyError):

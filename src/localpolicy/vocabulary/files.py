@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -12,9 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from localpolicy.vocabulary.errors import DataError, LocalPolicyError
+from localpolicy.vocabulary.errors import DataError, LocalPolicyError, WriteError
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
+# What a disk, a quota, a limit or a mount says when it takes no more: the user's to mend, not ours.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+@contextmanager
+def told_when_full(path: Path) -> Iterator[None]:
+    """A disk that takes no more is an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise WriteError(path, os.strerror(error.errno)) from None
 
 
 def _flush(path: Path) -> None:
@@ -30,15 +44,16 @@ def _flush(path: Path) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` when the block ends well, and vanishes when it does not."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}")
-    try:
-        yield partial
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with told_when_full(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield partial
+            _flush(partial)
+            os.replace(partial, path)
+            _flush(path.parent)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -73,8 +88,14 @@ def refuse_occupied(path: Path, *, force: bool) -> None:
     path = Path(path)
     if path.is_file():
         raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
-    if path.is_dir() and any(path.iterdir()) and not force:
+    if path.is_dir() and any(PARTIAL not in found.name for found in path.iterdir()) and not force:
         raise LocalPolicyError(f"{path} exists and is not empty. Choose another folder, or replace it with --force.")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that were killed left unfinished in a folder that nobody else writes to."""
+    for left in Path(folder).rglob(f"*{PARTIAL}*"):
+        left.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[..., None]
+NOTE_EVERY = 0.5  # seconds between notes that cost something to make
 
 
 @contextmanager
 def progress(description: str, total: float | None) -> Iterator[Advance]:
-    """Yields `advance(amount, note="")`; the note stands right of the bar."""
+    """Yields `advance(amount, note="")`; the note stands right of the bar.
+
+    A note that costs something (a device must be waited for) is given as a function: it is asked twice a second at
+    most, and never where there is no terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda amount=1, note="": None
         return
@@ -27,8 +33,15 @@ def progress(description: str, total: float | None) -> Iterator[Advance]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total, note="")
+        asked = 0.0
 
-        def advance(amount: float = 1, note: str = "") -> None:
+        def advance(amount: float = 1, note: str | Callable[[], str] = "") -> None:
+            nonlocal asked
+            if callable(note):
+                if time.monotonic() - asked < NOTE_EVERY:
+                    bar.update(task, advance=amount)
+                    return
+                note, asked = note(), time.monotonic()
             bar.update(task, advance=amount, note=note)
 
         yield advance

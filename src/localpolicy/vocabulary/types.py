@@ -65,7 +65,7 @@ class Readout:
 
     logp: Tensor  # log π(a|x), with gradient
     reward: Tensor  # r
-    logp_logging: Tensor | None = None  # log μ̂(a|x); gradient reaches the logging head alone
+    logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it
     return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
     q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)

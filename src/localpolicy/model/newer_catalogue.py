@@ -1,0 +1,87 @@
+"""An older policy over a newer catalogue: items it never saw have probability 0, and are left out of its histories.
+
+That is what such a policy does when it serves: it shows what it knows, and `Policy.batch` skips unknown items of a
+history. So its rows over the newer catalogue are its own rows, put in the newer order, with -inf at items that came
+later; and its hidden state after an unknown item is that before it. Where a window is cut off and begins with unknown
+items, the known ones before the window are out of sight, and the context counts as empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.model.policy import Policy
+from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.types import START, Batch
+
+
+def places(newer: pa.Table, older: pa.Table) -> np.ndarray:
+    """For each item of the newer catalogue, its index in the older one, or -1: matched by id, in any order."""
+    ids, known = newer["item_id"].combine_chunks(), older["item_id"].combine_chunks()
+    if ids.type != known.type:
+        try:
+            known = known.cast(ids.type)
+        except pa.ArrowInvalid:
+            raise RunError(f"item ids are {ids.type} here and {known.type} there: they cannot be matched.") from None
+    found = pc.fill_null(pc.index_in(ids, value_set=known), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+
+class OverNewerCatalogue(Policy):
+    """μ̂'s rows over `items`, of which `policy` knows some; its own network is read as it is."""
+
+    def __init__(self, policy: Policy, items: pa.Table) -> None:
+        super().__init__(policy.network, policy.origin, items)
+        device = policy.network.embedding.device
+        self.place = torch.from_numpy(places(items, policy.items)).to(device)
+        head = policy.network.head("policy").detach()
+        weight, bias = head.weight, head.bias
+        known = self.place >= 0
+        extended = weight.new_zeros(len(known), weight.shape[1])
+        extended[known] = weight[self.place[known]]
+        low = weight.new_full((len(known),), -torch.inf)
+        low[known] = 0.0 if bias is None else bias[self.place[known]]
+        self._head = Head(extended, low)
+
+    @torch.no_grad()
+    def rows_at(self, batch: Batch, tokens: Tensor) -> Rows:
+        """Unnormalised log μ̂(·|x) over the newer catalogue at these tokens."""
+        known, before = known_history(batch, self.place)
+        hidden = self.network.hidden_without_dropout(known)[before[tokens]]
+        return LinearRows(hidden, self._head)
+
+
+def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:
+    """The batch without tokens whose item is unknown, in the older catalogue's indices; and for each token of the old
+    batch [M] the token of the new one that stands for its context.
+    """
+    first = batch.column == 0
+    begins = batch.previous_item == START
+    older = place[batch.previous_item.clamp(min=0)]
+    unknown = ~begins & (older < 0)
+    kept = ~unknown | first  # a sequence without any token has no context: its first one becomes the empty one
+    number = kept.long().cumsum(0) - 1  # the last kept token at or before each
+    at = kept.nonzero().squeeze(1)
+    row = batch.row[at]
+    begin_of_row = number[first]
+    known = replace(
+        batch,
+        row=row,
+        column=torch.arange(len(at), device=row.device) - begin_of_row[row],
+        previous_item=torch.where(begins | unknown, START, older)[at],
+        previous_event=torch.where(unknown, 0, batch.previous_event)[at],
+        item=batch.item[at],
+        event=batch.event[at],
+        reward=batch.reward[at],
+        history=batch.history[at],
+        scored=at[:0],
+        propensity=None,
+    )
+    return known, number

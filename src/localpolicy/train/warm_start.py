@@ -1,0 +1,112 @@
+"""Starting from an older run on a data set with new items and new sequences.
+
+Items are matched by id. What the older run knows of an item (its embedding, its row and bias in every head) is copied.
+A new item starts as the mean item:
+
+- its embedding is the mean of the known ones: a history reads it as nothing in particular. Rows are trained each by
+  its own items, so equal starts do not stay equal;
+- its row in a critic (q_a, q_b, reward) and that row's bias are the means too: its value starts as the mean value
+  Σ_a Q(x,a)/n, so it is nobody's maximum;
+- its row in a policy or logging head is the mean w̄, and its bias is b̄ - δ. With n known items, Jensen's inequality
+  gives Σ_a exp(h·w_a + b_a) >= n exp(h·w̄ + b̄) in every context h, so m new items hold together at most
+  (m/n) e^-δ times the mass of the known ones. δ = max(0, log(m / (n NEWCOMERS))) makes that at most NEWCOMERS: no
+  known item loses more than a factor 1 + NEWCOMERS, KL(old‖new) <= log(1 + NEWCOMERS), and yet no new item has
+  probability 0, so the first time it is taken its gradient is as strong as any.
+
+Heads that the older run lacks start as in a new run, and so do events it never saw; the optimiser starts anew.
+"""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from localpolicy.data.store import Prepared
+from localpolicy.model.network import Network
+from localpolicy.model.newer_catalogue import places
+from localpolicy.model.weights import load_weights
+from localpolicy.train.run import Run
+from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.files import read_json
+
+NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
+SOFTMAX_HEADS = ("policy", "logging")
+FREE = ("dropout",)  # of the model: no weight depends on it
+
+
+@torch.no_grad()
+def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str, Any]:
+    """Put the selected weights of the run in `folder` into `network`; what the manifest shall say of it."""
+    run = Run(folder)
+    digest = run.manifest["policy_sha256"]
+    about = read_json(run.folder / "policy.json")
+    _refuse_other_shape(network, about["network"], run.folder)
+    weights = load_weights(run.folder / "policy.safetensors")
+    place = torch.from_numpy(places(data.catalogue, pq.read_table(run.folder / "items.parquet")))
+    if not bool((place >= 0).any()):
+        raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
+    copied = []
+    for name, target in network.state_dict().items():
+        if name not in weights and name.startswith("heads."):
+            continue  # a head the older run lacks, or the embedding again where the policy head is tied
+        if name not in weights or (name.startswith("backbone.") and weights[name].shape != target.shape):
+            raise RunError(f"--warm-start: {run.folder} has another backbone: its weights do not fit {name}.")
+        start = weights[name].to(target)
+        if name == "answer":
+            start = _by_event(target, start, data.events, about["origin"]["events"])
+        elif name == "embedding" or (name.startswith("heads.") and not name.startswith("heads.value.")):
+            start = _by_item(start, place.to(start.device), low=name.endswith(".bias") and name.split(".")[1])
+            start = start if network.shard is None else start[network.shard.own]
+        target.copy_(start)
+        copied.append(name)
+    heads = [name for name in network.heads if f"heads.{name}.bias" in copied]
+    return {
+        "run": str(run.folder),
+        "policy_sha256": digest,
+        "known_items": int((place >= 0).sum()),
+        "new_items": int((place < 0).sum()),
+        "heads": heads,
+        "fresh_heads": [name for name in network.heads if name not in heads],
+    }
+
+
+def _by_item(start: Tensor, place: Tensor, *, low: str | bool) -> Tensor:
+    """Rows in the data's order; new items get the mean of the known, a softmax head's bias less δ."""
+    known = place >= 0
+    matched = start[place[known]]
+    rows = start.new_empty((len(place), *start.shape[1:]))
+    rows[known] = matched
+    new, old = int((~known).sum()), int(known.sum())
+    if new:
+        rows[~known] = matched.mean(0)
+        if low in SOFTMAX_HEADS:
+            rows[~known] -= max(0.0, log(new / (old * NEWCOMERS)))
+    return rows
+
+
+def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]) -> Tensor:
+    """Rows by the events' names; an event the older run never saw keeps its own start."""
+    rows = target.clone()
+    for code, name in enumerate(events):
+        if name in older:
+            rows[code] = start[older.index(name)]
+    return rows
+
+
+def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -> None:
+    """Raise where weights cannot be taken over as they are, and name every difference."""
+
+    def named(one: dict[str, Any]) -> dict[str, Any]:
+        shape = {f"model.{name}": value for name, value in one["model"].items() if name not in FREE}
+        return {**shape, "data.length": one["length"], "a backbone of the user's": one["own_backbone"]}
+
+    there, here = named(older), named(network.describe())
+    different = [name for name in here if here[name] != there.get(name)]
+    if different:
+        said = ", ".join(f"{name} is {there.get(name)} there and {here[name]} here" for name in different)
+        raise RunError(f"--warm-start: {folder} has another network: {said}. Set these alike, or start without it.")

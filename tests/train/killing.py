@@ -1,0 +1,116 @@
+"""Trains a run in child processes that are killed with SIGKILL, one after another, then lets it end.
+
+    python killing.py DATA OUT SETTINGS MOMENT...
+
+SETTINGS is JSON. A MOMENT is `after:STEPS` (so many steps after it began or went on, such as 3.7, by the clock of an
+unbroken run), `replace:N` (just before a file gets its name for the N-th time: it is written, and not yet there), or
+`half:N` (in the midst of writing tensors for the N-th time). First the run is made unbroken, as OUT/whole; then killed
+and resumed, as OUT/broken. torch is imported once. Prints as JSON what each kill left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+# What an optimiser or a board would import: once here, instead of for seconds in every child.
+import torch._dynamo
+import torch.utils.tensorboard  # noqa: F401
+
+from localpolicy.model import weights
+from localpolicy.train.config import Config
+from localpolicy.train.loop import Trainer, train
+from localpolicy.train.run import Run
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def countdown(number: int):
+    """Whether this is the call with that number."""
+    left = number
+
+    def counted() -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    return counted
+
+
+def die_at(kind: str, number: int) -> None:
+    """Arrange for this process's end."""
+    now = countdown(number)
+    replace, save = os.replace, weights.save_file
+
+    def replaces(source, target):
+        if kind == "replace" and now():
+            die()
+        replace(source, target)
+
+    def saves(tensors, path):
+        save(tensors, path)
+        if kind == "half" and now():
+            os.truncate(path, os.path.getsize(path) // 2)
+            die()
+
+    os.replace, weights.save_file = replaces, saves
+
+
+def tell_steps(pipe: int) -> None:
+    """Write to the pipe when a step begins."""
+    step = Trainer.step
+
+    def tells(self, batch, number, **options):
+        os.write(pipe, b"!")
+        return step(self, batch, number, **options)
+
+    Trainer.step = tells
+
+
+def run_once(data: str, out: Path, config: Config, moment: str | None = None, pace: float = 0.0) -> str:
+    """Start or go on; be killed; say what was left."""
+    kind, _, number = (moment or "never").partition(":")
+    heard, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            tell_steps(tells)
+            if kind in ("replace", "half"):
+                die_at(kind, int(number))
+            train(data, out=out, config=config, resume=True)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(tells)
+    if kind == "after":
+        rest, steps = math.modf(float(number))
+        for _ in range(int(steps)):
+            os.read(heard, 1)  # returns when a step begins, or when the child has ended
+        time.sleep(rest * pace)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    os.close(heard)
+    if os.WIFEXITED(status):
+        return "finished" if os.WEXITSTATUS(status) == 0 else "failed"
+    return "partial file" if any(out.rglob("*.partial-*")) else "whole files"
+
+
+def main() -> None:
+    data, folder, settings, *moments = sys.argv[1:]
+    config = Config.parse(json.loads(settings))
+    began = time.monotonic()
+    assert run_once(data, Path(folder, "whole"), config) == "finished"
+    pace = (time.monotonic() - began) / Run(Path(folder, "whole")).manifest["steps"]
+    print(json.dumps([run_once(data, Path(folder, "broken"), config, moment, pace) for moment in [*moments, None]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Starting from an older run: what is known is kept, what is new starts low but not at nothing."""
+
+from __future__ import annotations
+
+import shutil
+from math import log, log1p
+
+import pytest
+import torch
+from small_logs import write_small
+
+from localpolicy.train.config import Config
+from localpolicy.train.loop import Trainer, train
+from localpolicy.train.run import Run
+from localpolicy.train.warm_start import NEWCOMERS, _by_event, warm_start
+from localpolicy.vocabulary.errors import ConfigError, RunError
+
+NEWER = [205, 111, 100, 101, 110, 102, 103, 204, 104, 105, 106, 109, 107, 108]  # another order, and two new ones
+
+
+def config(name="lpi_rl", *, model=None, length=6, objective=None, **changes):
+    return Config.parse(
+        {
+            "data": {"length": length},
+            "model": {"width": 8, **(model or {})},
+            "objective": {"name": name, **(objective or {})},
+            "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, **changes},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def older(small, tmp_path_factory):
+    return train(small, out=tmp_path_factory.mktemp("older") / "run", config=config())
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory):
+    return write_small(tmp_path_factory.mktemp("newer") / "data", item_id=NEWER, seed=3)
+
+
+def started(data, folder, settings=None):
+    """A trainer whose network has taken the older run's weights, and what it says of it."""
+    trainer = Trainer.start(data, Run("unused"), settings or config())
+    return trainer, warm_start(trainer.network, folder, data)
+
+
+HISTORIES = [[], [100], [103, 111, 107], [104] * 5]
+ANSWERS = [[], ["none"], ["click", "none", "purchase"], ["click"] * 5]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("backbone", ["sasrec", "gru", "convolution"])
+def test_known_items_keep_their_odds_and_new_ones_hold_at_most_a_hundredth(backbone, tied, small, newer, tmp_path):
+    settings = config("mle", model={"backbone": backbone, "tied": tied}, epochs=1)
+    older = train(small, out=tmp_path / "older", config=settings)
+    trainer, said = started(newer, older.folder, settings)
+    assert (said["known_items"], said["new_items"]) == (12, 2)
+    before = older.policy().log_probabilities(HISTORIES, ANSWERS)
+    after = trainer.policy().log_probabilities(HISTORIES, ANSWERS)
+    index = {item: place for place, item in enumerate(NEWER)}
+    known, new = [index[item] for item in range(100, 112)], [index[204], index[205]]
+    held = after[:, new].exp().sum(1)
+    assert (held > 0).all(), "or they could never be learnt"
+    # Jensen: Σ_new <= NEWCOMERS Σ_known, so a known item loses a factor 1 + NEWCOMERS at most, the same for each.
+    assert (held <= NEWCOMERS / (1 + NEWCOMERS)).all()
+    lost = before - after[:, known]
+    torch.testing.assert_close(lost, -torch.log1p(-held)[:, None].expand_as(lost), rtol=0, atol=1e-5)
+    kl = (before.exp() * lost).sum(1)
+    assert (kl <= log1p(NEWCOMERS)).all() and (kl > 0).all()
+    assert (held > 0.2 * NEWCOMERS).all(), "these rows are small: the bound is nearly met, so it is tested"
+
+
+def test_a_few_new_items_among_many_need_no_lower_bias(small, tmp_path):
+    """m/n <= NEWCOMERS: the mean item is low enough as it is."""
+    data = write_small(tmp_path / "many", items=200)
+    older = train(data, out=tmp_path / "older", config=config("mle", epochs=1))
+    more = write_small(tmp_path / "more", items=201)
+    trainer, _ = started(more, older.folder, config("mle"))
+    bias = trainer.network.heads["policy"].bias
+    assert bias[200].item() == pytest.approx(bias[:200].mean().item(), abs=1e-6)
+
+
+def test_every_row_comes_from_its_item(older, newer):
+    network, said = started(newer, older.folder)[0].network, started(newer, older.folder)[1]
+    old = older.policy().network
+    index = {item: place for place, item in enumerate(NEWER)}
+    for item in range(100, 112):
+        assert torch.equal(network.embedding[index[item]], old.embedding[item - 100])
+        for name in ("policy", "logging", "q_a", "q_b"):
+            for part in ("weight", "bias"):
+                found, expected = (getattr(one.heads[name], part) for one in (network, old))
+                assert torch.equal(found[index[item]], expected[item - 100]), (name, part)
+    lowered = log(2 / (12 * NEWCOMERS))
+    for item in (204, 205):
+        torch.testing.assert_close(network.embedding[index[item]], old.embedding.mean(0))
+        for name, low in {"policy": lowered, "logging": lowered, "q_a": 0.0, "q_b": 0.0}.items():
+            torch.testing.assert_close(network.heads[name].weight[index[item]], old.heads[name].weight.mean(0))
+            torch.testing.assert_close(network.heads[name].bias[index[item]], old.heads[name].bias.mean() - low)
+    assert torch.equal(network.answer, old.answer)
+    assert torch.equal(network.backbone.position, old.backbone.position)
+    assert said["heads"] == ["policy", "logging", "q_a", "q_b"]
+    assert said["policy_sha256"] == older.manifest["policy_sha256"]
+
+
+def test_heads_the_older_run_lacks_start_as_in_a_new_run(small, newer, tmp_path):
+    older = train(small, out=tmp_path / "mle", config=config("mle"))
+    trainer, said = started(newer, older.folder)
+    fresh = Trainer.start(newer, Run("unused"), config()).network
+    assert (said["heads"], said["fresh_heads"]) == (["policy"], ["logging", "q_a", "q_b"])
+    for name in said["fresh_heads"]:
+        assert torch.equal(trainer.network.heads[name].weight, fresh.heads[name].weight)
+    assert not torch.equal(trainer.network.heads["policy"].weight, fresh.heads["policy"].weight)
+
+
+def test_it_learns_new_items_and_begins_where_the_older_run_ended(small, newer, tmp_path):
+    older = train(small, out=tmp_path / "older", config=config("mle", epochs=15))
+    warm = train(newer, out=tmp_path / "warm", config=config("mle", epochs=1, warm_start=str(older.folder)))
+    cold = train(newer, out=tmp_path / "cold", config=config("mle", epochs=1))
+    assert warm.metrics()[0]["step"] == cold.metrics()[0]["step"]
+    said = warm.manifest["warm_start"]
+    assert said["run"] == str(older.folder)
+    assert said["new_items"] == 2
+    assert warm.config.train.warm_start == str(older.folder)
+    # Here the same ids lead to others than before, so only the new items' rise is sure.
+    trained = warm.policy().network.heads["policy"].bias.detach()
+    begun = started(newer, older.folder, config("mle"))[0].network.heads["policy"].bias.detach()
+    new = [NEWER.index(204), NEWER.index(205)]
+    assert (trained[new] > begun[new] + 0.02).all(), "taken a few times, they rise at once"
+
+
+def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path, monkeypatch):
+    shutil.copytree(older.folder, tmp_path / "older")
+    settings = config(warm_start=str(tmp_path / "older"), checkpoint_every=2)
+    whole = train(newer, out=tmp_path / "whole", config=settings)
+    step = Trainer.step
+
+    def dies(self, batch, number, **options):
+        if number == 5:
+            raise KeyboardInterrupt
+        return step(self, batch, number, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", dies)
+        train(newer, out=tmp_path / "broken", config=settings)
+    shutil.rmtree(tmp_path / "older")
+    resumed = train(newer, out=tmp_path / "broken", config=settings, resume=True)
+    for name in ("policy.safetensors", "metrics.jsonl", "last.safetensors"):
+        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert resumed.manifest["warm_start"] == whole.manifest["warm_start"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (config(model={"width": 16}), "model.width is 8 there and 16 here"),
+        (config(model={"backbone": "gru"}), "model.backbone is sasrec there and gru here"),
+        (config(model={"blocks": 2, "tied": True}), "model.blocks is 1 there and 2 here, model.tied is False there"),
+        (config(length=5), "data.length is 6 there and 5 here"),
+        (config(model={"answers": False}), "model.answers is True there and False here"),
+    ],
+    ids=["width", "backbone", "two", "length", "answers"],
+)
+def test_another_network_is_refused_with_the_difference(settings, message, older, newer):
+    with pytest.raises(RunError, match=message):
+        started(newer, older.folder, settings)
+    started(newer, older.folder, config(model={"dropout": 0.4}))  # no weight depends on it
+
+
+def test_strangers_and_itself_are_refused(older, small, newer, tmp_path):
+    others = write_small(tmp_path / "others", item_id=range(900, 912))
+    with pytest.raises(RunError, match="no item in common"):
+        started(others, older.folder)
+    words = write_small(tmp_path / "words", item_id=[f"x{item}" for item in range(12)])
+    with pytest.raises(RunError, match="no item in common"):
+        started(words, older.folder)
+    with pytest.raises(RunError, match="is not a run"):
+        train(newer, out=tmp_path / "run", config=config(warm_start=str(tmp_path / "nothing")))
+    digest = older.manifest["policy_sha256"]
+    with pytest.raises(ConfigError, match="itself"):
+        train(small, out=older.folder, config=config(warm_start=str(older.folder)), force=True)
+    assert older.manifest["policy_sha256"] == digest, "and nothing was removed"
+
+
+def test_events_are_matched_by_name():
+    old = torch.arange(6.0).view(3, 2)
+    found = _by_event(torch.full((3, 2), -1.0), old, ["click", "order", "none"], ["none", "click", "purchase"])
+    assert found.tolist() == [[2, 3], [-1, -1], [0, 1]]
