@@ -38,6 +38,7 @@ from localpolicy.train.epoch_log import EpochLog
 from localpolicy.train.frozen import logging_facts
 from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.losses import Losses
+from localpolicy.train.numerics import deterministic, half
 from localpolicy.train.ranks import ALONE, Ranks, joined
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
@@ -71,7 +72,7 @@ def train(
         return run
     config, _ = resolve(config or Config(), data)
     check_settings(config, run.folder)
-    with joined() as ranks:
+    with joined() as ranks, deterministic(config.train.deterministic):
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
@@ -118,7 +119,7 @@ class Trainer:
         config, found = resolve(config, data)
         check_data(data, found, config.objective)
         reader = build_reader(data, config, found, backbone=backbone)
-        losses: nn.Module = Losses(reader, found.formula, config.objective)
+        losses: nn.Module = Losses(reader, found.formula, config.objective, half=half(config.train))
         if not ranks.alone:
             # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
             losses = DistributedDataParallel(losses, find_unused_parameters=True)
