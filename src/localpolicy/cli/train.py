@@ -36,7 +36,11 @@ def train(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
-    """Train one policy on a prepared data set."""
+    """Train one policy on a prepared data set.
+
+    Settings come in four groups: data (windows), model (network), objective (what is maximised) and train (how).
+    docs/settings.md lists them all with defaults and allowed values; --print-config shows those of this command.
+    """
     import yaml
 
     from localpolicy.train.config import configure
