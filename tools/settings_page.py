@@ -34,8 +34,9 @@ OTHERS: dict[str, type[Settings]] = {
 HEAD = """# Settings
 
 Written by `make docs` from the configuration models; do not edit. A run's own, resolved, are in its `config.yaml`;
-`lpi train --print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`, then
-`--set key=value`, then short forms such as `--beta`; later ones win. An unknown key is refused with the nearest known one.
+`lpi train --print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`,
+then `--set key=value`, then short forms such as `--beta`; later ones win. An unknown key is refused with the nearest
+known one.
 """
 
 

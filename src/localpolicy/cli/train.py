@@ -73,8 +73,9 @@ def train(
         say=None if sys.stderr.isatty() else say,
     )  # fmt: skip
     manifest, last = done.manifest, done.selected_metrics()
+    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
     rows = [
-        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}"),
+        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
