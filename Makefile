@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track
 
-.PHONY: setup demo test lint format clean
+.PHONY: setup demo test lint format docs clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +28,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup
+	$(BIN)/python tools/settings_page.py
 
 clean:
 	rm -rf $(VENV) demo site

@@ -174,9 +174,12 @@ class _LogProb(torch.autograd.Function):
         if for_hidden is not None:
             for_hidden = upstream[:, None] * (functional.embedding(items, weight) - for_hidden)
         if for_weight is not None:
-            for_weight.neg_().index_add_(0, items, upstream[:, None] * hidden)
+            # A popular item is added hundreds of times: in half precision the sum would stop growing.
+            for_weight = for_weight.to(_summing(hidden)).neg_()
+            for_weight.index_add_(0, items, (upstream[:, None] * hidden).to(for_weight.dtype))
         if for_bias is not None:
-            for_bias.neg_().index_add_(0, items, upstream)
+            for_bias = for_bias.to(_summing(hidden)).neg_()
+            for_bias.index_add_(0, items, upstream.to(for_bias.dtype))
         return for_hidden, for_weight, for_bias, None, None
 
 

@@ -11,7 +11,8 @@ from localpolicy.catalogue.rows import Rows
 
 
 def _formed(rows: Rows) -> Tensor:
-    return rows.piece(0, rows.shape[1])
+    formed = rows.piece(0, rows.shape[1])
+    return formed.float() if formed.dtype.itemsize < 4 else formed
 
 
 def log_prob(rows: Rows, items: Tensor) -> Tensor:

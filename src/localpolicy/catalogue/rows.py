@@ -47,6 +47,10 @@ class AnyHead(Protocol):
         """The same numbers as constants."""
         ...
 
+    def to(self, dtype: torch.dtype) -> AnyHead:
+        """The same numbers in another type, with gradients."""
+        ...
+
     def rows(self, hidden: Tensor) -> Rows:
         """One row for each hidden state [N, D]."""
         ...
@@ -74,6 +78,10 @@ class Head(NamedTuple):
         """Other numbers in the same place."""
         return Head(weight, bias)
 
+    def to(self, dtype: torch.dtype) -> Head:
+        """The same numbers in another type, with gradients."""
+        return Head(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
+
 
 class LinearRows(NamedTuple):
     """hidden @ weight.T + bias."""
@@ -95,7 +103,10 @@ class LinearRows(NamedTuple):
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]. With gradients; touches N rows of the head, not V."""
-        scores: Tensor = torch.linalg.vecdot(self.hidden, functional.embedding(items, self.head.weight))
+        hidden, rows = self.hidden, functional.embedding(items, self.head.weight)
+        if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
+            hidden, rows = hidden.float(), rows.float()
+        scores: Tensor = torch.linalg.vecdot(hidden, rows)
         return scores if self.head.bias is None else scores + self.head.bias[items]
 
     def detach(self) -> LinearRows:

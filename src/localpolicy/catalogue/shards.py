@@ -50,6 +50,10 @@ class ShardedHead(NamedTuple):
         """The same numbers as constants."""
         return ShardedHead(*self.here.detach(), self.shard)
 
+    def to(self, dtype: torch.dtype) -> ShardedHead:
+        """The same numbers in another type, with gradients."""
+        return ShardedHead(*self.here.to(dtype), self.shard)
+
     def rows(self, hidden: Tensor) -> ShardedRows:
         """One row for each hidden state [N, D] of this rank."""
         return ShardedRows(hidden, self)

@@ -39,7 +39,11 @@ def train(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
-    """Train one policy on a prepared data set."""
+    """Train one policy on a prepared data set.
+
+    Settings come in four groups: data (windows), model (network), objective (what is maximised) and train (how).
+    docs/settings.md lists them all with defaults and allowed values; --print-config shows those of this command.
+    """
     import yaml
 
     from localpolicy.train.config import configure
@@ -73,8 +77,9 @@ def train(
         say=None if sys.stderr.isatty() else say,
     )  # fmt: skip
     manifest, last = done.manifest, done.selected_metrics()
+    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
     rows = [
-        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}"),
+        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -82,6 +84,7 @@ class Network(nn.Module):
         if config.backbone == "sasrec" and config.width % config.heads:
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
+        self.reads_in: torch.dtype | None = None  # see `reading_in`
         self.items = items
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
@@ -122,7 +125,10 @@ class Network(nn.Module):
 
     def hidden(self, batch: Batch) -> Tensor:
         """The context of every token, [M, D]."""
-        return self.backbone(self.embed(batch), Layout.of(batch))  # type: ignore[no-any-return]
+        if self.reads_in is None:
+            return self.backbone(self.embed(batch), Layout.of(batch))  # type: ignore[no-any-return]
+        with torch.autocast(self.embedding.device.type, dtype=self.reads_in):
+            return self.backbone(self.embed(batch), Layout.of(batch)).to(self.reads_in)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
@@ -157,11 +163,12 @@ class Network(nn.Module):
         return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
 
     def _numbers(self, name: str) -> AnyHead:
-        return self.heads[name].numbers()  # type: ignore[operator, no-any-return]
+        numbers: AnyHead = self.heads[name].numbers()  # type: ignore[operator]
+        return numbers if self.reads_in is None else numbers.to(self.reads_in)
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""
-        return self.heads["value"](hidden).squeeze(-1)  # type: ignore[no-any-return]
+        return self.heads["value"](hidden.to(self.embedding.dtype)).squeeze(-1)  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the same network again."""
@@ -173,3 +180,16 @@ class Network(nn.Module):
             "heads": list(self.heads),
             "own_backbone": self.own_backbone,
         }
+
+
+@contextmanager
+def reading_in(half: torch.dtype | None, *networks: Network | None) -> Iterator[None]:
+    """Within the block these networks give hidden states and heads in half precision; their weights keep theirs."""
+    changed = [network for network in networks if network is not None]
+    for network in changed:
+        network.reads_in = half
+    try:
+        yield
+    finally:
+        for network in changed:
+            network.reads_in = None

@@ -55,7 +55,7 @@ class OverNewerCatalogue(Policy):
         """Unnormalised log μ̂(·|x) over the newer catalogue at these tokens."""
         known, before = known_history(batch, self.place)
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
-        return LinearRows(hidden, self._head)
+        return LinearRows(hidden, self._head.to(hidden.dtype))
 
 
 def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:

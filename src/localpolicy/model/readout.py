@@ -133,7 +133,7 @@ class Reader:
             following = evaluated.at(best)
         else:
             following = self.catalogue.mean(self._logging(batch, still, tokens), evaluated)
-        return still.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following.to(still.dtype))
+        return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
 
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:

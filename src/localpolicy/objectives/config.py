@@ -31,6 +31,9 @@ class ObjectiveConfig(Settings):
         "estimated",
         description="where ips and ips_pg take μ(a|x) from: the logging policy's estimate, or the log",
     )
-    logging: str = Field("head", description="μ̂: 'head' (trained beside the policy), or the folder of a frozen run")
+    logging: str = Field(
+        "head", description="μ̂: 'head' (trained beside the policy), or the folder of a frozen run (items newer than it "
+        "have probability 0)"
+    )  # fmt: skip
     negatives: int = Field(10, ge=1, description="random items in the sampled advantage")
     warmup: int = Field(0, ge=0, description="sac: steps with weight 1 before Q is trusted")

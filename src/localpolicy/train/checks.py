@@ -11,6 +11,7 @@ from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.objective import Objective
 from localpolicy.train.board import require_tensorboard
 from localpolicy.train.config import Config
+from localpolicy.train.numerics import check_numerics
 from localpolicy.vocabulary.errors import ConfigError, DataError
 
 BLOCK = 1 << 22  # events looked at together
@@ -23,6 +24,7 @@ def check_settings(config: Config, folder: Path) -> None:
             raise ConfigError(f"{key}: {other} is the folder of this run itself; write the new run to another one.")
     if config.train.tensorboard:
         require_tensorboard()
+    check_numerics(config.train)
 
 
 def check_data(data: Prepared, objective: Objective, config: ObjectiveConfig) -> None:

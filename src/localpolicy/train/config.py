@@ -50,6 +50,14 @@ class TrainConfig(Settings):
     shard_catalogue: bool = Field(
         False, description="split embedding and head rows over processes instead of copying them to each"
     )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32", description="of the forward pass in training; bf16 on CUDA devices that have it: weights, "
+        "optimiser, sums over the catalogue and validation stay float32"
+    )  # fmt: skip
+    deterministic: bool = Field(
+        False, description="refuse operations whose result may differ between equal runs; on a CPU equal runs are "
+        "equal without it, CUDA needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"
+    )  # fmt: skip
     warm_start: str | None = Field(
         None, description="folder of an older run whose weights are the start; items are matched by id"
     )
@@ -59,10 +67,10 @@ class TrainConfig(Settings):
 class Config(Settings):
     """Everything that decides a run, data aside."""
 
-    data: WindowConfig = WindowConfig()
-    model: ModelConfig = ModelConfig()
-    objective: ObjectiveConfig = ObjectiveConfig()
-    train: TrainConfig = TrainConfig()
+    data: WindowConfig = Field(WindowConfig(), description="how sequences are cut into windows")
+    model: ModelConfig = Field(ModelConfig(), description="the network's shape")
+    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="what is maximised")
+    train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
 # The paper's settings (sections 4.1 and 4.2).

@@ -36,9 +36,8 @@ class Display:
         """Of an epoch that has ended."""
         rate = self._rate(done)
         left = (self.epochs * self.sequences - self._seen(done)) / max(rate, 1e-9)
-        since = "this one" if done.stale == 0 else f"epoch {done.best_epoch}"
         return (
-            f"epoch {done.epoch} of {self.epochs}: {_numbers(log)}, best so far {since} ({done.best:.5f}), "
+            f"epoch {done.epoch} of {self.epochs}: {_numbers(log)}, best {done.best:.5f} at step {done.best_step}, "
             f"{rate:,.0f} sequences/s, {_clock(left)} left"
         )
 

@@ -41,6 +41,7 @@ from localpolicy.train.frozen import logging_facts
 from localpolicy.train.gradients import clip, sum_copies
 from localpolicy.train.interrupt import stop_asked_for
 from localpolicy.train.losses import Losses
+from localpolicy.train.numerics import deterministic, half
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve
@@ -74,7 +75,7 @@ def train(
         return run
     config, _ = resolve(config or Config(), data)
     check_settings(config, run.folder)
-    with joined() as ranks:
+    with joined() as ranks, deterministic(config.train.deterministic):
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
@@ -122,7 +123,7 @@ class Trainer:
         check_data(data, found, config.objective)
         shard = Shard(ranks, data.items) if config.train.shard_catalogue and not ranks.alone else None
         reader = build_reader(data, config, found, backbone=backbone, shard=shard)
-        losses: nn.Module = Losses(reader, found.formula, config.objective)
+        losses: nn.Module = Losses(reader, found.formula, config.objective, half=half(config.train))
         if not ranks.alone and shard is None:
             # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
             losses = DistributedDataParallel(losses, find_unused_parameters="q_a" in reader.network.heads)

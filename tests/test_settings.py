@@ -1,0 +1,56 @@
+"""Every setting says what it is, and docs/settings.md says the same."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+
+import localpolicy
+from localpolicy.vocabulary.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def settings_page():
+    spec = importlib.util.spec_from_file_location("settings_page", ROOT / "tools" / "settings_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def every_model(base=Settings):
+    """All models of the package, wherever they are."""
+    for found in pkgutil.walk_packages(localpolicy.__path__, "localpolicy."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    found = [base]
+    for model in found:
+        found += model.__subclasses__()
+    return [model for model in found if model.__module__.startswith("localpolicy.") and model is not Settings]
+
+
+def test_every_field_is_described():
+    models = every_model()
+    assert len(models) >= 13
+    bare = [f"{model.__name__}.{name}" for model in models for name, field in model.model_fields.items()
+            if not field.description or len(field.description) < 3]  # fmt: skip
+    assert bare == []
+
+
+def test_the_page_is_up_to_date():
+    page = settings_page()
+    assert page.PAGE.read_text() == page.page(), "run `make docs`"
+
+
+def test_the_page_says_what_the_models_say():
+    """By hand, so that the writer itself is tested."""
+    text = settings_page().page()
+    for line in (
+        "| `model.dropout` | `0.1` | number, ≥ 0, < 1 | share of numbers dropped in training |",
+        "| `data.last` | – | whole number or nothing, ≥ 1 | score only the last m actions of a window (default: all) |",
+        "| `model.tied` | `false` | `true`, `false` | the policy head shares the item embeddings |",
+    ):
+        assert line in text
+    assert "### objective: what is maximised" in text
