@@ -91,7 +91,11 @@ def whole_key(name: str) -> str:
     known = [f"{group}.{key}" for group, field in Config.model_fields.items() for key in _fields(field.annotation)]
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:
-        text = f": it is one of {', '.join(matching)}" if matching else nearest(name, {key if '.' in name else key.partition('.')[2] for key in known})
+        text = (
+            f": it is one of {', '.join(matching)}"
+            if matching
+            else nearest(name, {key if "." in name else key.partition(".")[2] for key in known})
+        )
         raise ConfigError(f"--over: no single setting '{name}'{text}")
     if matching[0] in ("train.seed", "objective.name"):
         raise ConfigError(f"--over {matching[0]}: use --seeds or --objective for it.")
