@@ -143,7 +143,7 @@ def sweep(
         data,
         Path(out),
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
-        against=[Path(run) for run in against],
+        against=[Path(run).resolve() for run in against],
         processes=processes,
         say=say,
     )

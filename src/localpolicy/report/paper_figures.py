@@ -20,10 +20,10 @@ def dial(points: Sequence[Datum], *, symbol: str, floor: float | None) -> dict[s
     """
     series = list(dict.fromkeys(point["series"] for point in points if point["series"] != "JS"))
     colour = alt.Color("series:N", scale=alt.Scale(domain=series, range=list(COLOURS[: len(series)])), title=None)
-    left = _panel([point for point in points if point["series"] != "JS"], symbol, "validation nDCG@20", colour)
-    right = _panel(
-        [point for point in points if point["series"] == "JS"], symbol, "validation JS, in nats", alt.value(DARK)
-    )
+    metrics = [point for point in points if point["series"] != "JS"]
+    left = _panel(metrics, symbol, "validation nDCG@20", colour)
+    js = [point for point in points if point["series"] == "JS"]
+    right = _panel(js, symbol, "validation JS, in nats", alt.value(DARK), zero=True)
     if floor is not None:
         base = alt.Chart(alt.InlineData([{"y": floor, "said": f"noise floor {floor:.3f}"}]))
         rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(y="y:Q")
@@ -34,10 +34,11 @@ def dial(points: Sequence[Datum], *, symbol: str, floor: float | None) -> dict[s
     return _spec(left | right)
 
 
-def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any) -> Any:
+def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zero: bool = False) -> Any:
     base = alt.Chart(alt.InlineData(list(points)))
-    x = alt.X("x:Q", scale=alt.Scale(type="log"), title=symbol)
-    y = alt.Y("y:Q", scale=alt.Scale(zero=False), title=title)
+    values = sorted({point["x"] for point in points})
+    x = alt.X("x:Q", scale=alt.Scale(type="log"), axis=alt.Axis(values=values, format="~g"), title=symbol)
+    y = alt.Y("y:Q", scale=alt.Scale(zero=zero), title=title)
     lines = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(x=x, y=y, color=colour)
     bars = base.mark_rule(opacity=0.7).encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour)
     return (bars + lines).properties(width=PANEL[0], height=PANEL[1])
@@ -52,7 +53,8 @@ def bars(rows: Sequence[Datum], *, policies: Sequence[str]) -> dict[str, Any]:
         _bars([row for row in rows if row["event"] == event], event, policies)
         for event in dict.fromkeys(row["event"] for row in rows)
     ]
-    return _spec(alt.hconcat(*panels))
+    # Shared offsets would give the bars of one panel the other's width.
+    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"))
 
 
 def _bars(rows: Sequence[Datum], event: str, policies: Sequence[str]) -> Any:
