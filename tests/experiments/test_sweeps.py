@@ -147,6 +147,7 @@ def command(data, out):
     return [sys.executable, "-m", "localpolicy", *map(str, words)]
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
     _, data, _ = swept
     quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
