@@ -22,6 +22,7 @@ from localpolicy.experiments.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.experiments.paper.table1 import Recipe1, table1
 from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.experiments.paper.table3 import COLUMNS, table3
+from localpolicy.experiments.paper.table3_findings import findings
 from localpolicy.experiments.paper.table3_pages import choices, main_table, pages
 from localpolicy.report.pictures import MISSING
 from localpolicy.train.loop import train
@@ -117,6 +118,32 @@ def test_the_table_says_what_the_json_says(made):
     page = html_page(pages(table), title="Table 3")
     assert page.count("<table>") == 3
     assert "published" in page
+
+
+def test_claims_are_judged_by_the_figures(made):
+    _, _, table = made
+    found = {one.claim: one for one in findings(table)}
+    lpi = found["LPI outperforms SQN, SAC in nDCG@20"]
+    gains = [
+        paired(table.row("lpi_rl").pooled.values(name)[0], *table.row(other).pooled.values(name))
+        for other in ("sqn", "sac")
+        for name in ("purchase.nDCG@20", "click.nDCG@20")
+    ]
+    sure = [test.p < 0.05 for test in gains]
+    if any(here and test.difference < 0 for here, test in zip(sure, gains, strict=True)):
+        assert lpi.holds is False
+    else:
+        assert lpi.holds is (True if all(sure) else None)
+    assert f"{min(test.difference for test in gains):+.4f}" in lpi.because
+    most = next(one for claim, one in found.items() if claim.startswith("LPI has the largest"))
+    won = sum(lead.best == "LPI" for lead in table.leads.values())
+    assert most.holds == (won > 6) and most.because.startswith(f"{won} of 12")
+    far = next(one for claim, one in found.items() if "another seed" in claim)
+    beyond = [row for row in table.rows[1:] if row.js.mean > 1.2 * table.floor["test"].mean]
+    assert far.holds == (len(beyond) == 6)
+    # What a claim speaks of must be there.
+    some = replace(table, rows=table.rows[:3])
+    assert [one.holds for one in findings(some)[:4]] == [None] * 4
 
 
 def test_published_figures_are_context_unless_the_data_is_the_papers(made):
