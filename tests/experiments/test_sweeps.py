@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from shop_logs import from_markdown, write_shop
 
-from localpolicy.experiments.sweep import sweep
+from localpolicy.experiments.sweep import best_within, sweep
 from localpolicy.experiments.sweep_pages import pages
 from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import ConfigError, RunError
@@ -86,13 +89,26 @@ def test_a_budget_below_the_floor_is_refused_and_names_it(swept):
 
 
 def test_a_budget_chooses_within_it(swept):
+    def point(worth, js):
+        return SimpleNamespace(worth=worth, js=SimpleNamespace(mean=js))
+
+    far, near, nearest, failed = point(0.9, 0.3), point(0.7, 0.1), point(0.6, 0.05), point(-math.inf, 0.01)
+    points = [nearest, far, near, failed]
+    assert best_within(points, None) is far
+    assert best_within(points, 0.2) is near
+    assert best_within(points, 0.1) is near  # the budget itself is within
+    assert best_within(points, 0.06) is nearest
+    assert best_within(points, 0.04) is None
     _, _, found = swept
-    js = {one.point.name: one.js.mean for one in found.tried}
-    nearest, furthest = sorted(js, key=js.get)
-    between = (js[nearest] + js[furthest]) / 2
-    if between > found.floor["validation"].mean:
-        assert again(swept, max_js=between).json()["chosen"] == nearest
     assert again(swept, max_js=0.69).json()["chosen"] == found.json()["chosen"]
+
+
+def test_nothing_within_the_budget_is_said(swept):
+    _, _, found = swept
+    none = replace(found, chosen=None, max_js=0.0172)
+    (table,) = pages(none)
+    assert "NO point is within it; the nearest has JS" in table.note
+    assert none.json()["test"] is None
 
 
 def test_the_users_own_references(swept):
