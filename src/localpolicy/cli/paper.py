@@ -33,7 +33,7 @@ Out = Annotated[Path, typer.Option(help="folder of results; the same one goes on
 Simulate = Annotated[str, typer.Option(help="what to simulate where no data is given")]
 Sequences = Annotated[int | None, typer.Option(help="sequences to simulate, before the recipe's filters")]
 Items = Annotated[int | None, typer.Option(help="items to simulate")]
-Fast = Annotated[bool, typer.Option("--fast", help="a small version: minutes on a CPU, and it says so")]
+Fast = Annotated[bool, typer.Option("--fast", help="few epochs, small grids, and little data where it is simulated")]
 Betas = Annotated[str | None, typer.Option(help="grid of β, as 0.1,0.3,1")]
 Lambdas = Annotated[str | None, typer.Option(help="grid of λ, as 0.3,1,3")]
 Seeds = Annotated[int | None, typer.Option(help="seeds of what is shown; grids are searched with one")]

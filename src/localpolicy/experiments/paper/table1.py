@@ -27,8 +27,8 @@ FIGURES = ("AR@1", "iAR@1", "JS")
 LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS"}
 # A small honest version: a smaller network, shorter contexts, few epochs.
 FAST_CHANGES = (
-    "data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1", "train.epochs=6",
-    "train.batch_size=32",
+    "data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1", "train.epochs=10",
+    "train.batch_size=32", "train.learning_rate=0.003",
 )  # fmt: skip
 
 
