@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,9 @@ from localpolicy.cli.output import say
 
 if TYPE_CHECKING:
     from localpolicy.evaluate.tables import Table
+    from localpolicy.experiments.arms import Study
     from localpolicy.experiments.paper.inputs import DataSet
+    from localpolicy.experiments.paper.recipe import Recipe
 
 app = typer.Typer(
     help="The paper's tables and figures beside the published ones, on original, own or simulated data.",
@@ -30,7 +33,10 @@ Out = Annotated[Path, typer.Option(help="folder of results; the same one goes on
 Simulate = Annotated[str, typer.Option(help="what to simulate where no data is given")]
 Sequences = Annotated[int | None, typer.Option(help="sequences to simulate, before the recipe's filters")]
 Items = Annotated[int | None, typer.Option(help="items to simulate")]
-Fast = Annotated[bool, typer.Option("--fast", help="a small version: minutes on a CPU, and it says so")]
+Fast = Annotated[bool, typer.Option("--fast", help="few epochs, small grids, and little data where it is simulated")]
+Betas = Annotated[str | None, typer.Option(help="grid of β, as 0.1,0.3,1")]
+Lambdas = Annotated[str | None, typer.Option(help="grid of λ, as 0.3,1,3")]
+Seeds = Annotated[int | None, typer.Option(help="seeds of what is shown; grids are searched with one")]
 Processes = Annotated[int | None, typer.Option(min=1, help="arms trained at a time (default: one per core)")]
 Minutes = Annotated[
     float | None, typer.Option(help="stop after so long; the same command goes on (exit code 130 until all is done)")
@@ -39,15 +45,69 @@ Keep = Annotated[str, typer.Option(help="runs: keep all weights; figures: only w
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change the paper's settings")]
 
 
+@app.command("table1")
+def table1(
+    out: Out,
+    data: DataPaths = None,
+    fast: Fast = False,
+    betas: Betas = None,
+    seeds: Seeds = None,
+    changes: Changes = None,
+    simulate: Simulate = "netflix",
+    sequences: Sequences = None,
+    items: Items = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    minutes: Minutes = None,
+    keep: Keep = "runs",
+) -> None:
+    """The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them."""
+    from localpolicy.experiments.paper.table1 import FAST_CHANGES, Recipe1
+    from localpolicy.experiments.paper.table1 import table1 as run
+
+    default = Recipe1()
+    recipe = Recipe1(
+        betas=default.betas if betas is None else _numbers(betas, "--betas"),
+        seeds=default.seeds if seeds is None else seeds,
+        changes=(*(FAST_CHANGES if fast else ()), *(changes or ())),
+        device=device,
+        fast=fast,
+    )
+    found = [
+        run(one, study, recipe)
+        for one, study in _studies(
+            _data(data, out, simulate, sequences, items, fast), out, processes, minutes, keep, truth=False
+        )
+    ]
+    _give("table1", [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
+    _stop_unless_done([name for one in found for name in one.missing])
+
+
+@app.command("table2")
+def table2(
+    out: Out,
+    data: DataPaths = None,
+    fast: Fast = False,
+    simulate: Simulate = "retailrocket",
+    sequences: Sequences = None,
+    items: Items = None,
+) -> None:
+    """What the data sets hold, found beside published."""
+    from localpolicy.experiments.paper.table2 import Table2
+
+    result = Table2(_data(data, out, simulate, sequences, items, fast))
+    _give("table2", result.tables(), result.json(), out)
+
+
 @app.command("table3")
 def table3(
     out: Out,
     data: DataPaths = None,
     fast: Fast = False,
     only: Annotated[str | None, typer.Option(help="some policies alone: mle,sqn,lpi_rl")] = None,
-    betas: Annotated[str | None, typer.Option(help="grid of β: 0.1,0.3,1")] = None,
-    lambdas: Annotated[str | None, typer.Option(help="grid of λ: 0.3,1,3")] = None,
-    seeds: Annotated[int | None, typer.Option(help="seeds at the chosen point (default: 3; fast: 1)")] = None,
+    betas: Betas = None,
+    lambdas: Lambdas = None,
+    seeds: Seeds = None,
     changes: Changes = None,
     simulate: Simulate = "retailrocket",
     sequences: Sequences = None,
@@ -59,30 +119,133 @@ def table3(
     keep: Keep = "runs",
 ) -> None:
     """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
-    from dataclasses import replace
-
-    from localpolicy.experiments.paper.recipe import FAST, Recipe
     from localpolicy.experiments.paper.table3 import table3 as run
     from localpolicy.experiments.paper.table3_pages import pages
 
-    base = FAST if fast else Recipe()
-    recipe = replace(
-        base,
-        device=device,
-        changes=(*base.changes, *(changes or ())),
-        betas=base.betas if betas is None else _numbers(betas, "--betas"),
-        lambdas=base.lambdas if lambdas is None else _numbers(lambdas, "--lambdas"),
-        seeds=base.seeds if seeds is None else seeds,
-        policies=base.policies if only is None else tuple(part.strip() for part in only.split(",")),
-    )
-    deadline = None if minutes is None else time.time() + 60 * minutes
-    found = []
-    for one in _data(data, out, simulate, sequences, items, fast):
-        study = _study(one, out, processes=processes, deadline=deadline, keep=keep, truth=truth)
-        found.append(run(one, study, recipe))
+    policies = None if only is None else tuple(part.strip() for part in only.split(","))
+    recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=policies)
+    sets = _data(data, out, simulate, sequences, items, fast)
+    found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=truth)]
     content = {one.data.name: one.json() for one in found}
     _give("table3", [table for one in found for table in pages(one)], content, out)
     _stop_unless_done([name for one in found for name in one.missing])
+
+
+@app.command("figure-beta")
+def figure_beta(
+    out: Out,
+    data: DataPaths = None,
+    fast: Fast = False,
+    betas: Betas = None,
+    seeds: Seeds = 1,
+    changes: Changes = None,
+    simulate: Simulate = "retailrocket",
+    sequences: Sequences = None,
+    items: Items = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    minutes: Minutes = None,
+    keep: Keep = "runs",
+) -> None:
+    """LPI over β: validation nDCG@20 of purchases and clicks, and JS."""
+    recipe = _recipe(fast, betas or "0.03,0.1,0.3,1,3", None, seeds, changes, device)
+    sets = _data(data, out, simulate, sequences, items, fast)
+    _dial("figure-beta", "beta", recipe, _studies(sets, out, processes, minutes, keep, truth=False), out)
+
+
+@app.command("figure-lambda")
+def figure_lambda(
+    out: Out,
+    data: DataPaths = None,
+    fast: Fast = False,
+    lambdas: Lambdas = None,
+    seeds: Seeds = 1,
+    changes: Changes = None,
+    simulate: Simulate = "retailrocket",
+    sequences: Sequences = None,
+    items: Items = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    minutes: Minutes = None,
+    keep: Keep = "runs",
+) -> None:
+    """LPI over λ: validation nDCG@20 of purchases and clicks, and JS."""
+    recipe = _recipe(fast, None, lambdas or "0.1,0.3,1,3,10", seeds, changes, device)
+    sets = _data(data, out, simulate, sequences, items, fast)
+    _dial("figure-lambda", "td_weight", recipe, _studies(sets, out, processes, minutes, keep, truth=False), out)
+
+
+@app.command("figure-breakdown")
+def figure_breakdown(
+    out: Out,
+    data: DataPaths = None,
+    fast: Fast = False,
+    betas: Betas = None,
+    lambdas: Lambdas = None,
+    seeds: Seeds = None,
+    changes: Changes = None,
+    simulate: Simulate = "retailrocket",
+    sequences: Sequences = None,
+    items: Items = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    minutes: Minutes = None,
+    keep: Keep = "runs",
+) -> None:
+    """SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests."""
+    from localpolicy.experiments.paper.figures import BREAKDOWN, breakdown_spec, breakdown_tables, draw
+    from localpolicy.experiments.paper.table3 import table3 as run
+
+    recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=BREAKDOWN)
+    sets = _data(data, out, simulate, sequences, items, fast)
+    found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=False)]
+    content = {one.data.name: one.json()["breakdown"] for one in found}
+    _give("figure-breakdown", [table for one in found for table in breakdown_tables(one)], content, out)
+    for one in found:
+        if one.rows:
+            draw(partial(breakdown_spec, one), out, _figure_name("figure-breakdown", one.data, found), say=say)
+    _stop_unless_done([name for one in found for name in one.missing])
+
+
+def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> None:
+    from localpolicy.experiments.paper.figures import dial_figure, draw
+
+    found = [dial_figure(one, study, recipe, key) for one, study in studies]
+    _give(name, [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
+    for one in found:
+        if one.points:
+            draw(one.spec, out, _figure_name(name, one.data, found), say=say)
+    _stop_unless_done([arm for one in found for arm in one.missing])
+
+
+def _figure_name(name: str, data: DataSet, found: Sequence[Any]) -> str:
+    return name if len(found) == 1 else f"{name}-{data.folder}"
+
+
+def _recipe(
+    fast: bool,
+    betas: str | None,
+    lambdas: str | None,
+    seeds: int | None,
+    changes: Sequence[str] | None,
+    device: str,
+    *,
+    policies: tuple[str, ...] | None = None,
+) -> Recipe:
+    from dataclasses import replace
+
+    from localpolicy.experiments.paper.recipe import FAST, Recipe
+
+    base = FAST if fast else Recipe()
+    return replace(
+        base,
+        betas=base.betas if betas is None else _numbers(betas, "--betas"),
+        lambdas=base.lambdas if lambdas is None else _numbers(lambdas, "--lambdas"),
+        seeds=base.seeds if seeds is None else seeds,
+        changes=(*base.changes, *(changes or ())),
+        device=device,
+        policies=policies or base.policies,
+    )
 
 
 def _data(
@@ -93,13 +256,22 @@ def _data(
     return data_sets(paths or (), out, simulated=simulate, sequences=sequences, items=items, fast=fast, say=say)
 
 
-def _study(one: DataSet, out: Path, *, keep: str, **options: Any) -> Any:
+def _studies(
+    sets: Sequence[DataSet], out: Path, processes: int | None, minutes: float | None, keep: str, *, truth: bool
+) -> list[tuple[DataSet, Study]]:
     from localpolicy.experiments.arms import KEEP, Study
     from localpolicy.vocabulary.errors import ConfigError, nearest
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")
-    return Study(one.data, out / one.folder, keep=keep, say=say, **options)
+    deadline = None if minutes is None else time.time() + 60 * minutes
+    return [
+        (
+            one,
+            Study(one.data, out / one.folder, processes=processes, deadline=deadline, keep=keep, truth=truth, say=say),
+        )
+        for one in sets
+    ]
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
@@ -118,8 +290,8 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path) -> None:
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
-    with whole_file(places["html"]) as partial:
-        partial.write_text(html_page(tables, title=tables[0].title))
+    with whole_file(places["html"]) as file:
+        file.write_text(html_page(tables, title=tables[0].title))
     say(f"written: {', '.join(map(str, places.values()))}")
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -88,25 +89,42 @@ def in_processes(
     processes: int | None = None,
     deadline: float | None = None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`."""
-    if not tasks:
+    """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
+
+    A single process is this one: nothing is gained by another.
+    """
+    count = min(processes or cores(), len(tasks))
+    if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
+        yield from _here(work, tasks, deadline)
         return
-    pool = ProcessPoolExecutor(
-        min(processes or cores(), len(tasks)),
-        mp_context=get_context("spawn"),
-        initializer=_begin,
-    )
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
     with pool:
         waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
-        except KeyboardInterrupt:
+        except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
-            raise Stopped(f"stopped, as asked. {GO_ON}") from None
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                raise Stopped(f"stopped, as asked. {GO_ON}") from None
+            if isinstance(error, BrokenProcessPool):
+                lack = "a process was killed, perhaps for want of memory: use fewer processes."
+                raise RunError(f"{lack} {GO_ON}") from None
             raise
+
+
+def _here(
+    work: Callable[[Task], Result], tasks: Sequence[Task], deadline: float | None
+) -> Iterator[tuple[Task, Result]]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same
+    try:
+        for task in tasks:
+            yield task, _within(work, task, deadline)
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped, as asked. {GO_ON}") from None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _begin() -> None:

@@ -143,7 +143,7 @@ def sweep(
         data,
         Path(out),
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
-        against=[Path(run) for run in against],
+        against=[Path(run).resolve() for run in against],
         processes=processes,
         say=say,
     )
@@ -173,7 +173,7 @@ def sweep(
         objective=config.objective.name,
         select=resolve(config, data)[0].train.select,
         tried=every,
-        chosen=_best(every, max_js),
+        chosen=best_within(every, max_js),
         floor=floor,
         references=[arm.name for arm in study.references] or [str(run) for run in against],
         max_js=max_js,
@@ -183,7 +183,7 @@ def sweep(
     )
 
 
-def _best(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
+def best_within(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
     """The largest validation figure within the budget."""
     within = [
         one

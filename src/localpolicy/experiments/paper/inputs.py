@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import READERS
@@ -45,6 +46,16 @@ class DataSet:
     def folder(self) -> str:
         """The name, fit for a folder."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "original": self.original,
+            "digest": self.data.digest,
+            "counts": self.data.manifest["counts"],
+        }
 
     @property
     def about(self) -> str:

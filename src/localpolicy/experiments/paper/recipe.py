@@ -68,8 +68,9 @@ class Recipe:
         }
 
 
-# A small honest version: fewer epochs and points, one seed. It shows that the recipe runs, and little else.
-FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=("train.epochs=6",), fast=True)
+# A small honest version: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
+FAST_CHANGES = ("train.epochs=8", "train.batch_size=64", "train.learning_rate=0.003")
+FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=FAST_CHANGES, fast=True)
 
 
 def references(recipe: Recipe) -> list[Arm]:

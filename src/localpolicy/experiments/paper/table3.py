@@ -130,13 +130,7 @@ class Table3:
     def json(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "data": {
-                "name": self.data.name,
-                "source": self.data.source,
-                "original": self.data.original,
-                "digest": self.data.data.digest,
-                "counts": self.data.data.manifest["counts"],
-            },
+            "data": self.data.json(),
             "recipe": self.recipe.json(),
             "policies": {row.objective: row.json() for row in self.rows},
             "leads": {column: lead.json() for column, lead in self.leads.items()},

@@ -9,7 +9,7 @@ from localpolicy.experiments.paper.recipe import POLICIES, REFERENCE_SEEDS, SELE
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.experiments.paper.table3_findings import findings
 
-SIGNS = {True: "yes", False: "NO", None: "not known"}
+SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
 def pages(table: Table3) -> list[Table]:
@@ -84,7 +84,8 @@ def _note(table: Table3) -> str:
 def claims(table: Table3) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
     rows = [[Cell(one.claim), Cell(SIGNS[one.holds]), Cell(one.because)] for one in findings(table)]
-    return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows)
+    note = "'Surely': paired t-test by sequence, p < .05, each difference alone."
+    return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
 def choices(table: Table3) -> Table:

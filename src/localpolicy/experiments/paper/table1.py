@@ -1,0 +1,233 @@
+"""Table 1: the contextual bandit on ratings (section 4.1): AR@1, iAR@1 and JS of seven policies.
+
+iAR@1 believes a factorisation about every film that a user did not rate, and likes collapse: entropy and the number of
+films that are ever shown first stand beside it. Each epoch was picked by AR@1 on validation, as in the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from localpolicy.evaluate.figures import Figure
+from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.experiments.arms import Arm, Measured, Study
+from localpolicy.experiments.paper import published
+from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.paper.recipe import REFERENCE_SEEDS
+from localpolicy.train.config import PRESETS, Config
+from localpolicy.vocabulary.errors import ConfigError
+
+FIGURES = ("AR@1", "iAR@1", "JS")
+LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS"}
+# A small honest version: a smaller network, shorter contexts, few epochs.
+FAST_CHANGES = (
+    "data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1", "train.epochs=10",
+    "train.batch_size=32", "train.learning_rate=0.003",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe1:
+    """What decides the table, data aside."""
+
+    betas: tuple[float, ...] = (0.001, 0.1, 1.0, 1000.0)
+    seeds: int = 1
+    changes: tuple[str, ...] = ()
+    device: str = "auto"
+    fast: bool = False
+
+    def arm(self, objective: str, beta: float | None, seed: int) -> Arm:
+        """One policy at one seed."""
+        preset = {group: dict(settings) for group, settings in PRESETS["bandit"].items()}
+        preset["train"] |= {"select": "AR@1", "min_history": 0}
+        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
+        dial = [] if beta is None else [f"objective.beta={beta:g}"]
+        name = "-".join([objective, *([f"beta={beta:g}"] if beta is not None else []), f"seed={seed}"])
+        return Arm(name, Config.parse(preset).with_changes([*self.changes, *fixed, *dial]))
+
+    def policies(self) -> dict[str, tuple[str, float | None]]:
+        """By name, in the paper's order."""
+        dials: dict[str, tuple[str, float | None]] = {f"lpi_cb β={beta:g}": ("lpi_cb", beta) for beta in self.betas}
+        return {"mle": ("mle", None), "reward_weighted": ("reward_weighted", None), "ips": ("ips", None), **dials}
+
+
+@dataclass(frozen=True)
+class Row1:
+    """One policy over its seeds."""
+
+    name: str
+    seeds: list[Measured]
+
+    @property
+    def label(self) -> str:
+        """As the paper calls it."""
+        return LABELS.get(self.name, self.name.replace("lpi_cb", "LPI"))
+
+    def by_seed(self, name: str) -> list[dict[str, Any]]:
+        """A figure of each seed, as JSON."""
+        if name == "JS":
+            return [one.json("test")["divergence"]["js"] for one in self.seeds]
+        return [one.json("test")["rewards"][name] for one in self.seeds]
+
+    def figure(self, name: str) -> Figure:
+        """The mean over seeds, with the largest of their errors: seeds share the same test positions."""
+        found = self.by_seed(name)
+        mean, se, plain = (
+            combine([math.nan if one[key] is None else one[key] for one in found])
+            for key, combine in (("mean", np.mean), ("se", np.max), ("plain_se", np.max))
+        )
+        return Figure(float(mean), float(se), found[0]["n"], float(plain))
+
+    def policy(self, name: str) -> float:
+        """entropy or coverage@1, the mean over seeds."""
+        found = [one.json("test")["policy"][name] for one in self.seeds]
+        return float(np.mean([value["mean"] if isinstance(value, dict) else value for value in found]))
+
+    def json(self) -> dict[str, Any]:
+        """For `table1.json`."""
+        return {
+            "test": {name: self.figure(name).json() for name in FIGURES},
+            "by_seed": {name: [one["mean"] for one in self.by_seed(name)] for name in FIGURES},
+            "seeds": [one.about["run"]["seed"] for one in self.seeds],
+            "entropy": self.policy("entropy"),
+            "coverage@1": self.policy("coverage@1"),
+            "epoch": [one.epoch for one in self.seeds],
+            "validation AR@1": [one.worth for one in self.seeds],
+            "weights": [one.about["run"]["weights"] for one in self.seeds],
+        }
+
+
+@dataclass(frozen=True)
+class Table1:
+    """The table of one data set, whole or as far as it has come."""
+
+    data: DataSet
+    recipe: Recipe1
+    rows: list[Row1]
+    floor: dict[str, Figure] | None
+    quality: dict[str, float]  # of the imputation, on ratings held out of it
+    missing: list[str]
+    failed: dict[str, str]
+
+    @cached_property
+    def published(self) -> dict[str, dict[str, published.Published]]:
+        """The paper's figures; they are of the Netflix Prize."""
+        return published.table1() if self.data.source in ("netflix", "movielens") else {}
+
+    def distance(self, row: Row1, name: str) -> float | None:
+        """(ours - published) in standard errors; None unless the data is the paper's."""
+        there = self.published.get(row.name, {}).get(name)
+        if there is None or not (self.data.original and self.data.source == "netflix"):
+            return None
+        ours = row.figure(name)
+        return (ours.mean - there.value) / math.hypot(ours.plain_se, there.se)
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "data": self.data.json(),
+            "recipe": {
+                "fast": self.recipe.fast,
+                "beta": list(self.recipe.betas),
+                "seeds": list(range(self.recipe.seeds)),
+                "reference_seeds": list(REFERENCE_SEEDS),
+                "select": "AR@1",
+                "changes": list(self.recipe.changes),
+            },
+            "policies": {row.name: row.json() for row in self.rows},
+            "floor": None if self.floor is None else {name: value.json() for name, value in self.floor.items()},
+            "imputation": self.quality,
+            "published": {
+                row.name: {
+                    name: {"value": one.value, "se": one.se, "distance": self.distance(row, name)}
+                    for name, one in self.published.get(row.name, {}).items()
+                }
+                for row in self.rows
+            },
+            "missing": self.missing,
+            "failed": self.failed,
+        }
+
+    def table(self) -> Table:
+        """Ours beside the paper's."""
+        best = max((row.figure("iAR@1").mean for row in self.rows), default=math.nan)
+        furthest = max((row.figure("JS").mean for row in self.rows), default=math.nan)
+        rows = []
+        for row in self.rows:
+            ar, imputed, js = (row.figure(name) for name in FIGURES)
+            there = self.published.get(row.name, {})
+            cells = [
+                Cell(row.label),
+                Cell(number(ar.mean)),
+                Cell(number(imputed.mean, 3), best=imputed.mean == best),
+                Cell(number(js.mean, 3), best=js.mean == furthest),
+                Cell(number(row.policy("entropy"), 2)),
+                Cell(f"{row.policy('coverage@1'):.1%}"),
+            ]
+            for name in FIGURES if self.published else ():
+                distance = self.distance(row, name)
+                beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
+                cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else "—"))
+            rows.append(cells)
+        heads = [
+            *FIGURES,
+            "entropy",
+            "shown first",
+            *((f"published {name}" for name in FIGURES) if self.published else ()),
+        ]
+        return Table(f"Table 1: {self.data.name}", ["policy", *heads], rows, self._note())
+
+    def _note(self) -> str:
+        parts = [self.data.about]
+        if self.recipe.fast:
+            parts.insert(0, "FAST VERSION: a small network, short contexts, few epochs; it says that the recipe runs.")
+        if self.missing:
+            parts.append(f"NOT COMPLETE: {len(self.missing)} arms are still to be trained.")
+        parts += [f"{name} could not be trained: {reason}" for name, reason in self.failed.items()]
+        if self.rows:
+            errors = ", ".join(f"{name} {max(row.figure(name).se for row in self.rows):.4f}" for name in FIGURES)
+            parts.append(
+                f"Largest standard errors, clustered by user: {errors}; seeds at each row: {self.recipe.seeds}."
+            )
+        if self.quality:
+            parts.append(
+                f"The imputation orders {self.quality['order']:.0%} of held-out pairs rightly (an item's mean rating: "
+                f"{self.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
+                "that are some user's first."
+            )
+        if self.floor is not None:
+            seeds = " and ".join(map(str, REFERENCE_SEEDS))
+            parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {self.floor['test'].mean:.3f} (the floor).")
+        if self.published and not (self.data.original and self.data.source == "netflix"):
+            parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
+        return " ".join(parts)
+
+
+def table1(data: DataSet, study: Study, recipe: Recipe1) -> Table1:
+    """Train what is not there, and put the table together."""
+    if recipe.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")
+    place = study.out / "imputation"
+    imputation = imputation_at(place, data.data)  # here, once: many processes read it
+    study = replace(study, imputation=place, references=[recipe.arm("mle", None, seed) for seed in REFERENCE_SEEDS])
+    floor = study.floor()
+    arms = {
+        name: [recipe.arm(objective, beta, seed) for seed in range(recipe.seeds)]
+        for name, (objective, beta) in recipe.policies().items()
+    }
+    found = study.measure([arm for each in arms.values() for arm in each])
+    rows, failed = [], {}
+    for name, each in arms.items():
+        measured = [found[arm.name] for arm in each if arm.name in found]
+        good = [one for one in measured if not one.failed]
+        if good:
+            rows.append(Row1(name, good))
+        elif measured:
+            failed[name] = str(measured[0].failed)
+    return Table1(data, recipe, rows, floor, imputation.quality, study.stopped, failed)

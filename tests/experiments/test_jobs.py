@@ -1,0 +1,61 @@
+"""Many runs: what is done stays done, one that fails costs the others nothing, a time limit loses nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from localpolicy.experiments.jobs import Job, in_processes, train_all
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
+
+
+def config(objective="mle", **train):
+    settings = {"epochs": 1, "batch_size": 32, "device": "cpu", **train}
+    return Config.parse({"model": {"width": 4}, "objective": {"name": objective}, "train": settings})
+
+
+def jobs(small, folder, **kinds):
+    return [Job(name, small.path, folder / name, each) for name, each in kinds.items()]
+
+
+def test_a_diverged_run_does_not_lose_the_others(small, tmp_path):
+    three = jobs(
+        small, tmp_path, first=config(), wild=config("reward_weighted", learning_rate=1e36), last=config(seed=1)
+    )
+    failures = {}
+    runs = train_all(three, processes=1, failures=failures)
+    assert list(runs) == ["first", "last"]
+    assert list(failures) == ["wild"]
+    assert "learning rate" in failures["wild"]
+    with pytest.raises(TrainingError, match=r"(?s)1 of 3.*wild"):
+        train_all(three, processes=1)
+
+
+def test_a_finished_run_of_other_settings_is_refused(small, tmp_path):
+    train_all(jobs(small, tmp_path, one=config()), processes=1)
+    lines = []
+    train_all(jobs(small, tmp_path, one=config()), processes=1, say=lines.append)
+    assert lines == ["one: done before"]
+    with pytest.raises(RunError, match="other settings"):
+        train_all(jobs(small, tmp_path, one=config(seed=4)), processes=1)
+
+
+def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path):
+    long = jobs(small, tmp_path, long=config(epochs=100_000))
+    with pytest.raises(Stopped):
+        train_all(long, processes=1, deadline=time.time() + 1.0)
+    assert list((tmp_path / "long" / "checkpoint").glob("step-*.json"))
+
+
+def double(number):
+    return 2 * number
+
+
+def test_work_is_done_here_or_in_processes_alike():
+    assert dict(in_processes(double, [1, 2, 3], processes=1)) == {1: 2, 2: 4, 3: 6}
+    assert dict(in_processes(double, [1, 2, 3], processes=2)) == {1: 2, 2: 4, 3: 6}
+    assert list(in_processes(double, [], processes=2)) == []
+    with pytest.raises(Stopped, match="time limit"):
+        list(in_processes(double, [1], processes=1, deadline=time.time() - 1))

@@ -1,0 +1,61 @@
+"""`lpi paper` and `lpi sweep` at the command line: forms written, exit codes, a limit that can be gone on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from shop_logs import write_shop
+
+SMALL = ("--set", "train.epochs=1", "--set", "model.width=4", "--set", "train.batch_size=64", "--device", "cpu")
+
+
+def lpi(*arguments, code=0, env=None):
+    done = subprocess.run(
+        [sys.executable, "-m", "localpolicy", *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("paper", "tabel3"), "did you mean 'table3'"),
+        (("paper", "table3", "--data", "nowhere", "--out", "out"), "does not exist"),
+        (("paper", "table3", "--fast", "--simulate", "nowhere", "--out", "out"), "--simulate: no set"),
+        (("sweep", "nowhere", "--objective", "lpi_rl", "--over", "beta=1", "--out", "out"), "lpi prepare"),
+    ],
+)
+def test_mistakes_end_with_code_2(words, says, tmp_path):
+    words = [str(tmp_path / word) if word in ("nowhere", "out") else word for word in words]
+    assert says in lpi(*words, code=2).stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_table_in_pieces_on_a_machine_without_duckdb_and_altair(tmp_path):
+    """As on a GPU machine that has the least: a time limit first, then the whole."""
+    write_shop(tmp_path / "data")
+    for name in ("duckdb", "altair", "vl_convert"):
+        (tmp_path / "bare" / f"{name}.py").parent.mkdir(exist_ok=True)
+        (tmp_path / "bare" / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name}', name='{name}')\n")
+    bare = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "bare"), os.environ.get("PYTHONPATH", "")])}
+    line = ("paper", "table3", "--data", tmp_path / "data", "--out", tmp_path / "out", "--only", "sqn,lpi_rl")
+    line += ("--betas", "1", "--lambdas", "1", "--seeds", "1", "--processes", "1", "--keep", "figures", *SMALL)
+    early = lpi(*line, "--minutes", "0.0001", code=130, env=bare)
+    assert "the same command goes on" in early.stderr
+    assert "NOT COMPLETE" in (tmp_path / "out" / "table3.md").read_text()
+    lpi(*line, env=bare)
+    for form in ("json", "md", "tex", "html"):
+        assert (tmp_path / "out" / f"table3.{form}").stat().st_size > 500
+    content = json.loads((tmp_path / "out" / "table3.json").read_text())["data"]
+    assert list(content["policies"]) == ["sqn", "lpi_rl"]
+    assert content["missing"] == []

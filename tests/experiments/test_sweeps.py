@@ -1,0 +1,189 @@
+"""Sweeps: chosen on validation, within a budget, and the same table after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from shop_logs import from_markdown, write_shop
+
+from localpolicy.experiments.sweep import best_within, sweep
+from localpolicy.experiments.sweep_pages import pages
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import ConfigError, RunError
+
+CONFIG = Config.parse(
+    {
+        "model": {"width": 8},
+        "objective": {"name": "lpi_rl"},
+        "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu"},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    data = write_shop(folder / "data")
+    found = sweep(data, config=CONFIG, over=["beta=0.05,1"], out=folder / "out", seeds=2, processes=1)
+    return folder, data, found
+
+
+def again(swept, **options):
+    folder, data, _ = swept
+    settings = {"config": CONFIG, "over": ["beta=0.05,1"], "out": folder / "out", "seeds": 2, "processes": 1}
+    return sweep(data, **{**settings, **options})
+
+
+def test_the_choice_is_the_best_mean_on_validation(swept):
+    _, _, found = swept
+    points = found.json()["points"]
+    means = {name: sum(point["by_seed"]) / 2 for name, point in points.items()}
+    assert found.json()["chosen"] == max(means, key=means.get)
+    assert all(point["validation"] == pytest.approx(means[name]) for name, point in points.items())
+    # The figure is the one that picked each run's epoch.
+    for one in found.tried:
+        for arm in one.seeds:
+            assert arm.worth == max(line["selected_by"] for line in arm.about["curve"])
+
+
+def test_tables_say_what_the_json_says(swept):
+    _, _, found = swept
+    points, chosen = pages(found)
+    rows = from_markdown(points.markdown(), points.title)
+    for name, point in found.json()["points"].items():
+        assert float(rows[name][0].partition(" ±")[0]) == pytest.approx(point["validation"], abs=5e-5)
+        assert float(rows[name][1].partition(" ±")[0]) == pytest.approx(point["js"]["mean"], abs=5e-4)
+        assert (rows[name][-1] == "chosen") == (name == found.json()["chosen"])
+    test = from_markdown(chosen.markdown(), chosen.title)
+    by_seed = [one["metrics"]["purchase"]["nDCG@20"]["mean"] for one in found.json()["test"].values()]
+    assert float(test["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
+
+
+def test_only_the_chosen_point_is_shown_on_test(swept):
+    _, _, found = swept
+    assert list(found.json()["test"]) == found.json()["points"][found.json()["chosen"]]["arms"]
+
+
+def test_what_is_done_is_not_done_again(swept):
+    folder, _, found = swept
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.is_file()}
+    assert again(swept).json() == found.json()
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.is_file()}
+
+
+def test_a_budget_below_the_floor_is_refused_and_names_it(swept):
+    _, _, found = swept
+    floor = found.floor["validation"].mean
+    assert floor > 0
+    with pytest.raises(ConfigError, match=rf"noise floor, {floor:.4f} between mle-seed=101, mle-seed=102"):
+        again(swept, max_js=floor * 0.9)
+
+
+def test_a_budget_chooses_within_it(swept):
+    def point(worth, js):
+        return SimpleNamespace(worth=worth, js=SimpleNamespace(mean=js))
+
+    far, near, nearest, failed = point(0.9, 0.3), point(0.7, 0.1), point(0.6, 0.05), point(-math.inf, 0.01)
+    points = [nearest, far, near, failed]
+    assert best_within(points, None) is far
+    assert best_within(points, 0.2) is near
+    assert best_within(points, 0.1) is near  # the budget itself is within
+    assert best_within(points, 0.06) is nearest
+    assert best_within(points, 0.04) is None
+    _, _, found = swept
+    assert again(swept, max_js=0.69).json()["chosen"] == found.json()["chosen"]
+
+
+def test_nothing_within_the_budget_is_said(swept):
+    _, _, found = swept
+    none = replace(found, chosen=None, max_js=0.0172)
+    (table,) = pages(none)
+    assert "NO point is within it; the nearest has JS" in table.note
+    assert none.json()["test"] is None
+
+
+def test_the_users_own_references(swept):
+    folder, _, found = swept
+    runs = [folder / "out" / "runs" / f"mle-seed={seed}" for seed in (101, 102)]
+    own = again(swept, over=["beta=1"], seeds=1, out=folder / "own", against=runs)
+    there = found.json()["points"]["beta=1"]
+    assert own.json()["points"]["beta=1"]["by_seed"] == there["by_seed"][:1]
+    assert own.floor["validation"].mean == pytest.approx(found.floor["validation"].mean)
+    assert not (folder / "own" / "runs" / "mle-seed=101").exists()
+    with pytest.raises(ConfigError, match="two --against"):
+        again(swept, over=["beta=1"], seeds=1, out=folder / "one", against=runs[:1], max_js=0.5)
+    with pytest.raises(RunError, match="not a finished run"):
+        again(swept, out=folder / "none", against=[folder / "nowhere"])
+
+
+def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
+    for options, says in (
+        ({"over": ["beta=-1,1"]}, "greater than 0"),
+        ({"over": ["beta=1", "clip=3"]}, "does not use it"),
+        ({"over": ["beta=0.1..1"]}, "is a range"),
+        ({"search": "gird"}, "did you mean 'grid'"),
+        ({"seeds": 0}, "at least 1"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            again(swept, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_in_the_same_folder_are_refused(swept):
+    other = CONFIG.with_changes(["model.width=4"])
+    with pytest.raises(RunError, match="other settings"):
+        again(swept, config=other)
+
+
+def test_a_point_that_diverges_is_shown_as_failed(swept, tmp_path):
+    _, data, _ = swept
+    found = sweep(
+        data, config=CONFIG, over=["learning_rate=0.01,1e36"], out=tmp_path / "out", processes=1
+    )  # fmt: skip
+    points = found.json()["points"]
+    assert points["learning_rate=1e36"]["validation"] is None
+    assert "learning rate" in points["learning_rate=1e36"]["by_seed"][0]
+    assert found.json()["chosen"] == "learning_rate=0.01"
+    assert "failed" in pages(found)[0].markdown()
+
+
+def command(data, out):
+    words = ["sweep", data, "--objective", "lpi_rl", "--over", "beta=0.05,1", "--out", out, "--processes", "1"]
+    words += ["--epochs", "8", "--device", "cpu"]
+    words += ["--set", "model.width=8", "--set", "train.batch_size=16", "--set", "train.learning_rate=0.01"]
+    return [sys.executable, "-m", "localpolicy", *map(str, words)]
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
+    _, data, _ = swept
+    quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    killed = subprocess.Popen(command(data.path, tmp_path / "killed"), **quiet)
+    halfway = tmp_path / "killed" / "runs" / "lpi_rl-beta=0.05-seed=0" / "checkpoint"
+    deadline = time.time() + 120
+    while not list(halfway.glob("step-*.json")) and killed.poll() is None and time.time() < deadline:
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, "it was killed while it trained"
+    assert not (tmp_path / "killed" / "sweep.json").exists()
+    for out in ("killed", "whole"):
+        done = subprocess.run(command(data.path, tmp_path / out), check=False, **quiet)
+        assert done.returncode == 0, done.stderr
+        if out == "killed":
+            assert b"references first" not in done.stderr  # they were done before the kill
+    one, other = (json.loads((tmp_path / out / "sweep.json").read_text()) for out in ("killed", "whole"))
+    assert one == other
+    assert (tmp_path / "killed" / "sweep.md").read_text() == (tmp_path / "whole" / "sweep.md").read_text()
+    for name in ("frontier.svg", "frontier.html"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert "noise floor" in (tmp_path / "whole" / "frontier.svg").read_text()
