@@ -18,6 +18,7 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.loop import loop
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
@@ -34,6 +35,7 @@ VERBS = {
     "compare": compare,
     "gate": gate,
     "recommend": recommend,
+    "loop": loop,
 }
 
 

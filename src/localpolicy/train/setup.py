@@ -77,15 +77,17 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
 
 
 def frozen_logging(config: Config, data: Prepared) -> Policy | None:
-    """The frozen run that stands for μ̂, where one is named."""
+    """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
     settings = config.objective
     if settings.logging == "head":
         return None
-    policy = Run(settings.logging).policy()
-    if policy.origin.estimates_logging != "policy":
+    run = Run(settings.logging)
+    policy = run.policy()
+    served = data.kind == "impressions" and data.manifest.get("policies") == [run.version]
+    if not served and policy.origin.estimates_logging != "policy":
         raise RunError(
             f"objective.logging: {settings.logging} is a {policy.origin.objective} run; only mle and sqn runs estimate "
-            "the logging policy."
+            f"the logging policy, and it did not serve this log (its version {run.version} is not the log's only one)."
         )
     if not policy.items["item_id"].equals(data.catalogue["item_id"]):
         raise RunError(f"objective.logging: {settings.logging} knows other items than {data.path}.")

@@ -1,0 +1,155 @@
+"""What went wrong in a loop, in sentences: which sign of collapse a policy shows, since when, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from localpolicy.report.contents import Finding, Interval
+from localpolicy.report.numbers import fixed, joined, percent, places
+
+STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
+NARROW = 0.5  # of μ's coverage
+FEW = 0.1  # effective share of the weights
+FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
+
+Figures = Mapping[str, Interval]  # of one round, by name
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that went wrong."""
+
+    kind: str
+    since: int  # round
+    said: str
+
+
+def troubles(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Trouble]:
+    """All signs of collapse of one objective; `rounds` begins with μ, `stopped` says at which round a seed ended."""
+    found = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
+    if stopped:
+        number, reason = min(stopped.items())
+        found.append(Trouble("stopped", number, f"could not be trained in round {number}: {reason}"))
+    return found
+
+
+def _loses(rounds: Sequence[Figures]) -> list[Trouble]:
+    last = len(rounds) - 1
+    if not last or rounds[last]["gain"].high >= 0:
+        return []
+    since = next(number for number in range(1, last + 1) if rounds[number]["gain"].high < 0)
+    start, end = rounds[0]["J(π)"].mean, rounds[last]["J(π)"].mean
+    digits = places([start, end])
+    said = f"earns less than the policy it started from: J {fixed(start, digits)} → {fixed(end, digits)}"
+    return [Trouble("loses", since, f"{said} ({(end - start) / start:+.0%}), surely below it first in round {since}")]
+
+
+def _fell(rounds: Sequence[Figures]) -> list[Trouble]:
+    """J came down from its best, by more than its intervals allow."""
+    values = [figures["J(π)"] for figures in rounds]
+    best = max(range(len(values)), key=lambda number: values[number].mean)
+    last = values[-1]
+    if values[best].low <= last.high or values[best].mean - last.mean <= FALL * abs(values[best].mean):
+        return []
+    digits = places([values[best].mean])
+    said = f"J fell from {fixed(values[best].mean, digits)} in round {best} to {fixed(last.mean, digits)}"
+    return [] if best == 0 else [Trouble("fell", best + 1, said)]
+
+
+def _since(rounds: Sequence[Figures], name: str, limit: float) -> int | None:
+    """The first round below the limit, if the last one is below it too."""
+    if name not in rounds[-1] or rounds[-1][name].mean >= limit:
+        return None
+    return next(number for number, figures in enumerate(rounds) if name in figures and figures[name].mean < limit)
+
+
+def _still(rounds: Sequence[Figures]) -> list[Trouble]:
+    first, last = rounds[0]["entropy"].mean, rounds[-1]["entropy"].mean
+    since = _since(rounds, "entropy", STILL * first)
+    if since is None:
+        return []
+    return [
+        Trouble(
+            "no exploration",
+            since,
+            f"entropy {first:.2f} → {last:.2f} nats (below {STILL:.0%} of μ's since round {since}): each history gets "
+            "nearly one item, so its log cannot tell whether another would have been better",
+        )
+    ]
+
+
+def _narrow(rounds: Sequence[Figures]) -> list[Trouble]:
+    first, last = rounds[0]["coverage"].mean, rounds[-1]["coverage"].mean
+    since = _since(rounds, "coverage", NARROW * first)
+    if since is None:
+        return []
+    said = f"{percent(first)} → {percent(last)} of the catalogue is shown first somewhere"
+    return [Trouble("narrow", since, f"{said} (below half of μ's since round {since})")]
+
+
+def _few(rounds: Sequence[Figures]) -> list[Trouble]:
+    name = "effective share"
+    shares = {number: figures[name].mean for number, figures in enumerate(rounds) if name in figures}
+    low = [number for number, share in shares.items() if share < FEW]
+    if not low:
+        return []
+    least = min(low, key=lambda number: shares[number])
+    said = f"{percent(shares[least])} of its log decided what was learnt in round {least}"
+    many = f"; below {FEW:.0%} in {len(low)} of {len(shares)} rounds"
+    return [Trouble("few decide", low[0], said + many)]
+
+
+def summary(name: str, rounds: Sequence[Figures], found: Sequence[Trouble]) -> str:
+    """One objective's way in one sentence."""
+    start, end = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean
+    digits = places([start, end])
+    change = f"{name}: J {fixed(start, digits)} → {fixed(end, digits)} ({(end - start) / start:+.0%})"
+    change += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
+    return f"{change}. {'Nothing went wrong.' if not found else ' '.join(_sentence(one.said) for one in found)}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]]) -> list[Finding]:
+    """For each objective: did it improve, round after round, without a sign of collapse?"""
+    findings = []
+    for name, (rounds, wrong) in found.items():
+        gain = rounds[-1]["gain"]
+        because = (
+            "; ".join(one.said for one in wrong) or f"J {rounds[0]['J(π)'].mean:.4f} → {rounds[-1]['J(π)'].mean:.4f}"
+        )
+        holds = gain.low > 0 and not wrong
+        findings.append(
+            Finding(f"{name} improves over {len(rounds) - 1} rounds without a sign of collapse", holds, because)
+        )
+    return findings
+
+
+def loop_verdict(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]]) -> str:
+    """Who earns most in the end, and who lost or came down."""
+    ends = {name: rounds[-1]["J(π)"].mean for name, (rounds, _) in found.items()}
+    first = next(iter(found.values()))[0][0]["J(π)"].mean
+    best = max(ends, key=lambda name: ends[name])
+    rounds, _ = found[best]
+    said = [
+        f"After {len(rounds) - 1} rounds {best} earns most: J {ends[best]:.4f}, {(ends[best] - first) / first:+.0%} "
+        f"over the first policy, at JS {rounds[-1]['JS from the first μ'].mean:.2f} from it."
+    ]
+    kinds = {name: {one.kind for one in troubles} for name, (_, troubles) in found.items()}
+    lost = [name for name in found if kinds[name] & {"loses", "stopped"}]
+    came_down = [name for name in found if "fell" in kinds[name] and name not in lost]
+    stuck = [name for name in found if "no exploration" in kinds[name] and name not in lost]
+    if lost:
+        said.append(f"{joined(lost)} {_end(lost)} below where {'they' if len(lost) > 1 else 'it'} began.")
+    if came_down:
+        said.append(f"{joined(came_down)} came down from an earlier best.")
+    if stuck:
+        said.append(f"{joined(stuck)} no longer {'explore' if len(stuck) > 1 else 'explores'}.")
+    return " ".join(said)
+
+
+def _end(names: Sequence[str]) -> str:
+    return "end" if len(names) > 1 else "ends"
