@@ -28,6 +28,7 @@ from localpolicy.train.config import Config
 from localpolicy.train.run import Run
 from localpolicy.verdict.compare import Comparison
 from localpolicy.verdict.contenders import Contender
+from localpolicy.vocabulary.errors import ConfigError, nearest
 
 BINS = 30  # of the divergence's histogram
 SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
@@ -56,6 +57,9 @@ def comparison_section(
 ) -> Section:
     """One comparison as a section; runs are named relative to `base` where they lie in it."""
     names = names or {}
+    measured = [one.name for one in comparison.evaluations]
+    if baseline is not None and baseline not in measured:
+        raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, measured)}")
     baseline = baseline or _first_estimate(comparison)
     differences = _differences(comparison, baseline) if baseline else {}
     bins = _bins(comparison)

@@ -224,8 +224,9 @@ class _Chain:
     def _training(self, number: int) -> Config:
         settings = _scene(self.config.world).settings
         chosen = dict(self.arm.objective)
-        used = OBJECTIVES[chosen["name"]].settings
-        if number > 1 and self.config.logging == "served" and not self.config.keep_logs and "logging" in used:
+        known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
+        found, filled = objective(ObjectiveConfig.parse(chosen))
+        if known and "logp_logging" in found.reads(filled):
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": _luck(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})

@@ -23,6 +23,7 @@ from localpolicy.vocabulary.files import whole_file, write_json
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
+SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
 
 Way = tuple[Sequence[Figures], Sequence[Trouble]]  # of one objective: μ and every round, and what went wrong
 
@@ -53,7 +54,7 @@ def way(loop: Loop, arm: Arm) -> Way:
     stopped = {
         number: entry["stopped"] for seed in seeds for number, entry in enumerate(seed, start=1) if "stopped" in entry
     }
-    last = max(number for seed in seeds for number, entry in enumerate(seed, start=1) if "stopped" not in entry)
+    last = max((len([entry for entry in seed if "stopped" not in entry]) for seed in seeds), default=0)
     rounds = [_figures(loop.first)]
     for number in range(1, last + 1):
         here = [seed[number - 1] for seed in seeds if len(seed) >= number and "stopped" not in seed[number - 1]]
@@ -80,7 +81,7 @@ def _figures(entries: Sequence[dict[str, Any]]) -> Figures:
         "coverage": plain([entry["coverage"] for entry in entries]),
     }
     if all("weights" in entry for entry in entries):
-        for name, key in (("effective share", "effective_share"), ("clipped share", "clipped_share")):
+        for name, key in SHARES.items():
             found[name] = plain([entry["weights"][key] for entry in entries])
     return found
 
@@ -134,7 +135,7 @@ def _row(arm: Arm, rounds: Sequence[Figures], wrong: Sequence[Trouble]) -> Polic
         kl=last["KL from the first μ"],
         coverage=last["coverage"].mean,
         entropy=last["entropy"].mean,
-        weights={"effective_share": last["effective share"].mean, "clipped_share": last["clipped share"].mean},
+        weights={key: last[name].mean for name, key in SHARES.items() if name in last},
         rounds=lines,
     )
 
@@ -217,7 +218,7 @@ def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
         _text(last["JS from the first μ"], 3),
         f"{last['entropy'].mean:.2f}",
         f"{last['coverage'].mean:.0%}",
-        f"{last['effective share'].mean:.0%}",
+        f"{last['effective share'].mean:.0%}" if "effective share" in last else "—",
     ]
     return [Cell(name), *map(Cell, texts)]
 
