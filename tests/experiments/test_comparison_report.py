@@ -22,7 +22,7 @@ from localpolicy.verdict.compare import Comparison, compare
 from localpolicy.vocabulary.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
-from chromium import BINARY, Browser  # noqa: E402
+from chromium import BINARY, Browser
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 

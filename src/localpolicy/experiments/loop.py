@@ -105,8 +105,10 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     world: World = kind(settings().with_changes([*config.dials, f"items={config.items}"]), seed=config.world_seed)
     arms = arms_of(config)
     folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
-    _claim(folder, config)
     chains = [_Chain(config, world, arm, seed, folder / f"seed-{seed}") for seed in config.seeds for arm in arms]
+    for chain in chains:
+        chain.training(1)  # refuses settings that are wrong, before anything is written
+    _claim(folder, config)
     first = [_start(config, world, seed, folder / f"seed-{seed}" / "start", say) for seed in config.seeds]
     for number in range(1, rounds + 1):
         jobs = [job for chain in chains for job in chain.jobs(number)]
@@ -179,16 +181,14 @@ def _prepare_log(
     append: Path | None = None,
     like: Path | None = None,
 ) -> None:
-    """The log in `folder`, and prepared there; the first one decides the catalogue and what events are worth."""
+    """The log in `folder`, and prepared there; the first one decides the catalogue."""
     if (folder / "data").exists():
         return
     # Sequences of different rounds are different ones, also where their logs are put together.
     apart = (replace(chunk, sequence=chunk.sequence + number * config.sequences) for chunk in chunks)
     write_log(world, folder / "log", sequences=config.sequences, seed=seed, chunks=apart, policy=policy, force=True)
-    first = append is None and like is None
-    rewards: dict[str, Any] = {"rewards": world.rewards} if first and world.rewards else {}
     events = folder / "log" / "events.parquet"
-    prepare("events", [events], out=folder / "data", append=append, like=like, threads=1, **rewards)
+    prepare("events", [events], out=folder / "data", append=append, like=like, threads=1)
 
 
 class _Chain:
@@ -211,7 +211,7 @@ class _Chain:
         if self._stopped(number):
             return []
         data = Prepared(self.at(number - 1) / "data")
-        config = self._training(number)
+        config = self.training(number)
         try:
             resolved, found = resolve(config, data)
             check_data(data, found, resolved.objective)
@@ -221,7 +221,8 @@ class _Chain:
             return []
         return [Job(f"{self.arm.name}, seed {self.seed}", data.path, self.run(number).folder, config)]
 
-    def _training(self, number: int) -> Config:
+    def training(self, number: int) -> Config:
+        """How a round is trained."""
         settings = _scene(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs

@@ -34,6 +34,11 @@ def troubles(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Trou
     return found
 
 
+def change(start: float, end: float) -> str:
+    """+12%; nothing can be said of a change from 0."""
+    return f"{(end - start) / start:+.0%}" if start else "from nothing"
+
+
 def _loses(rounds: Sequence[Figures]) -> list[Trouble]:
     last = len(rounds) - 1
     if not last or rounds[last]["gain"].high >= 0:
@@ -42,7 +47,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Trouble]:
     start, end = rounds[0]["J(π)"].mean, rounds[last]["J(π)"].mean
     digits = places([start, end])
     said = f"earns less than the policy it started from: J {fixed(start, digits)} → {fixed(end, digits)}"
-    return [Trouble("loses", since, f"{said} ({(end - start) / start:+.0%}), surely below it first in round {since}")]
+    return [Trouble("loses", since, f"{said} ({change(start, end)}), surely below it first in round {since}")]
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Trouble]:
@@ -104,9 +109,9 @@ def summary(name: str, rounds: Sequence[Figures], found: Sequence[Trouble]) -> s
     """One objective's way in one sentence."""
     start, end = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean
     digits = places([start, end])
-    change = f"{name}: J {fixed(start, digits)} → {fixed(end, digits)} ({(end - start) / start:+.0%})"
-    change += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
-    return f"{change}. {'Nothing went wrong.' if not found else ' '.join(_sentence(one.said) for one in found)}"
+    text = f"{name}: J {fixed(start, digits)} → {fixed(end, digits)} ({change(start, end)})"
+    text += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
+    return f"{text}. {'Nothing went wrong.' if not found else ' '.join(_sentence(one.said) for one in found)}"
 
 
 def _sentence(text: str) -> str:
@@ -130,26 +135,26 @@ def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]
 
 def loop_verdict(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]]) -> str:
     """Who earns most in the end, and who lost or came down."""
-    ends = {name: rounds[-1]["J(π)"].mean for name, (rounds, _) in found.items()}
+    last = max(len(rounds) for rounds, _ in found.values()) - 1
+    ends = {name: rounds[-1] for name, (rounds, _) in found.items() if len(rounds) == last + 1}
     first = next(iter(found.values()))[0][0]["J(π)"].mean
-    best = max(ends, key=lambda name: ends[name])
-    rounds, _ = found[best]
+    best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
+    value, js = ends[best]["J(π)"].mean, ends[best]["JS from the first μ"].mean
     said = [
-        f"After {len(rounds) - 1} rounds {best} earns most: J {ends[best]:.4f}, {(ends[best] - first) / first:+.0%} "
-        f"over the first policy, at JS {rounds[-1]['JS from the first μ'].mean:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} over the "
+        f"first policy, at JS {js:.2f} from it."
     ]
     kinds = {name: {one.kind for one in troubles} for name, (_, troubles) in found.items()}
-    lost = [name for name in found if kinds[name] & {"loses", "stopped"}]
-    came_down = [name for name in found if "fell" in kinds[name] and name not in lost]
-    stuck = [name for name in found if "no exploration" in kinds[name] and name not in lost]
-    if lost:
-        said.append(f"{joined(lost)} {_end(lost)} below where {'they' if len(lost) > 1 else 'it'} began.")
-    if came_down:
-        said.append(f"{joined(came_down)} came down from an earlier best.")
-    if stuck:
-        said.append(f"{joined(stuck)} no longer {'explore' if len(stuck) > 1 else 'explores'}.")
+    stopped = [name for name in found if "stopped" in kinds[name]]
+    lost = [name for name in found if "loses" in kinds[name] and name not in stopped]
+    fell = [name for name in found if "fell" in kinds[name] and name not in [*stopped, *lost]]
+    still = [name for name in found if "no exploration" in kinds[name] and name not in [*stopped, *lost]]
+    for names, one, many in (
+        (stopped, "could not go on", "could not go on"),
+        (lost, "ends below where it began", "end below where they began"),
+        (fell, "came down from an earlier best", "came down from earlier bests"),
+        (still, "no longer explores", "no longer explore"),
+    ):
+        if names:
+            said.append(f"{joined(names)} {many if len(names) > 1 else one}.")
     return " ".join(said)
-
-
-def _end(names: Sequence[str]) -> str:
-    return "end" if len(names) > 1 else "ends"
