@@ -178,7 +178,7 @@ def loop_json(loop: Loop, ways: dict[str, Way]) -> dict[str, Any]:
         "localpolicy": __version__,
         "settings": loop.config.model_dump(mode="json"),
         "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
-        "first": loop.first,
+        "first": {str(seed): _short(entry) for seed, entry in zip(loop.config.seeds, loop.first, strict=True)},
         "arms": {
             arm.name: {
                 "objective": arm.objective,
@@ -188,10 +188,27 @@ def loop_json(loop: Loop, ways: dict[str, Way]) -> dict[str, Any]:
                 ],
                 "troubles": [asdict(one) for one in ways[arm.name][1]],
                 "summary": summary(arm.name, *ways[arm.name]),
-                "seeds": dict(zip(map(str, loop.config.seeds), loop.rounds[arm.name], strict=True)),
+                "seeds": {
+                    str(seed): [_short(entry) for entry in entries]
+                    for seed, entries in zip(loop.config.seeds, loop.rounds[arm.name], strict=True)
+                },
             }
             for arm in loop.arms
         },
+    }
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    """What one seed measured in one round; the rest is in its own file."""
+    if "stopped" in entry:
+        return entry
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
+    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
+    return {
+        **kept,
+        "truth_se": entry["truth"]["se"],
+        **{name: entry[name] for name in ("entropy", "coverage")},
+        **share,
     }
 
 

@@ -119,17 +119,16 @@ def _sentence(text: str) -> str:
 
 
 def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]]) -> list[Finding]:
-    """For each objective: did it improve, round after round, without a sign of collapse?"""
+    """For each objective: did it earn more in the end, and without a sign of collapse?"""
     findings = []
     for name, (rounds, wrong) in found.items():
-        gain = rounds[-1]["gain"]
-        because = (
-            "; ".join(one.said for one in wrong) or f"J {rounds[0]['J(π)'].mean:.4f} → {rounds[-1]['J(π)'].mean:.4f}"
-        )
-        holds = gain.low > 0 and not wrong
-        findings.append(
-            Finding(f"{name} improves over {len(rounds) - 1} rounds without a sign of collapse", holds, because)
-        )
+        start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
+        earns = True if gain.low > 0 else False if gain.high < 0 else None
+        because = f"J {start:.4f} → {end:.4f} ({change(start, end)}) in {len(rounds) - 1} rounds"
+        findings.append(Finding(f"{name} ends above the policy it started from", earns, because))
+        signs = [one.said for one in wrong if one.kind != "loses"]
+        healthy = "entropy, coverage and the effective share of its weights stay in bounds"
+        findings.append(Finding(f"{name} shows no sign of collapse", not signs, "; ".join(signs) or healthy))
     return findings
 
 
@@ -141,8 +140,8 @@ def loop_verdict(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]
     best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
     value, js = ends[best]["J(π)"].mean, ends[best]["JS from the first μ"].mean
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} over the "
-        f"first policy, at JS {js:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} over "
+        f"the first policy, at JS {js:.2f} from it."
     ]
     kinds = {name: {one.kind for one in troubles} for name, (_, troubles) in found.items()}
     stopped = [name for name in found if "stopped" in kinds[name]]

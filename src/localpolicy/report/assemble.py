@@ -14,7 +14,7 @@ from localpolicy.report.frontier import frontier
 from localpolicy.report.histogram import histogram, histogram_table
 from localpolicy.report.markup import definitions, figure, folded
 from localpolicy.report.palette import Look, looks
-from localpolicy.report.rounds import round_charts, round_tables
+from localpolicy.report.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.samples import sample_lists
 from localpolicy.report.segments import segment_charts, segment_tables
 from localpolicy.report.tables import comparison, sources, weights
@@ -81,7 +81,8 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
     if lines := round_charts(section, styles, f"{identity}-rounds"):
         numbers = folded(BEHIND, round_tables(section, f"{identity}-by-round"))
         legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
-        parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{numbers}")
+        note = f'<p class="aside">{escape(NOTE)}</p>'
+        parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
     if chart := frontier(section, styles, f"{identity}-frontier"):
         parts.append(f"<h3>{escape(chart.heading)}</h3>{place([chart])}")
     if section.rows:

@@ -29,7 +29,16 @@ from localpolicy.report.palette import Look, looks
 
 HEIGHT = 230
 PICTURE = (460, 280)  # width and height of one chart of the picture
-CAPTION = "By round; 0 is the first logging policy μ. Bands are 95 % intervals; without one, a figure is exact."
+NOTE = "Round 0 is the first logging policy μ. Bands are 95 % intervals; without one, a figure is exact."
+CAPTIONS = {
+    "J(π)": "True reward per decision.",
+    "JS from the round before": "How far each retraining moved, in nats.",
+    "JS from the first μ": "How far it is from where the loop began, in nats.",
+    "entropy": "In nats; near 0 the same history always gets the same item.",
+    "coverage": "Share of the catalogue that is shown first somewhere.",
+    "effective share": "Of the log; 5 %: one position in twenty decides what is learnt.",
+}
+SHARES = ("coverage", "effective share")
 
 Entry = Mapping[str, Any]
 
@@ -39,7 +48,7 @@ def round_charts(section: Section, looks: Sequence[Look], identity: str) -> list
     found = []
     for place, name in enumerate(_figures(section)):
         spec = _spec(section, looks, name)
-        found.append(Chart(f"{identity}-{place}", spec, CAPTION if place == 0 else "", HEIGHT, title=name))
+        found.append(Chart(f"{identity}-{place}", spec, CAPTIONS.get(name, "By round."), HEIGHT, title=name))
     return found
 
 
@@ -80,7 +89,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
         "round:Q",
         title="round",
         axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-        scale=alt.Scale(domain=[min(datum["round"] for datum in values), max(last, 1)], nice=False),
+        scale=alt.Scale(domain=[0, max(last, 1)], nice=False),
     )
     scale = alt.Scale(zero=name != "J(π)")
     tips = [
@@ -88,14 +97,15 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
         alt.Tooltip("round:Q", title="round"),
         alt.Tooltip("value_text:N", title=name),
     ]
-    y = alt.Y("value:Q", title=None, scale=scale)
+    axis = alt.Axis(format="%") if name in SHARES else alt.Axis()
+    y, low = (alt.Y(field, title=None, scale=scale, axis=axis) for field in ("value:Q", "low:Q"))
     near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
     faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
     bands = styled("bands", "values").mark_area(opacity=0.15, aria=False)
     lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
-    dots = styled("dots", "values").mark_point(size=42, filled=True, strokeWidth=1.4)
+    dots = styled("dots", "values").mark_point(size=42, filled=True, strokeWidth=1.4, opacity=1)
     layers = [
-        bands.encode(x=x, y=alt.Y("low:Q", title=None, scale=scale), y2="high:Q", color=COLOUR, detail="key:N"),
+        bands.encode(x=x, y=low, y2="high:Q", color=COLOUR, detail="key:N"),
         lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
         dots.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded).add_params(near),
     ]
@@ -161,7 +171,7 @@ def _rename(part: dict[str, Any], place: int) -> None:
 
 def _legend(rows: int) -> dict[str, Any]:
     y = alt.Y("place:O", axis=None)
-    marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4)
+    marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4, opacity=1)
     words = layer("legend_words", "names").mark_text(align="left", dx=12)
     place = alt.value(8)
     layers = [
