@@ -263,6 +263,11 @@ def test_a_fall_within_its_interval_is_not_called_one():
     assert troubles([unsure(0.5), unsure(0.6), unsure(0.55)], {}) == []
 
 
+def test_a_fall_is_told_even_if_the_end_is_better():
+    (one,) = troubles([figures(0.5), figures(0.8), figures(0.6), figures(0.85)], {})
+    assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
+
+
 def test_the_verdict_names_who_lost():
     good, bad = [figures(0.5), figures(0.7)], [figures(0.5), figures(0.4)]
     text = loop_verdict({"lpi": (good, troubles(good, {})), "ips": (bad, troubles(bad, {}))})

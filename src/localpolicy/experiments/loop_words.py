@@ -51,15 +51,24 @@ def _loses(rounds: Sequence[Figures]) -> list[Trouble]:
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Trouble]:
-    """J came down from its best, by more than its intervals allow."""
+    """J came down from a best of the loop's own, by more than its intervals allow: the deepest such fall."""
     values = [figures["J(π)"] for figures in rounds]
-    best = max(range(len(values)), key=lambda number: values[number].mean)
-    last = values[-1]
-    if values[best].low <= last.high or values[best].mean - last.mean <= FALL * abs(values[best].mean):
+    falls = []
+    for low in range(2, len(values)):
+        best = max(range(1, low), key=lambda number: values[number].mean)
+        depth = values[best].mean - values[low].mean
+        if values[best].low > values[low].high and depth > FALL * abs(values[best].mean):
+            falls.append((depth, best, low))
+    if not falls:
         return []
-    digits = places([values[best].mean])
-    said = f"J fell from {fixed(values[best].mean, digits)} in round {best} to {fixed(last.mean, digits)}"
-    return [] if best == 0 else [Trouble("fell", best + 1, said)]
+    _, best, low = max(falls)
+    first, then, last = values[best].mean, values[low].mean, values[-1].mean
+    digits = places([first])
+    said = f"J fell from {fixed(first, digits)} in round {best} to {fixed(then, digits)} in round {low}"
+    said += f" ({change(first, then)})"
+    if low < len(values) - 1:
+        said += f", and is {fixed(last, digits)} at the end"
+    return [Trouble("fell", best + 1, said)]
 
 
 def _since(rounds: Sequence[Figures], name: str, limit: float) -> int | None:
