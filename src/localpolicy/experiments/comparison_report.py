@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from localpolicy import __version__
-from localpolicy.data.store import Prepared
 from localpolicy.evaluate.evaluation import Evaluation
 from localpolicy.evaluate.figures import Figure, figure
 from localpolicy.evaluate.metrics import metric
@@ -21,8 +20,8 @@ from localpolicy.evaluate.segments import groups, segments
 from localpolicy.evaluate.significance import paired
 from localpolicy.evaluate.summary import reward_at_1
 from localpolicy.experiments.comparison_words import comparison_findings, comparison_verdict
-from localpolicy.model.policy import Policy
-from localpolicy.report.contents import Contents, Interval, PolicyRow, SampleLists, Section
+from localpolicy.experiments.sample_lists import Names, sample_lists
+from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run
@@ -31,11 +30,8 @@ from localpolicy.verdict.contenders import Contender
 from localpolicy.vocabulary.errors import ConfigError, nearest
 
 BINS = 30  # of the divergence's histogram
-SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
 CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
 BOTH = "repeats against new items"
-
-Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
 
 
 def write_comparison(comparison: Comparison, path: Path | str, *, baseline: str | None = None) -> Contents:
@@ -76,7 +72,7 @@ def comparison_section(
         reference=_reference(comparison, names),
         baseline=names.get(baseline or "", baseline or ""),
         floor=_floor(comparison),
-        samples=_samples(comparison, names),
+        samples=sample_lists(comparison, names),
         facts=_facts(comparison, names),
         main_metric=_words(comparison.main),
     )
@@ -257,42 +253,6 @@ def _changed(config: Config) -> str:
         for key, value in values.items()
         if value != usual[group][key]
     )
-
-
-def _samples(comparison: Comparison, names: Names) -> list[SampleLists]:
-    """What μ̂ and the best other policy would show after a few held-out histories."""
-    order = sorted(
-        zip(comparison.evaluations, comparison.contenders, strict=True),
-        key=lambda pair: -pair[0].figure(comparison.main).mean,
-    )
-    estimates = {one.name for one in comparison.references}
-    others = [one for _, one in order if one.name not in estimates]
-    policies = {
-        names.get(one.name, one.name): one.policy
-        for one in [*comparison.references[:1], *[one for one in others if one.run is not None][:1]]
-        if isinstance(one.policy, Policy)
-    }
-    split = comparison.evaluations[0].settings["split"]
-    return [_sample(policies, comparison.data, split, index) for index in _long_enough(comparison.data, split)]
-
-
-def _long_enough(data: Prepared, split: str) -> list[int]:
-    """A few sequences with something to read, spread over the split."""
-    lengths = np.diff(data[split].offsets)
-    found = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
-    return [int(found[place]) for place in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)]
-
-
-def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int) -> SampleLists:
-    sequence = data[split][index]
-    ids = data.catalogue["item_id"].take(sequence["item"][:-1].tolist()).to_pylist()
-    answers = [data.events[code] for code in sequence["event"][:-1]]
-    lists = {}
-    for name, policy in policies.items():
-        found = policy.recommend([ids], min(LISTED, data.items), answers=[answers])
-        shares = found.log_probability[0].exp().tolist()
-        lists[name] = [(str(item), share) for item, share in zip(found.items[0], shares, strict=True)]
-    return SampleLists([f"{item} ({answer})" for item, answer in zip(ids, answers, strict=True)], lists)
 
 
 def _words(column: str) -> str:

@@ -68,6 +68,8 @@ class LoopConfig(Settings):
     def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
         if not value or len(set(value)) < len(value):
             raise ValueError("expected at least one value, and none twice")
+        if any(isinstance(one, int) and one < 0 for one in value):
+            raise ValueError("a seed must not be negative")
         return value
 
 
@@ -181,14 +183,16 @@ def _prepare_log(
     append: Path | None = None,
     like: Path | None = None,
 ) -> None:
-    """The log in `folder`, and prepared there; the first one decides the catalogue."""
+    """The log in `folder`, and prepared there; the first one decides the catalogue and what events are worth."""
     if (folder / "data").exists():
         return
     # Sequences of different rounds are different ones, also where their logs are put together.
     apart = (replace(chunk, sequence=chunk.sequence + number * config.sequences) for chunk in chunks)
     write_log(world, folder / "log", sequences=config.sequences, seed=seed, chunks=apart, policy=policy, force=True)
+    first = append is None and like is None
+    rewards: dict[str, Any] = {"rewards": world.rewards} if first and world.rewards else {}
     events = folder / "log" / "events.parquet"
-    prepare("events", [events], out=folder / "data", append=append, like=like, threads=1)
+    prepare("events", [events], out=folder / "data", append=append, like=like, threads=1, **rewards)
 
 
 class _Chain:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localpolicy.report.contents import Finding, Interval
-from localpolicy.report.numbers import fixed, joined, percent, places
+from localpolicy.report.numbers import joined, percent
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage
@@ -44,10 +44,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Trouble]:
     if not last or rounds[last]["gain"].high >= 0:
         return []
     since = next(number for number in range(1, last + 1) if rounds[number]["gain"].high < 0)
-    start, end = rounds[0]["J(π)"].mean, rounds[last]["J(π)"].mean
-    digits = places([start, end])
-    said = f"earns less than the policy it started from: J {fixed(start, digits)} → {fixed(end, digits)}"
-    return [Trouble("loses", since, f"{said} ({change(start, end)}), surely below it first in round {since}")]
+    return [Trouble("loses", since, f"earns less than the policy it started from, surely so first in round {since}")]
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Trouble]:
@@ -63,11 +60,10 @@ def _fell(rounds: Sequence[Figures]) -> list[Trouble]:
         return []
     _, best, low = max(falls)
     first, then, last = values[best].mean, values[low].mean, values[-1].mean
-    digits = places([first])
-    said = f"J fell from {fixed(first, digits)} in round {best} to {fixed(then, digits)} in round {low}"
+    said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low}"
     said += f" ({change(first, then)})"
     if low < len(values) - 1:
-        said += f", and is {fixed(last, digits)} at the end"
+        said += f", and is {last:.4f} at the end"
     return [Trouble("fell", best + 1, said)]
 
 
@@ -117,8 +113,7 @@ def _few(rounds: Sequence[Figures]) -> list[Trouble]:
 def summary(name: str, rounds: Sequence[Figures], found: Sequence[Trouble]) -> str:
     """One objective's way in one sentence."""
     start, end = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean
-    digits = places([start, end])
-    text = f"{name}: J {fixed(start, digits)} → {fixed(end, digits)} ({change(start, end)})"
+    text = f"{name}: J {start:.4f} → {end:.4f} ({change(start, end)})"
     text += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
     return f"{text}. {'Nothing went wrong.' if not found else ' '.join(_sentence(one.said) for one in found)}"
 
