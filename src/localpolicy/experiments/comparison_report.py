@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +143,8 @@ def _segments(one: Evaluation, column: str) -> list[dict[str, Any]]:
         interval = _interval(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
         found.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
-    return found
+    often = Counter(one["by"] for one in found)
+    return [one for one in found if often[one["by"]] > 1]  # a cut with one part cuts nothing
 
 
 def _contexts_js(one: Evaluation) -> np.ndarray | None:

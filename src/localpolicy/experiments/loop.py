@@ -211,8 +211,8 @@ class _Chain:
         return Run(self.at(number) / "run")
 
     def jobs(self, number: int) -> list[Job]:
-        """What is to be trained in this round: nothing where the arm has stopped, or stops here."""
-        if self._stopped(number):
+        """What is to be trained in this round: nothing where it was measured, or where the arm has stopped."""
+        if (self.at(number) / "round.json").exists() or self._stopped(number):
             return []
         data = Prepared(self.at(number - 1) / "data")
         config = self.training(number)
