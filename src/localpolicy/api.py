@@ -3,6 +3,7 @@
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.experiments.demo import demo
+from localpolicy.experiments.loop import loop, loop_config
 from localpolicy.experiments.recommend import recommend
 from localpolicy.experiments.sweep import sweep
 from localpolicy.model.budget import beta_within
@@ -27,6 +28,8 @@ __all__ = [
     "evaluate",
     "gate",
     "load_world",
+    "loop",
+    "loop_config",
     "prepare",
     "recommend",
     "simulate",

@@ -159,3 +159,21 @@ def test_ids_of_another_kind_are_refused(tmp_path: Path) -> None:
         prepare("events", [write_parquet(tmp_path / "2.parquet", today)], out=tmp_path / "new", append=old.path)
     with pytest.raises(LocalPolicyError, match="not a prepared data set"):
         prepare("events", [tmp_path / "2.parquet"], out=tmp_path / "new", append=tmp_path / "nowhere")
+
+
+def test_like_takes_indices_and_codes_but_no_rows(tmp_path: Path) -> None:
+    yesterday, today = two_days()
+    old = prepare("events", [write_parquet(tmp_path / "1.parquet", yesterday)], out=tmp_path / "old", rewards="*=1")
+    new = prepare("events", [write_parquet(tmp_path / "2.parquet", today[:200])], out=tmp_path / "new", like=old.path)
+    assert {s: sorted(e[:3] for e in events) for s, events in stored(new).items()} == {
+        s: sorted((r["item_id"], r["event"], r["timestamp"]) for r in group)
+        for s, group in grouped(today[:200], order=("timestamp",)).items()
+    }
+    before, after = (data.catalogue.column("item_id").to_pylist() for data in (old, new))
+    assert after[: len(before)] == before
+    counts = dict(zip(after, new.catalogue.column("count").to_pylist(), strict=True))
+    assert counts == {item: sum(row["item_id"] == item for row in today[:200]) for item in after}
+    assert new.events == old.events and new.manifest["rewards"] == old.manifest["rewards"]
+    assert new.manifest["like"] == old.digest and "continues" not in new.manifest
+    with pytest.raises(ConfigError, match="name one of them"):
+        prepare("events", [tmp_path / "2.parquet"], out=tmp_path / "no", like=old.path, append=old.path)

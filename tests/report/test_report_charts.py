@@ -13,6 +13,7 @@ from localpolicy.report.numbers import excludes_zero, fixed, interval_text, join
 from localpolicy.report.palette import OBJECTIVES, looks
 
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
+steps = pytest.importorskip("localpolicy.report.rounds", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
 
 
@@ -49,6 +50,31 @@ def test_the_dial_is_drawn_in_order_of_beta() -> None:
     assert chart is not None
     found = sorted(chart.spec["datasets"]["dials"], key=lambda one: one["order"])
     assert [(one["x"], one["y"]) for one in found] == [points[beta] for beta in (0.1, 0.3, 1.0)]
+
+
+def test_lines_without_points_are_not_drawn() -> None:
+    """The placing of names breaks on them."""
+    rows = [PolicyRow("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0))]
+    chart = dots.frontier(Section("", "", rows), drawn(Section("", "", rows)), "f")
+    assert chart is not None
+    assert "dials" not in [layer["name"] for layer in chart.spec["layer"]]
+
+
+def test_rounds_are_charted_and_pictured() -> None:
+    section = store()
+    charts = steps.round_charts(section, drawn(section), "r")
+    assert [chart.title for chart in charts] == ["J(π)", "coverage", "JS from the round before"]
+    values = charts[0].spec["datasets"]["values"]
+    for place, row in enumerate(section.rows):
+        mine = [one for one in values if one["key"] == place]
+        said = [one for one in row.rounds if one["figure"] == "J(π)"]
+        assert [(one["round"], one["value"], one["low"], one["high"]) for one in mine] == [
+            (one["round"], one["mean"], one["low"], one["high"]) for one in said
+        ]
+    assert all(one["low"] == one["value"] == one["high"] for one in charts[1].spec["datasets"]["values"])
+    picture = steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+    assert picture.startswith("<svg") and all(row.name in picture for row in section.rows)
+    assert picture == steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
 
 
 def test_what_stands_upright() -> None:

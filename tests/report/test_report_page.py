@@ -112,6 +112,19 @@ def test_comparison_parses_back(section: Section, place: int, usual_page: Path) 
         assert shown(rows[row.name]["coverage"]) == pytest.approx(100 * (row.coverage or 0), abs=0.0501)
 
 
+def test_rounds_parse_back(usual_page: Path) -> None:
+    page = parse(usual_page)
+    names = list(dict.fromkeys(one["figure"] for one in store().rows[0].rounds))
+    for place, name in enumerate(names):
+        table = cells(page, f"s2-by-round-{place}")
+        for row in store().rows:
+            for one in row.rounds:
+                if one["figure"] == name:
+                    cell = table[str(one["round"])][row.name]
+                    assert float(str(cell.attributes["data-value"])) == one["mean"]
+                    assert ("±" in cell.text) == ("low" in one)
+
+
 def test_weights_parse_back(usual_page: Path) -> None:
     rows = cells(parse(usual_page), "s1-weights")
     titles = {"effective_share": "effective share", "clipped_share": "clipped share", "mean": "mean", "max": "largest"}
@@ -224,6 +237,8 @@ def poisoned(content: Any) -> Any:
             "weights",
             "validation",
             "losses",
+            "figure",
+            "round",
             "by",
             "segment",
             "metric",

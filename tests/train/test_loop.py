@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.train.config import Config, configure
 from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
+from localpolicy.train.selection import rule
 from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
 
 
@@ -263,6 +265,20 @@ def test_settings_an_objective_does_not_use_are_refused(small, tmp_path):
         train(small, out=tmp_path / "run", config=config("mle", objective={"beta": 0.5}))
     with pytest.raises(ConfigError, match="no objective 'lpi_br'.*did you mean 'lpi_"):
         train(small, out=tmp_path / "run", config=config("lpi_br"))
+
+
+def test_the_rule_of_auto_asks_only_for_what_is_held_out():
+    def data(**events):
+        manifest = {
+            "rewards": {"none": 0.0, "click": 0.2, "purchase": 1.0},
+            "splits": {"validation": {"events": events}},
+        }
+        return SimpleNamespace(manifest=manifest)
+
+    assert rule("auto", data(none=9, click=3, purchase=1), "lpi_rl") == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
+    assert rule("auto", data(none=9, click=3, purchase=0), "lpi_rl") == "0.2*click.nDCG@20"
+    assert rule("auto", data(none=9, click=0, purchase=0), "lpi_rl") == "AR@1"
+    assert rule("auto", data(none=9, click=3, purchase=1), "mle") == "logp"
 
 
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):

@@ -21,6 +21,7 @@ from localpolicy.cli.evaluate import (
     give,
     settings,
 )
+from localpolicy.cli.output import say
 
 
 def compare(
@@ -44,6 +45,7 @@ def compare(
     json: Json = None,
     markdown: Markdown = None,
     latex: Latex = None,
+    html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
 ) -> None:
     """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
     from localpolicy.verdict.compare import compare as measure
@@ -62,3 +64,8 @@ def compare(
     )
     pages = comparison_pages(result, baseline=baseline, by_count=breakdown)
     give(pages, result.json(), json=json, markdown=markdown, latex=latex)
+    if html is not None:
+        from localpolicy.experiments.comparison_report import write_comparison
+
+        write_comparison(result, html, baseline=baseline)
+        say(f"report: {html}")

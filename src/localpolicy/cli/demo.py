@@ -28,7 +28,7 @@ def demo(
 
 
 def _show(section: Section) -> None:
-    metrics = tuple(section.rows[0].metrics)
+    metrics = tuple(name for name in section.rows[0].metrics if "nDCG" in name)
     rows = [_cells(row, metrics) for row in section.rows]
     assert section.floor is not None and section.logging_value is not None
     note = (

@@ -18,6 +18,7 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.loop import loop
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
@@ -37,6 +38,7 @@ VERBS = {
     "gate": gate,
     "sweep": sweep,
     "recommend": recommend,
+    "loop": loop,
 }
 
 

@@ -41,6 +41,7 @@ def prepare(
     *,
     out: Path | str,
     append: Path | str | None = None,
+    like: Path | str | None = None,
     skip_bad_rows: bool = False,
     engine: str = "duckdb",
     memory: str = "1GB",
@@ -55,19 +56,24 @@ def prepare(
     """Prepare the log at `paths` into the folder `out`.
 
     `source` names a reader, whose recipe holds unless `settings` (the fields of `PrepareConfig`) change it.
-    `append` names an earlier data set that this log continues; its settings hold.
+    `append` names an earlier data set that this log continues; its settings hold. With `like` they hold too, items
+    keep their indices and events their codes, but none of its rows are taken: a policy of the earlier data set can
+    then read this one, and stand for its logging policy where it served it.
     """
     if source not in READERS:
         raise ConfigError(f"no source '{source}'{nearest(source, READERS)}")
     reader, out = READERS[source], Path(out)
-    earlier = None if append is None else Prepared(append)
+    if append is not None and like is not None:
+        raise ConfigError("append takes an earlier data set's rows and like does not: name one of them.")
+    named = append if append is not None else like
+    earlier = None if named is None else Prepared(named)
     config = PrepareConfig.parse({**reader.preset, **settings}) if earlier is None else continued(earlier, settings)
     refuse_occupied(out, force=force)
     with _scratch_folder(out, scratch) as folder, _disk_errors(out):
         tables = reader.tables(paths, config, folder)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = _Preparation(runner, tables, config, earlier, folder, say)
+            work = _Preparation(runner, tables, config, earlier, folder, say, rows=append is not None)
             return work.run(out, source=source, given=settings, skip_bad_rows=skip_bad_rows, force=force)
         finally:
             runner.close()
@@ -84,16 +90,23 @@ class _Preparation:
         earlier: Prepared | None,
         scratch: Path,
         say: Callable[[str], None],
+        *,
+        rows: bool,
     ) -> None:
         self.engine, self.tables, self.config = engine, tables, config
         self.earlier, self.scratch, self.say = earlier, scratch, say
+        self.continues = earlier is not None and rows  # the earlier rows are part of this data set
 
     def run(self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, force: bool) -> Prepared:
         """All steps, from files to the store."""
         engine, earlier, say = self.engine, self.earlier, self.say
         known: Mapping[str, Any] = {} if earlier is None else earlier.manifest
-        # The earlier data set comes first: where there are no times, its rows precede the new ones.
-        before = [] if earlier is None else [earlier_table(earlier, self.scratch)]
+        before = []
+        if earlier is not None and self.continues:
+            # The earlier data set comes first: where there are no times, its rows precede the new ones.
+            before = [earlier_table(earlier, self.scratch)]
+        elif earlier is not None:
+            known = {**known, "policies": []}  # who served the earlier rows has no part in these
         say(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
         raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
         reading = Reading.decide(raws, self.config)
@@ -132,7 +145,7 @@ class _Preparation:
             "inputs": _digest(self.tables),
         }
         if earlier is not None:
-            extra["continues"] = earlier.digest
+            extra["continues" if self.continues else "like"] = earlier.digest
         say("sorting and writing")
         with writing(
             out,

@@ -70,11 +70,17 @@ def rollout(
 
 def bandit_probabilities(policy: Deployable, world: BanditWorld) -> np.ndarray:
     """π(a|x) for every context and every item of the world: [X, V]."""
-    number = world_numbers(policy, world.items)
     codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
-    batch = histories(policy, world.contexts, codes, world.events, world.items)
-    probabilities = np.zeros((len(world.contexts), world.items))
-    probabilities[:, number] = _probabilities(policy, batch).double().numpy()
+    return world_probabilities(policy, world, world.contexts, codes)
+
+
+def world_probabilities(
+    policy: Deployable, world: BanditWorld | StoreWorld, items: np.ndarray, events: np.ndarray
+) -> np.ndarray:
+    """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
+    batch = histories(policy, items, events, world.events, world.items)
+    probabilities = np.zeros((len(items), world.items))
+    probabilities[:, world_numbers(policy, world.items)] = _probabilities(policy, batch).double().numpy()
     return probabilities
 
 

@@ -7,27 +7,21 @@ figures and say where the paper's ordering does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.figures import Figure, figure
-from localpolicy.evaluate.score import Scores, score
-from localpolicy.evaluate.summary import coverage, ranking
-from localpolicy.evaluate.truth import true_value
+from localpolicy.experiments.comparison_report import comparison_section
 from localpolicy.experiments.findings import findings, verdict
 from localpolicy.experiments.jobs import Job, Say, train_all
-from localpolicy.model.policy import Policy
-from localpolicy.report.contents import Contents, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import Contents, Section
 from localpolicy.report.page import write_report
-from localpolicy.simulate import BanditWorld, StoreWorld, simulate
-from localpolicy.simulate.truth import load_world
+from localpolicy.simulate import simulate
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run
+from localpolicy.verdict.compare import compare
 from localpolicy.vocabulary.files import whole_folder, write_json
 
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
@@ -41,6 +35,12 @@ class Arm:
     name: str
     objective: dict[str, Any]
     seed: int = 0
+
+    @property
+    def folder(self) -> str:
+        """The name of its run."""
+        beta = f"-beta-{self.objective['beta']:g}" if "beta" in self.objective else ""
+        return f"{self.objective['name']}{beta}" + (f"-seed-{self.seed}" if self.seed else "")
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,6 @@ SCENES = (
 )
 
 
-@dataclass(frozen=True)
-class Trained:
-    """An arm that has been trained and scored."""
-
-    arm: Arm
-    run: Run
-    policy: Policy
-    scores: Scores
-
-
 def demo(
     *, out: Path | str, seed: int = 0, force: bool = False, episodes: int = 4_000, say: Say = lambda text: None
 ) -> Contents:
@@ -142,17 +132,28 @@ def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> 
     simulate(
         scene.world, folder / "log", sequences=scene.sequences, items=scene.items, seed=seed, changes=scene.changes
     )
-    world = load_world(folder / "log")
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
     runs = _train_all(scene, data, folder / "runs", seed=seed, say=say)
-    reference = runs[REFERENCE].policy()
-    trained = []
-    for arm in scene.arms:
-        policy = runs[arm.name].policy()
-        windows = Windows(data, "test", runs[arm.name].config.data)
-        scores = score(policy, windows, events=data.events, references={REFERENCE: reference})
-        trained.append(Trained(arm, runs[arm.name], policy, scores))
-    return _section(scene, trained, world, data, episodes=episodes, say=say)
+    say(f"{scene.world}: measuring {len(scene.arms)} policies")
+    measured = [arm for arm in scene.arms if arm.name != REFERENCE]
+    comparison = compare(
+        [runs[arm.name] for arm in measured],
+        against=[runs[REFERENCE]],
+        world=folder / "log",
+        columns=[f"{event}.nDCG@20" for event in PAID if event in data.events],
+        baselines=False,
+        episodes=episodes,
+        device="cpu",
+    )
+    names = {arm.folder: arm.name for arm in scene.arms}
+    section = comparison_section(comparison, names=names, base=folder.parent)
+    return replace(
+        section,
+        title=scene.title,
+        about=scene.about,
+        reference="an mle run of another seed",
+        findings=findings(section.rows),
+    )
 
 
 def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:
@@ -160,97 +161,5 @@ def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Sa
     for arm in scene.arms:
         training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
         config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
-        jobs.append(Job(arm.name, data.path, folder / _folder_name(arm), config))
+        jobs.append(Job(arm.name, data.path, folder / arm.folder, config))
     return train_all(jobs, say=lambda text: say(f"{scene.world}: {text}"))
-
-
-def _folder_name(arm: Arm) -> str:
-    beta = f"-beta-{arm.objective['beta']:g}" if "beta" in arm.objective else ""
-    return f"{arm.objective['name']}{beta}" + (f"-seed-{arm.seed}" if arm.seed else "")
-
-
-def _section(
-    scene: Scene,
-    trained: Sequence[Trained],
-    world: BanditWorld | StoreWorld,
-    data: Prepared,
-    *,
-    episodes: int,
-    say: Say,
-) -> Section:
-    floor = next(one for one in trained if one.arm.name == "μ̂ (mle)").scores
-    rows, logging = [], None
-    for one in trained:
-        if one.arm.name == REFERENCE:
-            continue
-        say(f"{scene.world}: true reward of {one.arm.name}")
-        truth = true_value(one.policy, world, episodes=episodes)
-        logging = truth.logging
-        rows.append(_row(one, truth, data))
-    return Section(
-        title=scene.title,
-        about=scene.about,
-        rows=rows,
-        logging_value=None if logging is None else Interval(logging, logging, logging),
-        reference="an mle run of another seed",
-        floor=_interval(figure(floor.js[REFERENCE], floor.sequence)),
-        findings=findings(rows),
-        samples=_samples(trained, data),
-        facts={
-            "sequences": f"{len(data):,}",
-            "items": f"{data.items:,}",
-            **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
-            "data digest": data.digest[:16],
-        },
-    )
-
-
-def _interval(value: Figure) -> Interval:
-    return Interval.of(value.mean, value.se)
-
-
-def _row(one: Trained, truth: Any, data: Prepared) -> PolicyRow:
-    scores, run = one.scores, one.run
-    manifest, curve = run.manifest, run.metrics()
-    selected = manifest["selected"]["epoch"]
-    answers = [name for name in data.events if name in PAID]
-    figures = ranking(scores, ("nDCG@20",))
-    shown = {f"{name} nDCG@20": _interval(figures[name]["nDCG@20"]) for name in answers if name in figures}
-    return PolicyRow(
-        name=one.arm.name,
-        objective=one.arm.objective["name"],
-        beta=one.arm.objective.get("beta"),
-        truth=Interval.of(truth.value, truth.se),
-        gain=Interval.of(truth.gain, truth.gain_se),
-        metrics=shown,
-        js=_interval(figure(scores.js[REFERENCE], scores.sequence)),
-        kl=_interval(figure(scores.kl[REFERENCE], scores.sequence)),
-        coverage=coverage(scores.shown),
-        entropy=float(scores.entropy.mean()),
-        weights=run.selected_metrics()["weights"],
-        curve=curve,
-        selected_epoch=selected,
-        selected_by=manifest["selected"]["by"],
-        run=str(run.folder.relative_to(run.folder.parents[2])),
-        digest=manifest["policy_sha256"],
-    )
-
-
-def _samples(trained: Sequence[Trained], data: Prepared, count: int = 3) -> list[SampleLists]:
-    """What μ̂ and the last policy would show after a few histories of the test split."""
-    shown = [trained[0], trained[-1]]
-    ids = data.catalogue["item_id"].to_pylist()
-    samples = []
-    for index in range(count):
-        sequence = data["test"][index]
-        history = [ids[item] for item in sequence["item"][:-1]]
-        answers = [data.events[code] for code in sequence["event"][:-1]]
-        lists = {}
-        for one in shown:
-            found = one.policy.recommend([history], 5, answers=[answers])
-            shares = found.log_probability[0].exp().tolist()
-            lists[one.arm.name] = [(str(item), share) for item, share in zip(found.items[0], shares, strict=True)]
-        samples.append(
-            SampleLists([f"{item} ({answer})" for item, answer in zip(history, answers, strict=True)][-5:], lists)
-        )
-    return samples

@@ -14,6 +14,7 @@ from localpolicy.report.frontier import frontier
 from localpolicy.report.histogram import histogram, histogram_table
 from localpolicy.report.markup import definitions, figure, folded
 from localpolicy.report.palette import Look, looks
+from localpolicy.report.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.samples import sample_lists
 from localpolicy.report.segments import segment_charts, segment_tables
 from localpolicy.report.tables import comparison, sources, weights
@@ -77,6 +78,11 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
         parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
+    if lines := round_charts(section, styles, f"{identity}-rounds"):
+        numbers = folded(BEHIND, round_tables(section, f"{identity}-by-round"))
+        legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
+        note = f'<p class="aside">{escape(NOTE)}</p>'
+        parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
     if chart := frontier(section, styles, f"{identity}-frontier"):
         parts.append(f"<h3>{escape(chart.heading)}</h3>{place([chart])}")
     if section.rows:

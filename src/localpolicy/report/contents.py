@@ -48,11 +48,12 @@ class PolicyRow:
     segments: Sequence[
         Mapping[str, Any]
     ] = ()  # {"by": "history", "segment": "1-3", "metric": ..., "mean", "low", "high", "n"}
+    rounds: Sequence[Mapping[str, Any]] = ()  # {"figure": "J(π)", "round": 3, "mean", "low", "high"}, of a loop
     js_histogram: Sequence[tuple[float, float, int]] = ()  # (from, to, contexts)
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
     selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
-    differences: Mapping[str, Interval] = field(default_factory=dict)  # metric -> paired difference from the reference
+    differences: Mapping[str, Interval] = field(default_factory=dict)  # metric -> paired difference from the baseline
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Section:
     rows: Sequence[PolicyRow]
     logging_value: Interval | None = None  # J(μ)
     reference: str = ""  # which μ̂ divergences are taken against
+    baseline: str = ""  # which policy the differences of metrics are taken from; the reference if not said
     floor: Interval | None = None  # JS between two μ̂ of different seeds
     findings: Sequence[Finding] = ()
     samples: Sequence[SampleLists] = ()

@@ -84,7 +84,7 @@ def frontier(section: Section, looks: Sequence[Look], identity: str) -> Chart | 
     layers = [
         *(_floor_layers(scales) if section.floor else []),
         *(_level_layers(scales) if level else []),
-        *_point_layers(axis, scales, gains=any(row.gain for row in section.rows)),
+        *_point_layers(axis, scales, gains=any(row.gain for row in section.rows), dials=bool(_dials(points))),
     ]
     best = max(shown, key=lambda one: one[2].mean)
     nearest = min(shown, key=lambda one: one[3].mean)
@@ -223,7 +223,7 @@ def _dials(points: Sequence[Datum]) -> list[Datum]:
     ]
 
 
-def _point_layers(axis: Axis, scales: Scales, *, gains: bool) -> list[alt.Chart]:
+def _point_layers(axis: Axis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
     x = alt.X("x:Q", scale=scales.x, title="JS divergence from the reference μ̂, in nats")
     y = alt.Y("y:Q", scale=scales.y, title="true expected reward J(π)" if axis.truth else axis.name)
     tips = [
@@ -232,13 +232,14 @@ def _point_layers(axis: Axis, scales: Scales, *, gains: bool) -> list[alt.Chart]
         *([alt.Tooltip("gain_text:N", title="gain over μ")] if gains else []),
         alt.Tooltip("x_text:N", title="JS"),
     ]
-    dials = layer("dials", "dials").mark_line(strokeWidth=1.6, opacity=0.55, aria=False)
+    joins = layer("dials", "dials").mark_line(strokeWidth=1.6, opacity=0.55, aria=False)
     across = layer("across", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
     along = layer("along", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
     marks = layer("points", "points").mark_point(size=95, filled=True, strokeWidth=1.6, opacity=1)
     names = layer("names", "points").mark_text(fontSize=12, aria=False)  # the page's script finds room for each
     return [
-        dials.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR),
+        # Lines without any point break the placing of names.
+        *([joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR)] if dials else []),
         across.encode(x=alt.X("x_low:Q", scale=scales.x), x2="x_high:Q", y=y, color=COLOUR),
         along.encode(x=x, y=alt.Y("y_low:Q", scale=scales.y), y2="y_high:Q", color=COLOUR),
         marks.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips),

@@ -87,7 +87,9 @@ def _caption(section: Section, shown: Sequence[Figures]) -> str:
     titles = {one.column.title for one in shown}
     said = ["Policies side by side; a figure without an interval is exact."]
     against = ["the logging policy (gain)"] if "gain" in titles else []
-    against += ["the reference (metrics)"] if any(row.differences for row in section.rows) else []
+    against += (
+        [f"{section.baseline or 'the reference'} (metrics)"] if any(row.differences for row in section.rows) else []
+    )
     if against:
         said.append(f"▲ better, ▼ worse than {joined(against)}: the 95 % interval of the difference excludes 0.")
     if "JS" in titles and section.floor:

@@ -57,6 +57,11 @@ class Run:
         return read_json(self.folder / "manifest.json")  # type: ignore[no-any-return]
 
     @property
+    def version(self) -> str:
+        """What an impression log calls the policy that served it: the beginning of its weights' digest."""
+        return str(self.manifest["policy_sha256"])[:16]
+
+    @property
     def config(self) -> Config:
         """The resolved configuration."""
         if not self.started:

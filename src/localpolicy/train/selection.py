@@ -17,7 +17,12 @@ def rule(select: str, data: Prepared, objective: str) -> str:
         return select
     if objective == "mle":
         return "logp"
-    rewards = {name: reward for name, reward in data.manifest["rewards"].items() if name not in (NO_ANSWER, CONTEXT)}
+    held_out = data.manifest["splits"]["validation"]["events"]  # a rule must not ask for what is not there
+    rewards = {
+        name: reward
+        for name, reward in data.manifest["rewards"].items()
+        if name not in (NO_ANSWER, CONTEXT) and held_out.get(name)
+    }
     # Ratings are events too, but nobody asks for the nDCG of a 3: they are judged as in the paper's bandit.
     paid = {name: reward for name, reward in rewards.items() if reward > 0 and _TERM.fullmatch(f"{name}.nDCG@20")}
     return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in paid.items()) if paid else "AR@1"

@@ -87,7 +87,7 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
 
 
 def frozen_logging(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
-    """The frozen run that stands for μ̂, where one is named."""
+    """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
     settings = config.objective
     if settings.logging == "head":
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from localpolicy.evaluate.figures import Figure, finite
 from localpolicy.evaluate.imputation import imputation_at
 from localpolicy.evaluate.significance import Paired, holm, paired, paired_bootstrap, stars
 from localpolicy.evaluate.tables import Cell, Table, number
-from localpolicy.evaluate.truth import true_value
+from localpolicy.evaluate.truth import EPISODES, true_value
 from localpolicy.simulate.truth import load_world
 from localpolicy.train.run import Run
 from localpolicy.verdict.contenders import (
@@ -80,9 +80,19 @@ class Comparison:
     evaluations: list[Evaluation]
     columns: list[str]  # as purchase.nDCG@20
     events: list[str]
+    data: Prepared = field(repr=False)
+    contenders: list[Contender] = field(repr=False)  # who was measured, in the order of `evaluations`
+    references: list[Contender] = field(repr=False)  # whom divergence is taken from
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
+
+    @property
+    def main(self) -> str:
+        """The column that decides: the first nDCG that has positions (the best paid event's), else the first column."""
+        filled = [column for column in self.columns if self.evaluations[0].figure(column).n]
+        ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
+        return (ranked or filled or self.columns)[0]
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
@@ -200,13 +210,14 @@ def compare(
     columns: Sequence[str] | None = None,
     baselines: bool = True,
     imputation: Path | str | None = None,
+    episodes: int = EPISODES,
     device: str = "auto",
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
     Divergence is taken from the runs `against`, or else from the `mle` runs among those compared (the configuration
     with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
-    (default: HR@20 and nDCG@20 of each paid event).
+    (default: HR@20 and nDCG@20 of each paid event). `episodes` is the number of a store's rollouts behind the truth.
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -245,8 +256,8 @@ def compare(
             described=[reference.about for reference in mine],
             imputation=imputed,
         )
-        truth = None if built is None else true_value(contender.policy, built)
+        truth = None if built is None else true_value(contender.policy, built, episodes=episodes)
         found.append(replace(evaluation, truth=truth))
     events = [event for event in paid_events(prepared) if event in found[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
-    return Comparison(found, chosen, events)
+    return Comparison(found, chosen, events, prepared, contenders, references)

@@ -1,0 +1,238 @@
+"""A comparison's page says what its figures say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from page_tree import cells, parse, specs
+
+from localpolicy.cli.main import main
+from localpolicy.evaluate.significance import paired
+from localpolicy.experiments.comparison_report import comparison_section, write_comparison
+from localpolicy.experiments.comparison_words import comparison_findings, comparison_verdict
+from localpolicy.report.contents import Interval, PolicyRow, Section
+from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
+from localpolicy.train.config import Config
+from localpolicy.train.loop import train
+from localpolicy.verdict.compare import Comparison, compare
+from localpolicy.vocabulary.errors import ConfigError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
+from chromium import BINARY, Browser
+
+pytest.importorskip("altair", reason="the extra `report` is not installed")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    """Two μ̂ and one improvement, on one small store."""
+    folder = tmp_path_factory.mktemp("compared")
+    world = StoreWorld(StoreConfig(items=30, categories=3, mean_length=8), seed=0)
+    write_prepared(world, folder / "data", sequences=600, seed=0)
+    made = {}
+    for name, seed in (("mle", 0), ("mle", 1), ("lpi_rl", 2)):
+        settings = {"objective": {"name": name}, "model": {"width": 8}, "train": {"epochs": 2, "seed": seed}}
+        out = folder / f"{name}-{seed}"
+        made[out.name] = train(folder / "data", out=out, config=Config.parse(settings)).folder
+    return made
+
+
+@pytest.fixture(scope="module")
+def comparison(runs) -> Comparison:
+    return compare(list(runs.values()), episodes=60)
+
+
+@pytest.fixture(scope="module")
+def section(comparison) -> Section:
+    return comparison_section(comparison)
+
+
+@pytest.fixture
+def page(comparison, monkeypatch, tmp_path):
+    monkeypatch.setattr("localpolicy.report.assemble.library", lambda: "/* the charting library */")
+    write_comparison(comparison, tmp_path / "report.html")
+    return parse(tmp_path / "report.html")
+
+
+def value(cell) -> float:
+    return float(str(cell.attributes["data-value"]))
+
+
+def test_tables_parse_back_to_the_json(comparison, page):
+    said = comparison.json()
+    rows = cells(page, "s1-comparison")
+    assert list(rows) == list(said["policies"]) == [
+        "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN",
+    ]  # fmt: skip
+    for name, policy in said["policies"].items():
+        assert value(rows[name]["J(π)"]) == policy["truth"]["value"]
+        assert value(rows[name]["gain"]) == policy["truth"]["gain"]
+        assert value(rows[name]["JS"]) == policy["divergence"]["js"]["mean"]
+        assert value(rows[name]["KL"]) == policy["divergence"]["kl"]["mean"]
+        assert value(rows[name]["entropy"]) == policy["policy"]["entropy"]["mean"]
+        assert value(rows[name]["coverage"]) == policy["policy"]["coverage@1"]
+        assert value(rows[name]["AR@1"]) == policy["rewards"]["AR@1"]["mean"]
+        for column in said["columns"]:
+            group, metric = column.split(".")
+            assert value(rows[name][f"{group} {metric}"]) == policy["metrics"][group][metric]["mean"]
+
+
+def test_every_part_of_the_report_is_there(page, runs):
+    heads = [head.text for head in page.all("h3")]
+    for words in ("Findings", "Reward against", "Comparison", "Training", "Distance", "Where it wins", "What would"):
+        assert any(head.startswith(words) for head in heads), words
+    titles = {head.text for head in page.all("h4")}
+    for cut in ("history length", "popularity of the item taken", "repeats against new items"):
+        assert f"purchase nDCG@20, by {cut}" in titles
+    assert "effective share of the weights" in titles
+    assert {head.text for head in page.all("h5")} == {"mle-0", "lpi_rl-2"}, "μ̂ and π side by side"
+    facts = page.all("details")[-3].text + page.all("details")[-1].text
+    assert "settings of lpi_rl-2" in facts and "objective.name=lpi_rl" in facts and "data digest" in facts
+    charts = specs(page)
+    assert charts["s1-frontier"]["datasets"]["floor"], "the noise floor is drawn in"
+
+
+def test_segments_add_up_to_the_whole(comparison, section):
+    for row in section.rows:
+        for by in {part["by"] for part in row.segments}:
+            parts = [part for part in row.segments if part["by"] == by]
+            total = sum(part["n"] for part in parts)
+            mean = sum(part["n"] * part["mean"] for part in parts) / total
+            figure = comparison[row.name].figure(comparison.main)
+            assert total == figure.n
+            assert mean == pytest.approx(figure.mean)
+
+
+def test_the_histogram_holds_every_context_once(comparison, section):
+    for row in section.rows:
+        counts = [count for _, _, count in row.js_histogram]
+        assert sum(counts) == len(comparison[row.name].scores)
+        middle = sum((low + high) / 2 * count for low, high, count in row.js_histogram) / sum(counts)
+        assert row.js is not None
+        assert middle == pytest.approx(row.js.mean, abs=row.js_histogram[0][1])
+
+
+def test_the_floor_is_the_distance_between_two_estimates(comparison, section, runs):
+    between = comparison["lpi_rl-2"].scores.js["mle-0|mle-1"].mean()
+    assert section.floor is not None and section.floor.mean == pytest.approx(between, rel=1e-5)
+    # One reference has no pair; an estimate of another seed among those measured says the same.
+    one = compare([runs["mle-0"], runs["lpi_rl-2"]], against=[runs["mle-1"]], baselines=False, episodes=20)
+    alone = comparison_section(one).floor
+    assert alone is not None and alone.mean == pytest.approx(between, rel=1e-5)
+    none = compare([runs["lpi_rl-2"]], against=[runs["mle-1"]], baselines=False, episodes=20)
+    assert comparison_section(none).floor is None
+
+
+def test_marks_hold_for_all_tests_together(comparison, section):
+    row = next(row for row in section.rows if row.name == "lpi_rl-2")
+    (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
+    others, columns = 5, len(comparison.columns) + 1
+    expected = paired(new, old, clusters, confidence=1 - 0.05 / (others * columns))
+    found = row.differences[section.main_metric]
+    assert (found.mean, found.low, found.high) == (expected.difference, expected.low, expected.high)
+    assert found.high - found.low > 1.3 * (paired(new, old, clusters).high - paired(new, old, clusters).low)
+    assert section.baseline == "mle-0" and not section.rows[0].differences
+
+
+# ---------------------------------------------------------------------- words
+
+
+def row(name: str, objective: str, metric: float, js: float | None, gain: float | None = None) -> PolicyRow:
+    return PolicyRow(
+        name,
+        objective,
+        metrics={"click nDCG@20": Interval.of(metric, 0.001)},
+        js=None if js is None else Interval.of(js, 0.001),
+        truth=None if gain is None else Interval.of(1 + gain, 0.01),
+        gain=None if gain is None else Interval.of(gain, 0.01),
+    )
+
+
+def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[str, dict[str, bool | None]]:
+    test = paired(np.array([0.3, 0.4, 0.5]), np.array([0.1, 0.2, 0.2]), np.arange(3))
+    lead = SimpleNamespace(holm_p=p, test=test)
+    made = SimpleNamespace(
+        main="click.nDCG@20", columns=["click.nDCG@20"], leads={"click.nDCG@20": lead} if len(rows) > 1 else {}
+    )
+    truth = Interval(1.0, 1.0, 1.0) if rows[0].gain else None
+    around = None if floor is None else Interval.of(floor, 0.001)
+    section = Section("", "", rows, main_metric="click nDCG@20", floor=around, logging_value=truth)
+    found = {one.claim: one.holds for one in comparison_findings(made, section)}
+    return comparison_verdict(made, section), found
+
+
+MLE = row("mle", "mle", 0.30, 0.04)
+
+
+def test_words_say_whether_the_lead_is_sure():
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.01)
+    assert text == (
+        "lpi leads by click nDCG@20: 0.3500 against 0.3000 of mle, a lead that is sure. "
+        "It moved JS 0.12 from the log, 3.0 times the noise floor."
+    )
+    assert found["the lead of lpi in click nDCG@20 is sure"] is True
+    assert found["lpi moved further than noise"] is True
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.06)
+    assert "a lead that could be chance" in text
+    assert found["the lead of lpi in click nDCG@20 is sure"] is False
+
+
+def test_words_know_the_floor():
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
+    assert "no more than another seed would (floor 0.040)" in text
+    assert found["lpi moved further than noise"] is False
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=None)
+    assert "only a second mle seed would tell" in text
+    assert found["lpi moved further than noise"] is None
+    assert "is not known" in said(row("lpi", "lpi_rl", 0.35, None))[0]
+
+
+def test_words_do_not_hide_a_simple_baseline_that_wins():
+    text, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
+    assert text.startswith("item-kNN, a simple baseline, leads by click nDCG@20: 0.4000 against 0.3500 of lpi")
+    assert "Of the trained policies lpi ranks highest, with 0.3500. It moved JS 0.12" in text
+    assert found["every trained policy ranks above the simple baselines"] is False
+
+
+def test_words_tell_the_truth_where_a_world_knows_it():
+    text, found = said(row("mle", "mle", 0.3, 0.04, gain=-0.02), row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
+    assert text.endswith("In truth it earns +10% over the logging policy, the most of all.")
+    assert found["click nDCG@20 on the log picks the policy that earns most"] is True
+    text, found = said(row("ips", "ips", 0.3, 0.4, gain=0.3), row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
+    assert text.endswith("In truth it earns +10% over the logging policy; ips earns most, +30%.")
+    assert found["click nDCG@20 on the log picks the policy that earns most"] is False
+
+
+# ---------------------------------------------------------------------- as a user
+
+
+def test_the_command_writes_one_page_that_needs_no_network(runs, tmp_path, monkeypatch, capsys):
+    words = ["lpi", "compare", *map(str, runs.values()), "--no-baselines", "--html", str(tmp_path / "page.html")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code in (0, None)
+    assert f"report: {tmp_path / 'page.html'}" in capsys.readouterr().err
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
+    if BINARY is None:
+        pytest.skip("Chromium is not installed: the page was written, not opened")
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(tmp_path / "page.html")
+        assert browser.said == []
+        assert set(browser.asked) == {(tmp_path / "page.html").as_uri()}
+        assert browser.run("document.querySelectorAll('#s1-frontier .points_marks path').length") == 3
+
+
+def test_a_baseline_that_is_not_there_is_refused(comparison, runs, tmp_path, monkeypatch, capsys):
+    with pytest.raises(ConfigError, match="did you mean 'lpi_rl-2'"):
+        write_comparison(comparison, tmp_path / "no.html", baseline="lpi_rl")
+    words = ["lpi", "compare", str(runs["mle-0"]), "--baseline", "none", "--html", str(tmp_path / "no.html")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and "no policy 'none'" in capsys.readouterr().err
+    assert not (tmp_path / "no.html").exists()
