@@ -86,13 +86,13 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
         for select in selects:
             table = select.raw.table
             names = [name for theirs in table.columns.values() for name in theirs.split("+") if name != ROW]
-            shown = [ROW, *(f"CAST({alias(table, name)} AS STRING)" for name in names)]
+            values = {f"shown_{number}": f"CAST({alias(table, name)} AS STRING)" for number, name in enumerate(names)}
             for file in table.files:
                 finder.read("suspect", replace(table, files=(file,)), rows=True)
-                query = f"{select.problem_sql('suspect', also=shown)} ORDER BY {ROW} LIMIT 1"
+                query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
-                    values = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
-                    return f"{file}, row {row}: {problem} ({values}){more}. {remedy}"
+                    shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
+                    return f"{file}, row {row}: {problem} ({shown}){more}. {remedy}"
     finally:
         finder.close()
     return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {remedy}"
