@@ -72,6 +72,10 @@ class DuckDB:
         with _errors():
             self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {sql}")
 
+    def drop(self, *tables: str) -> None:
+        for name in tables:
+            self._connection.execute(f"DROP TABLE {name}")
+
     def view(self, name: str, sql: str) -> None:
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
