@@ -13,7 +13,7 @@ The SELECT written here is the only place that knows how raw columns become thes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from localpolicy.data.answers import Answers
 from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
@@ -53,9 +53,9 @@ class EventSelect:
         self.read: dict[str, str] = {}  # columns of the inner SELECT
         self.checks: list[tuple[str, str]] = []  # (what must be true, what is wrong where it is not)
 
-    def sql(self, view: str, *, fields: Sequence[str]) -> str:
-        """Usable rows as events; the others with a NULL event."""
-        columns = self._columns(fields)
+    def sql(self, view: str, *, fields: Sequence[str], narrow: Collection[str] = ()) -> str:
+        """Usable rows as events; the others with a NULL event, as those whose `narrow` ids need 8 bytes."""
+        columns = self._columns(fields, narrow)
         fine = " AND ".join(condition for condition, _ in self.checks)
         columns["event"] = f"CASE WHEN {fine} THEN {columns['event']} END"
         chosen = ",\n    ".join(f"{columns[name]} AS {name}" for name in fields)
@@ -63,19 +63,19 @@ class EventSelect:
 
     def problem_sql(self, view: str, *, also: Mapping[str, str] | None = None) -> str:
         """What is wrong with each bad row (the first check it fails), beside columns of `also`, by name."""
-        self._columns(())
+        self._columns()
         shown = [self._reads(name, value) for name, value in (also or {}).items()]
         fine = " AND ".join(condition for condition, _ in self.checks)
         cases = "\n    ".join(f"WHEN NOT COALESCE({condition}, FALSE) THEN '{text}'" for condition, text in self.checks)
         return f"""SELECT {", ".join([f"CASE {cases} END AS problem", *shown])}
 FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FALSE)"""
 
-    def _columns(self, fields: Sequence[str]) -> dict[str, str]:
+    def _columns(self, fields: Sequence[str] = (), narrow: Collection[str] = ()) -> dict[str, str]:
         """Each of our columns as SQL over the inner SELECT. Rows have numbers only where position is wanted."""
         self.read, self.checks = {}, []
         columns = {
-            "sequence_id": self._id("sequence_id", self.reading.sequence_id),
-            "item_id": self._id("item_id", self.reading.item_id),
+            "sequence_id": self._id("sequence_id", self.reading.sequence_id, narrow),
+            "item_id": self._id("item_id", self.reading.item_id, narrow),
             "event": self._event(),
             "time": self._time(),
             "reward": self._reward(),
@@ -96,6 +96,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         """The rows that are events at all, beside the codes of their event and policy."""
         table = self.raw.table
         joins, conditions = "", []
+        if table.constants.get("event") not in (None, *self.answers.names):
+            conditions.append("FALSE")  # all its rows are of an event that is dropped
         if "event" in table.columns:
             joins += f" LEFT JOIN answers a ON CAST({self.value('event')} AS STRING) = a.event"
             conditions.append(f"({self.value('event')} IS NULL OR a.code IS NOT NULL)")  # not those that are dropped
@@ -117,13 +119,13 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         """Row order over all tables: the table's number, then the row's."""
         return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW})"
 
-    def _id(self, column: str, wanted: IdType) -> str:
+    def _id(self, column: str, wanted: IdType, narrow: Collection[str]) -> str:
         value = self.value(column)
         raw = self._reads(f"raw_{column}", f"{value}")
         self._must(f"{raw} IS NOT NULL", f"{column} is empty")
         if wanted == "text":
             return self._reads(column, f"CAST({value} AS STRING)")
-        number = self._reads(column, f"TRY_CAST({value} AS BIGINT)")
+        number = self._reads(column, f"TRY_CAST({value} AS {'INT' if column in narrow else 'BIGINT'})")
         if self.raw.type_of(column) == "text":
             # 7, 07 and 7.0 are three ids that one integer would stand for.
             reason = f"{column} is not a plain integer, as the first are, and could collide with another (see --ids)"

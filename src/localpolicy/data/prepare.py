@@ -150,7 +150,7 @@ class _Preparation:
             events = engine.batches(sql.final(fields=fields, order=order))
             columns, rewards = ("item", "event", "reward", *optional), list(answers.rewards.values())
             write_events(store, events, columns, sizes=sizes, rewards=rewards)
-            write_ids(store, engine.batches(sql.SEQUENCE_IDS), sizes=sizes)
+            write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
             store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
         return Prepared(out)

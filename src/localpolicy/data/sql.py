@@ -73,7 +73,7 @@ FROM (SELECT *, SUM(begins) OVER (
 def sequence_sizes(source: str, *, click: int) -> str:
     """Each sequence with its numbers of events and clicks."""
     return f"""SELECT sequence_id, CAST(COUNT(*) AS BIGINT) AS events,
-    CAST(SUM(CASE WHEN event = {click} THEN 1 ELSE 0 END) AS BIGINT) AS clicks
+    CAST(COUNT(CASE WHEN event = {click} THEN 1 END) AS BIGINT) AS clicks
 FROM {source} GROUP BY sequence_id"""
 
 
@@ -143,5 +143,11 @@ def final(*, fields: Sequence[str], order: str) -> str:
 FROM numbered e JOIN items i ON e.item_id = i.item_id ORDER BY e.sequence, {within}"""
 
 
-SEQUENCE_IDS = "SELECT sequence_id FROM sequences ORDER BY number"
+def sequence_ids(*, integer: bool) -> str:
+    """The ids of all sequences, in order, as wide as they are stored."""
+    return (
+        f"SELECT CAST(sequence_id AS {'BIGINT' if integer else 'STRING'}) AS sequence_id FROM sequences ORDER BY number"
+    )
+
+
 CATALOGUE = "SELECT item_id, count FROM items ORDER BY index"
