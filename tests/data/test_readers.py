@@ -74,6 +74,13 @@ def test_every_published_count_says_where_it_stands(tmp_path: Path) -> None:
     assert notes == {"sequences": "its README", "items": "published, not verified", "events": "its README"}
 
 
+def test_an_event_that_a_whole_file_holds_can_be_dropped(tmp_path: Path) -> None:
+    clicks, _ = yoochoose(tmp_path / "raw")
+    data = prepare("yoochoose", [tmp_path / "raw"], out=tmp_path / "data", drop_events=("purchase",), min_clicks=0)
+    assert data.manifest["rows"] == data.manifest["counts"]["events"] == {"click": len(clicks)}
+    assert data.manifest["bad_rows"] == {}
+
+
 def test_yoochoose_needs_both_files(tmp_path: Path) -> None:
     yoochoose(tmp_path / "raw")
     (tmp_path / "raw" / "yoochoose-buys.dat").unlink()
