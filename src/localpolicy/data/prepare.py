@@ -6,6 +6,7 @@ import errno
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,11 +64,11 @@ def prepare(
     earlier = None if append is None else Prepared(append)
     config = PrepareConfig.parse({**reader.preset, **settings}) if earlier is None else continued(earlier, settings)
     refuse_occupied(out, force=force)
-    with _scratch_folder(out, scratch) as folder, _disk_errors(out):
+    with _scratch_folder(out, scratch) as folder, _disk_errors(out), ThreadPoolExecutor(1) as beside:
         tables = reader.tables(paths, config, folder)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = _Preparation(runner, tables, config, earlier, folder, say)
+            work = _Preparation(runner, tables, config, earlier, folder, beside, say)
             return work.run(out, source=source, given=settings, skip_bad_rows=skip_bad_rows, force=force)
         finally:
             runner.close()
@@ -83,10 +84,11 @@ class _Preparation:
         config: PrepareConfig,
         earlier: Prepared | None,
         scratch: Path,
+        beside: Executor,
         say: Callable[[str], None],
     ) -> None:
         self.engine, self.tables, self.config = engine, tables, config
-        self.earlier, self.scratch, self.say = earlier, scratch, say
+        self.earlier, self.scratch, self.beside, self.say = earlier, scratch, beside, say
 
     def run(self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, force: bool) -> Prepared:
         """All steps, from files to the store."""
@@ -106,6 +108,7 @@ class _Preparation:
             raise DataError(f"the new log makes these {answers.kind}; {earlier.path} holds {earlier.kind}.")
         config = self.config.model_copy(update={"rewards": answers.reward_map})
         rows, problems = load(engine, raws, reading, answers, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        inputs = self.beside.submit(_digest, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(earlier, integer=reading.item_id == "integer"))
         fields = fields_of(reading, answers)
         order = sql.order(fields, answers=answers.tell)
@@ -132,7 +135,7 @@ class _Preparation:
             "cuts": cuts,
             "filters": kept.trail,
             "bad_rows": problems,
-            "inputs": _digest(self.tables),
+            "inputs": {},
         }
         if earlier is not None:
             extra["continues"] = earlier.digest
@@ -153,6 +156,7 @@ class _Preparation:
             write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
             store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+            extra["inputs"] = inputs.result()
         return Prepared(out)
 
 
