@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,8 @@ class _Preparation:
             extra=extra,
             force=force,
         ) as store:
-            events = engine.batches(sql.final(fields=fields, order=order))
+            parts = sql.parts(sum(sizes), int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0]))
+            events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
             columns, rewards = ("item", "event", "reward", *optional), list(answers.rewards.values())
             write_events(store, events, columns, sizes=sizes, rewards=rewards)
             write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)

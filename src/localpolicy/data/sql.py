@@ -17,6 +17,9 @@ No table has a column that this log does not need: an idle one costs as much as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
 def order(fields: Sequence[str], *, answers: bool) -> str:
@@ -135,12 +138,22 @@ def numbered(source: str, *, fields: Sequence[str], sequences: int) -> str:
     return f"SELECT {number} AS sequence{rest} FROM {source} e JOIN sequences s ON e.sequence_id = s.sequence_id"
 
 
-def final(*, fields: Sequence[str], order: str) -> str:
-    """Every event in the order it is stored."""
+def parts(sequences: int, events: int) -> list[tuple[int, int]]:
+    """Ranges of sequence numbers to sort one after another: sorts that fit into memory cost less than one that spills.
+
+    Few, since each reads all of `numbered`; what they do not bring into memory spills as before.
+    """
+    count = max(1, min(MOST_PARTS, -(-events // EVENTS_PER_PART)))
+    return list(pairwise(sequences * number // count for number in range(count + 1)))
+
+
+def final(first: int, stop: int, *, fields: Sequence[str], order: str) -> str:
+    """Every event of sequences `first` to `stop`, in the order it is stored."""
     stored = "".join(f", e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
     within = ", ".join(f"e.{part}" for part in order.split(", "))
     return f"""SELECT e.sequence, i.index AS item, e.event{stored}
-FROM numbered e JOIN items i ON e.item_id = i.item_id ORDER BY e.sequence, {within}"""
+FROM numbered e JOIN items i ON e.item_id = i.item_id
+WHERE e.sequence >= {first} AND e.sequence < {stop} ORDER BY e.sequence, {within}"""
 
 
 def sequence_ids(*, integer: bool) -> str:
