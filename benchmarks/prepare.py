@@ -1,13 +1,14 @@
 """Time and memory of preparing a YooChoose-sized log, beside the same preparation in Polars streaming.
 
-    python benchmarks/prepare.py --clicks 1_000_000 10_000_000 --polars /path/to/venv/bin/python
-    python benchmarks/prepare.py --raw data/yoochoose --polars /path/to/venv/bin/python
+    python benchmarks/prepare.py --polars VENV/bin/python --markdown table.md
+    python benchmarks/prepare.py --polars VENV/bin/python --clicks 1_000_000
+    python benchmarks/prepare.py --polars VENV/bin/python --raw data/yoochoose
 
-A log of the wanted size is made by `lpi simulate yoochoose` where no raw folder is given. Polars lives in a virtual
-environment of its own (`pip install polars numpy`), so that it is no dependency of ours. Each preparation is a
-process of its own; its peak memory is the largest resident set the kernel saw. Both filter sessions, index items,
-split, sort and write the same flat arrays; the arrays are compared. Ours also checks every row, digests inputs and
-outputs. "of CPU" is the time that a busy machine cannot stretch.
+A log of each wanted size (1, 10, 33 and 100 million clicks, unless told) is made by `lpi simulate yoochoose` where no
+raw folder is given. Polars lives in a virtual environment of its own (`pip install polars numpy`), so that it is no
+dependency of ours. Each preparation is a process of its own; its peak memory is the largest resident set the kernel
+saw. Both filter sessions, index items, split, sort and write the same flat arrays; the arrays are compared. Ours also
+checks every row, digests inputs and outputs. "of CPU" is the time that a busy machine stretches least.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+CLICKS = [1_000_000, 10_000_000, 33_000_000, 100_000_000]
 CLICKS_PER_SESSION = 3.57  # of `lpi simulate yoochoose`
 ARRAYS = ("offsets", "item", "event", "time")
 
@@ -103,18 +109,70 @@ def same_arrays(one: Path, other: Path) -> bool:
     )
 
 
+def made(folder: Path, clicks: int) -> Path:
+    """A simulated log of about so many clicks."""
+    options = ["--sequences", str(round(clicks / CLICKS_PER_SESSION)), "--out", str(folder), "--force"]
+    command = [sys.executable, "-m", "localpolicy", "simulate", "yoochoose", *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def compared(raw: Path, ways: dict[str, str], scratch: Path, *, memory: str, repeats: int) -> Iterator[dict[str, Any]]:
+    """Each way in turn, so that a busy machine disturbs all alike."""
+    for repeat in range(repeats):
+        for way, python in ways.items():
+            out = scratch / way
+            shutil.rmtree(out, ignore_errors=True)
+            seconds, cpu, peak = measured(python, way, raw, out, memory)
+            events = sum(json.loads((scratch / "localpolicy" / "manifest.json").read_text())["rows"].values())
+            same = same_arrays(scratch / "localpolicy", out)
+            figures = {"events": events, "way": way, "seconds": seconds, "cpu_seconds": cpu, "peak_gib": peak}
+            print(
+                f"{events:>12,} {way:12} {seconds:>8.1f} {cpu:>7.1f} {peak:>9.2f}   {'same' if same else 'DIFFER'}",
+                flush=True,
+            )
+            yield {**figures, "same": same, "repeat": repeat}
+    for way in ways:
+        shutil.rmtree(scratch / way)
+
+
+def table(results: list[dict[str, Any]], ways: Iterable[str]) -> str:
+    """Medians as Markdown; the ratio is of seconds, with that of CPU behind it."""
+
+    def median(events: int, way: str, what: str) -> float:
+        found = [row[what] for row in results if (row["events"], row["way"]) == (events, way)]
+        return statistics.median(found) if found else float("nan")
+
+    def cell(events: int, way: str) -> str:
+        seconds, cpu, peak = (median(events, way, what) for what in ("seconds", "cpu_seconds", "peak_gib"))
+        return "–" if math.isnan(seconds) else f"{seconds:.1f} s ({cpu:.1f} of CPU), {peak:.2f} GiB"
+
+    def ratio(events: int, what: str) -> str:
+        times = median(events, "polars", what) / median(events, "localpolicy", what)
+        return "–" if math.isnan(times) else f"{times:.2f}"
+
+    lines = [f"| events | {' | '.join(ways)} | Polars : ours, of CPU |", f"|--:|{'--:|' * len(list(ways))}--:|"]
+    for events in sorted({row["events"] for row in results}):
+        cells = [cell(events, way) for way in ways]
+        ratios = f"{ratio(events, 'seconds')}, {ratio(events, 'cpu_seconds')}"
+        lines.append(f"| {events / 1e6:.2f} M | {' | '.join(cells)} | {ratios} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--raw", type=Path, help="a folder with YooChoose's files")
-    parser.add_argument(
-        "--clicks", type=lambda text: int(text.replace("_", "")), nargs="*", default=[], help="simulate so many"
-    )
+    parser.add_argument("--clicks", type=int, nargs="*", default=CLICKS, help="simulate so many")
     parser.add_argument("--polars", help="the Python of a virtual environment with polars and numpy")
+    parser.add_argument(
+        "--polars-most", type=int, default=40_000_000, help="clicks beyond which ours is measured alone"
+    )
     parser.add_argument("--spark", action="store_true", help="measure Spark in local mode too")
     parser.add_argument("--memory", default="1GB", help="DuckDB's limit")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--scratch", type=Path, help="where logs and results go (default: a temporary folder)")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write every figure")
+    parser.add_argument("--markdown", type=Path, help="write the table of medians")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -124,39 +182,17 @@ def main() -> None:
     ways = {"localpolicy": sys.executable}
     ways |= {"polars": options.polars} if options.polars else {}
     ways |= {"spark": sys.executable} if options.spark else {}
-    results = []
+    results: list[dict[str, Any]] = []
     print(f"{'events':>12} {'way':12} {'seconds':>8} {'of CPU':>7} {'peak GiB':>9}   arrays")
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         scratch = Path(folder)
-        for clicks in options.clicks or [0]:
-            raw = options.raw or scratch / "raw"
-            if clicks:
-                sessions = str(round(clicks / CLICKS_PER_SESSION))
-                command = ["lpi", "simulate", "yoochoose", "--out", str(raw), "--sequences", sessions, "--force"]
-                subprocess.run(
-                    [str(Path(sys.executable).parent / command[0]), *command[1:]], check=True, stdout=subprocess.DEVNULL
-                )
-            for repeat in range(options.repeats):  # in turn, so that a busy machine disturbs all alike
-                for way, python in ways.items():
-                    out = scratch / way
-                    shutil.rmtree(out, ignore_errors=True)
-                    seconds, cpu, peak = measured(python, way, raw, out, options.memory)
-                    counts = json.loads((scratch / "localpolicy" / "manifest.json").read_text())["rows"]
-                    same = same_arrays(scratch / "localpolicy", out)
-                    events = sum(counts.values())
-                    results.append(
-                        {
-                            "events": events,
-                            "way": way,
-                            "seconds": seconds,
-                            "cpu_seconds": cpu,
-                            "peak_gib": peak,
-                            "same": same,
-                            "repeat": repeat,
-                        }
-                    )
-                    arrays = "same" if same else "DIFFER"
-                    print(f"{events:>12,} {way:12} {seconds:>8.1f} {cpu:>7.1f} {peak:>9.2f}   {arrays}", flush=True)
+        for clicks in [0] if options.raw else options.clicks:
+            raw = options.raw or made(scratch / "raw", clicks)
+            chosen = {way: python for way, python in ways.items() if way != "polars" or clicks <= options.polars_most}
+            results += compared(raw, chosen, scratch, memory=options.memory, repeats=options.repeats)
+    print(f"\n{table(results, list(ways))}")
+    if options.markdown:
+        options.markdown.write_text(table(results, list(ways)))
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from raw_logs import random_log, stored, write_csv, write_parquet
 
@@ -84,6 +87,24 @@ def test_ids_that_would_collide_as_integers_are_refused(tmp_path: Path, odd: str
     log = write_csv(tmp_path / "log.csv", rows)
     refused("row 1401: item_id is not a plain integer", log, tmp_path)
     assert odd in prepare("events", [log], out=tmp_path / "data", ids="text").catalogue.column("item_id").to_pylist()
+
+
+@pytest.mark.parametrize("write", [write_csv, write_parquet])
+@pytest.mark.parametrize("column", ["sequence_id", "item_id"])
+@pytest.mark.parametrize("large", [2**31, -(2**31) - 1, 2**62 + 1])
+def test_ids_larger_than_the_first_ones_are_read(tmp_path: Path, write: Callable, column: str, large: int) -> None:
+    rows = random_log(events=1500)
+    rows[1400][column] = large
+    rows[1450]["item_id"] = None
+    log = write(tmp_path / ("log.csv" if write is write_csv else "log.parquet"), rows)
+    text = refused("row 1451: item_id is empty", log, tmp_path)
+    assert "bad rows in all" not in text
+    data = prepare("events", [log], out=tmp_path / "data", skip_bad_rows=True)
+    assert data.manifest["bad_rows"] == {"item_id is empty": 1}
+    found = {(s, item) for s, events in stored(data).items() for item, *_ in events}
+    assert found == {(row["sequence_id"], row["item_id"]) for row in rows if row["item_id"] is not None}
+    assert pq.read_schema(data.path / "items.parquet").field("item_id").type == pa.int64()
+    assert pq.read_schema(data.path / "train" / "sequences.parquet").field("sequence_id").type == pa.int64()
 
 
 def test_fractional_ids_are_refused_and_whole_ones_read(tmp_path: Path) -> None:

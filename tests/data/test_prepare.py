@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from raw_logs import by_popularity, grouped, random_log, random_split, split_of, stored, write_csv, write_parquet
 
+from localpolicy.data import sql
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import SPLITS
 
@@ -301,3 +302,13 @@ def test_a_spilling_memory_limit_changes_nothing(tmp_path: Path) -> None:
     ]
     assert made[0].digest == made[1].digest
     assert not list(tmp_path.glob(".*")), "scratch was left behind"
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_the_parts_of_the_last_sort_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    log = write_parquet(tmp_path / "log.parquet", random_log())
+    whole = prepare("events", [log], out=tmp_path / "whole")
+    monkeypatch.setattr(sql, "EVENTS_PER_PART", 7)
+    monkeypatch.setattr(sql, "MOST_PARTS", most)
+    assert len(sql.parts(60, 600)) == most
+    assert prepare("events", [log], out=tmp_path / "parts").manifest == whole.manifest

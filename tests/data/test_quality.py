@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_the_counts_are_those_of_plain_python(tmp_path: Path, log: list[dict], s
     assert (quality.longest, quality.median_length) == (max(lengths), np.median(lengths))
     assert sum(quality.lengths.values()) == len(groups)
     assert sum(quality.popularity.values()) == data.items
+
+
+def test_a_sequence_that_begins_as_training_ends_overlaps_it(tmp_path: Path) -> None:
+    """At the same time it may have come first; a moment later it cannot have."""
+    end = 1_600_000_000_000
+    spans = [(end - 9, end)] * 3 + [(end, end + 5), (end + 1, end + 5), (end + 2, end + 5)] + [(end + 9, end + 9)] * 3
+    log = [
+        {"sequence_id": number, "item_id": 1, "event": "click", "timestamp": time}
+        for number, span in enumerate(spans)
+        for time in span
+    ]
+    cuts = tuple(datetime.fromtimestamp((end + later) / 1000, UTC).isoformat() for later in (1, 6))
+    path = write_parquet(tmp_path / "log.parquet", log)
+    data = prepare("events", [path], out=tmp_path / "data", split="time", split_times=cuts)
+    assert [len(data[name]) for name in ("train", "validation", "test")] == [3, 3, 3]
+    assert measure(data).overlapping == {"validation": 1, "test": 0}
 
 
 def test_pieces_do_not_change_the_counts(tmp_path: Path, log: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from raw_logs import random_log, stored, write_csv, write_parquet
 
-from localpolicy.data.expected import compare
+from localpolicy.data.expected import COUNTED, PAPER, README, UNVERIFIED, compare
 from localpolicy.data.prepare import prepare
-from localpolicy.data.readers import READERS
+from localpolicy.data.readers import READERS, netflix
 from localpolicy.vocabulary.errors import DataError
 
 
@@ -62,6 +62,25 @@ def test_yoochoose_says_what_differs_and_why(tmp_path: Path) -> None:
     published = compare({**manifest, "counts": counts}, reader.editions, reader.preset)
     assert all(row["agrees"] for row in published["counts"])
     assert published["reason"] == ""
+
+
+def test_every_published_count_says_where_it_stands(tmp_path: Path) -> None:
+    sources = {c.source for reader in READERS.values() for edition in reader.editions for c in edition.counts}
+    assert sources == {PAPER, README, COUNTED, UNVERIFIED, "the sum of its lineage's item counts"}
+    (tmp_path / "ratings.dat").write_text("".join(f"{user}::7::3::900000000\n" for user in range(99)))
+    data = prepare("movielens", [tmp_path], out=tmp_path / "data")
+    edition = next(edition for edition in READERS["movielens"].editions if edition.name.endswith("32M"))
+    notes = {row["what"]: row["note"] for row in compare(data.manifest, [edition], {})["counts"]}
+    assert notes == {"sequences": "its README", "items": "published, not verified", "events": "its README"}
+
+
+def test_an_event_that_a_whole_file_holds_can_be_dropped(tmp_path: Path) -> None:
+    clicks, _ = yoochoose(tmp_path / "raw")
+    with (tmp_path / "raw" / "yoochoose-buys.dat").open("a") as buys:
+        buys.write(",,,,\n")  # nobody asks what is in a row that is dropped
+    data = prepare("yoochoose", [tmp_path / "raw"], out=tmp_path / "data", drop_events=("purchase",), min_clicks=0)
+    assert data.manifest["rows"] == data.manifest["counts"]["events"] == {"click": len(clicks)}
+    assert data.manifest["bad_rows"] == {}
 
 
 def test_yoochoose_needs_both_files(tmp_path: Path) -> None:
@@ -139,7 +158,8 @@ def test_netflix(tmp_path: Path, layout: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1:\n5,3,2005-01-01\nno comma\n", "Row #3: .* no comma"),
+        ("1:\n5,3,2005-01-01\nno comma\n", r"combined_data_1\.txt, line 3: .* found 'no comma'\. Mend"),
+        ("1:\n5,3,2005-01-01\n5,3\n\n2:\n6,3,2005-02-30\n", r"line 3: .* found '5,3' \(2 bad lines in all\)\. Mend"),
         ("5,3,2005-01-01\n", "expected 'movie:' on the first line"),
         ("1:\n5,3,soon\n", "expected 'user,rating,date' lines"),
         ("1:\n,3,2005-01-01\n", "expected 'user,rating,date' lines"),
@@ -150,6 +170,25 @@ def test_netflix_names_what_is_wrong(tmp_path: Path, text: str, message: str) ->
     (tmp_path / "combined_data_1.txt").write_text(text)
     with pytest.raises(DataError, match=message):
         prepare("netflix", [tmp_path], out=tmp_path / "data")
+
+
+def test_netflix_passes_over_bad_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is as it would be without them, whichever movie they stand under and however pieces fall."""
+    lines: dict[int, list[str]] = defaultdict(list)
+    for user, movie, rating, day in ratings():
+        lines[movie].append(f"{user},{rating},{day}")
+    text = [line for movie, block in sorted(lines.items()) for line in (f"{movie}:", *block)]
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "combined_data_1.txt").write_text("\n".join(text) + "\n")
+    good = prepare("netflix", [tmp_path / "good"], out=tmp_path / "clean")
+    for number, bad in enumerate(["7", "7,9999,2005-01-01", "x,3,2005-01-01", "7,3,2005-02-30", "7,3,2005-01-01,1"]):
+        text.insert(1 + 53 * number, bad)
+    (tmp_path / "combined_data_1.txt").write_text("\n".join(text) + "\n")
+    (tmp_path / "good" / "combined_data_1.txt").unlink()
+    monkeypatch.setattr(netflix, "ROWS_PER_GROUP", 100)
+    data = prepare("netflix", [tmp_path], out=tmp_path / "data", skip_bad_rows=True)
+    assert data.manifest["bad_rows"] == {"the line cannot be cut into columns": 5}
+    assert data.digest == good.digest
 
 
 @pytest.mark.parametrize("name", ["u.data", "ratings.dat", "ratings.csv", "ratings.csv.gz"])

@@ -58,6 +58,7 @@ CASES: dict[str, tuple[list[dict], dict]] = {
     "windows": (random_log(step=60_000), WINDOWS),
     "impressions": (impressions(), {"duplicates": "consecutive"}),
     "text": (with_text_ids(), {}),
+    "large": ([*random_log(events=1500), {**random_log()[0], "sequence_id": 2**40, "item_id": -(2**31) - 1}], {}),
     "rows": ([{k: v for k, v in row.items() if k != "timestamp"} for row in random_log()], {}),
 }
 

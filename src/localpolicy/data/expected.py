@@ -9,6 +9,10 @@ from typing import Any, TypedDict
 
 ROUNDED = 0.005  # published figures have three digits
 
+# Where a figure can be looked up. COUNTED: nobody who published the data states it, but several public repositories
+# that counted the original files agree on it.
+PAPER, README, COUNTED, UNVERIFIED = "the paper", "its README", "counted by others", "published, not verified"
+
 
 @dataclass(frozen=True)
 class Count:
@@ -18,6 +22,7 @@ class Count:
     value: int
     rounded: bool = False  # published with three digits
     note: str = ""
+    source: str = UNVERIFIED
 
     def agrees(self, found: int) -> bool:
         """Whether `found` is the published count, as far as it was published."""
@@ -31,6 +36,7 @@ class Edition:
     name: str
     rows: int  # of the files, that are events
     counts: tuple[Count, ...]
+    source: str = UNVERIFIED  # of `rows`
 
 
 class Comparison(TypedDict):
@@ -66,7 +72,7 @@ def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Ma
             found=found.get(count.what, 0),
             expected=count.value,
             agrees=count.agrees(found.get(count.what, 0)),
-            note=count.note,
+            note=f"{count.source}: {count.note}" if count.note else count.source,
         )
         for count in edition.counts
     ]
@@ -74,7 +80,7 @@ def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Ma
     if not all(row["agrees"] for row in compared):
         changed = [f"{name}={settings[name]}" for name, value in preset.items() if settings[name] != value]
         if rows != edition.rows:
-            held = f"the files hold {rows:,} usable rows and the original {edition.rows:,}"
+            held = f"the files hold {rows:,} usable rows and the original {edition.rows:,} ({edition.source})"
             reason = f"{held}: a sample, another release, or simulated"
         elif changed:
             reason = f"settings differ from the recipe's: {', '.join(changed)}"

@@ -27,30 +27,38 @@ class Step(TypedDict):
 class Kept:
     """What the filters left, beside the view `kept`."""
 
-    source: str  # joined with `sequences` and `items` it gives `kept`, and costs less
+    source: str  # joined with the sequences kept it gives `kept`, and costs less
     sequences: str  # a table of the distinct sequences kept
+    behind: list[str]  # the large tables it is made from
     trail: list[Step]
 
 
 def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None) -> Kept:
     """Make `kept` from `usable`."""
+    behind = ["loaded"]
     source = _without_duplicates(engine, "usable", config, fields=fields, order=order)
+    if source != "usable":
+        behind.append(source)
     if config.session_gap is not None:
         if "time" not in fields:
             raise ConfigError("session_gap needs times, and this log has none.")
         engine.table("sessions", sql.sessions(source, fields=fields, gap_ms=round(config.session_gap * 1000)))
         source = "sessions"
+        behind.append(source)
     filters = _Filters(engine, source, config, click=-1 if click is None else click)
     while filters.pass_once() and config.iterate:
         pass
     if config.most_recent is not None:
         engine.table("kept", sql.most_recent(filters.view, config.most_recent, fields=fields, order=order))
         source = "kept"
+        behind.append(source)
     else:
         engine.view("kept", f"SELECT * FROM {filters.view}")
+        source = f"({sql.only(source, {'item_id': table})})" if (table := filters.passing.get("item_id")) else source
     # A sequence that passed may yet have lost every item; without an item filter none has.
     exact = set(filters.passing) == {"sequence_id"}
-    return Kept(source, filters.passing["sequence_id"] if exact else sql.DISTINCT_SEQUENCES, filters.trail)
+    sequences = filters.passing["sequence_id"] if exact else sql.DISTINCT_SEQUENCES
+    return Kept(source, sequences, behind, filters.trail)
 
 
 def _without_duplicates(
@@ -103,6 +111,7 @@ class _Filters:
         self.engine.table(f"passing_{number}", f"SELECT {what}_id, events FROM sizes_{number} WHERE {passes}")
         before, events_before = self._size(f"sizes_{number}")
         after, events_after = self._size(f"passing_{number}")
+        self.engine.drop(f"sizes_{number}")
         label = ", ".join(f"{name}={least}" for name, (_, least) in active.items())
         self.trail.append(
             Step(

@@ -16,6 +16,8 @@ from localpolicy.data.sources import Table
 from localpolicy.vocabulary.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
+MALFORMED = "the line cannot be cut into columns"
+REMEDY = "Mend the log, or pass over such rows with --skip-bad-rows."
 
 
 def open_tables(engine: Engine, tables: Sequence[Table], *, skip_malformed: bool) -> list[Raw]:
@@ -45,27 +47,41 @@ def load(
     engine: Engine, raws: Sequence[Raw], reading: Reading, answers: Answers, *, skip_bad_rows: bool, scratch: Path
 ) -> tuple[dict[str, int], Problems]:
     """Fill `loaded`; return its rows by event, and the rows that were passed over."""
+    left_out = [bad for raw in raws for bad in raw.table.bad]
+    if left_out and not skip_bad_rows:
+        total = sum(bad.count for bad in left_out)
+        raise DataError(f"{left_out[0].first}{f' ({total:,} bad lines in all)' if total > 1 else ''}. {REMEDY}")
     selects = [EventSelect(raw, reading, answers) for raw in raws]
     fields = fields_of(reading, answers)
-    engine.table("loaded", "\nUNION ALL\n".join(s.sql(s.raw.view, fields=fields) for s in selects))
-    counts = {code: int(count) for code, count in engine.rows(sql.ROWS)}
+
+    def fill(narrow: Sequence[str] = ()) -> dict[int | None, int]:
+        parts = [select.sql(select.raw.view, fields=fields, narrow=narrow) for select in selects]
+        engine.table("loaded", "\nUNION ALL\n".join(parts))
+        return {code: int(count) for code, count in engine.rows(sql.ROWS)}
+
+    counts = fill(reading.narrow)
     problems: Problems = {}
-    if counts.pop(None, 0):
+    if unusable := counts.pop(None, 0):
         bad = "\nUNION ALL\n".join(select.problem_sql(select.raw.view) for select in selects)
         query = f"SELECT problem, COUNT(*) FROM ({bad}) b GROUP BY problem ORDER BY problem"
         problems = {str(problem): int(count) for problem, count in engine.rows(query)}
-        if not skip_bad_rows:
+        if problems and not skip_bad_rows:
             raise DataError(_first_bad_row(engine, selects, problems, scratch))
+        if unusable > sum(problems.values()):  # the others' ids are larger than the first ones let expect
+            counts = fill()
+            counts.pop(None, 0)
         engine.view("usable", "SELECT * FROM loaded WHERE event IS NOT NULL")
     else:
         engine.view("usable", "SELECT * FROM loaded")
-    if malformed := engine.malformed():
-        problems["the line cannot be cut into columns"] = malformed
+    if malformed := engine.malformed() + sum(bad.count for bad in left_out):
+        problems[MALFORMED] = malformed
     if not counts:
         passed = f": all {sum(problems.values()):,} are bad ({_listed(problems)})" if problems else ""
         files = _named([raw.table for raw in raws])
         raise DataError(f"no usable rows in {files}{passed}. Expected a log with at least one event.")
-    return {answers.events[code]: counts[code] for code in sorted(counts)}, problems
+    return {
+        answers.events[code]: counts[code] for code in sorted(code for code in counts if code is not None)
+    }, problems
 
 
 def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Problems, scratch: Path) -> str:
@@ -76,7 +92,6 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
     from localpolicy.data.engines.duckdb import DuckDB
 
     total = sum(problems.values())
-    remedy = "Mend the log, or pass over such rows with --skip-bad-rows."
     more = f" ({total:,} bad rows in all: {_listed(problems)})" if total > 1 else ""
     (scratch / "search").mkdir()
     finder = DuckDB(scratch / "search")
@@ -86,16 +101,16 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
         for select in selects:
             table = select.raw.table
             names = [name for theirs in table.columns.values() for name in theirs.split("+") if name != ROW]
-            shown = [ROW, *(f"CAST({alias(table, name)} AS STRING)" for name in names)]
+            values = {f"shown_{number}": f"CAST({alias(table, name)} AS STRING)" for number, name in enumerate(names)}
             for file in table.files:
                 finder.read("suspect", replace(table, files=(file,)), rows=True)
-                query = f"{select.problem_sql('suspect', also=shown)} ORDER BY {ROW} LIMIT 1"
+                query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
-                    values = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
-                    return f"{file}, row {row}: {problem} ({values}){more}. {remedy}"
+                    shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
+                    return f"{file}, row {row}: {problem} ({shown}){more}. {REMEDY}"
     finally:
         finder.close()
-    return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {remedy}"
+    return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {REMEDY}"
 
 
 def _named(tables: Sequence[Table]) -> str:

@@ -6,7 +6,9 @@ import errno
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +71,11 @@ def prepare(
     earlier = None if named is None else Prepared(named)
     config = PrepareConfig.parse({**reader.preset, **settings}) if earlier is None else continued(earlier, settings)
     refuse_occupied(out, force=force)
-    with _scratch_folder(out, scratch) as folder, _disk_errors(out):
+    with _scratch_folder(out, scratch) as folder, _disk_errors(out), ThreadPoolExecutor(1) as beside:
         tables = reader.tables(paths, config, folder)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = _Preparation(runner, tables, config, earlier, folder, say, rows=append is not None)
+            work = _Preparation(runner, tables, config, earlier, folder, beside, say, rows=append is not None)
             return work.run(out, source=source, given=settings, skip_bad_rows=skip_bad_rows, force=force)
         finally:
             runner.close()
@@ -89,12 +91,13 @@ class _Preparation:
         config: PrepareConfig,
         earlier: Prepared | None,
         scratch: Path,
+        beside: Executor,
         say: Callable[[str], None],
         *,
         rows: bool,
     ) -> None:
         self.engine, self.tables, self.config = engine, tables, config
-        self.earlier, self.scratch, self.say = earlier, scratch, say
+        self.earlier, self.scratch, self.beside, self.say = earlier, scratch, beside, say
         self.continues = earlier is not None and rows  # the earlier rows are part of this data set
 
     def run(self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, force: bool) -> Prepared:
@@ -119,6 +122,7 @@ class _Preparation:
             raise DataError(f"the new log makes these {answers.kind}; {earlier.path} holds {earlier.kind}.")
         config = self.config.model_copy(update={"rewards": answers.reward_map})
         rows, problems = load(engine, raws, reading, answers, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        inputs = self.beside.submit(_digest, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(earlier, integer=reading.item_id == "integer"))
         fields = fields_of(reading, answers)
         order = sql.order(fields, answers=answers.tell)
@@ -126,14 +130,17 @@ class _Preparation:
         say("filtering")
         kept = keep(engine, config, fields=fields, order=order, click=click)
         say("indexing items and sequences")
-        engine.table("items", sql.ITEMS)
         by_time = config.split == "time"
         keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
-        engine.table("sequence_keys", keys)
+        # Shares at random need each key once: no table then, since md5s are the widest column of all.
+        (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
         config = fitting(engine, config, given=given, say=say)
         cuts = cut_points(engine, config, known=known.get("cuts"))
         engine.table("sequences", sql.sequences(literals(cuts)))
         sizes = split_sizes(engine)
+        engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
+        engine.drop(*kept.behind)
+        engine.table("items", sql.ITEMS)
         optional = tuple(name for name in OPTIONAL if name in fields)
         extra: dict[str, Any] = {
             "source": source,
@@ -142,7 +149,7 @@ class _Preparation:
             "cuts": cuts,
             "filters": kept.trail,
             "bad_rows": problems,
-            "inputs": _digest(self.tables),
+            "inputs": {},
         }
         if earlier is not None:
             extra["continues" if self.continues else "like"] = earlier.digest
@@ -157,12 +164,14 @@ class _Preparation:
             extra=extra,
             force=force,
         ) as store:
-            events = engine.batches(sql.final(kept.source, fields=fields, order=order))
+            parts = sql.parts(sum(sizes), int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0]))
+            events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
             columns, rewards = ("item", "event", "reward", *optional), list(answers.rewards.values())
             write_events(store, events, columns, sizes=sizes, rewards=rewards)
-            write_ids(store, engine.batches(sql.SEQUENCE_IDS), sizes=sizes)
+            write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
             store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+            extra["inputs"] = inputs.result()
         return Prepared(out)
 
 
@@ -217,7 +226,7 @@ def _disk_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise DataError(
             f"the disk is full ({error}); {out} was not written. Free some space, or choose another."

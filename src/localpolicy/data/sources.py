@@ -31,6 +31,14 @@ DELIMITERS = ("::", "\t", ";", "|", ",")
 
 
 @dataclass(frozen=True)
+class BadLines:
+    """Lines that a reader could not make rows of: the first, with its place, and how many there are."""
+
+    first: str
+    count: int
+
+
+@dataclass(frozen=True)
 class Table:
     """Files of one layout, and how their columns read as events."""
 
@@ -43,6 +51,7 @@ class Table:
     constants: Mapping[str, str] = field(default_factory=dict)  # our column -> one value for every row
     where: str = ""  # rows that are events at all, as SQL over the files' columns
     originals: tuple[Path, ...] = ()  # the user's files, where `files` were made from them
+    bad: tuple[BadLines, ...] = ()  # what was left out in making them
 
     @property
     def inputs(self) -> tuple[Path, ...]:

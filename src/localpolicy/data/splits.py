@@ -26,8 +26,10 @@ def fitting(
     engine: Engine, config: PrepareConfig, *, given: Mapping[str, Any], say: Callable[[str], None]
 ) -> PrepareConfig:
     """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
+    if config.test < 1 or {"validation", "test"} & set(given):
+        return config
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
-    if config.test < 1 or {"validation", "test"} & set(given) or total >= 10 * max(config.validation, config.test):
+    if total >= 10 * max(config.validation, config.test):
         return config
     say(f"{total:,} sequences are too few for {config.test:,.0f} in test: validation and test get a tenth each")
     return config.model_copy(update={"validation": 0.1, "test": 0.1})

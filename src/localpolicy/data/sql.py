@@ -7,7 +7,9 @@ Tables, in the order they come to be:
     answers     event as the log wrote it -> code        policies   policy -> code
     loaded      every row of the log as an event (see `events`); a bad row's event is NULL
     kept        what the filters left
-    items       item_id, index, count           sequences   sequence_id, split, number
+    sequences   sequence_id, split, number
+    numbered    kept, with its sequences' numbers instead of their ids
+    items       item_id, index, count
 
 No table has a column that this log does not need: an idle one costs as much as any other.
 """
@@ -15,6 +17,9 @@ No table has a column that this log does not need: an idle one costs as much as 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
 def order(fields: Sequence[str], *, answers: bool) -> str:
@@ -71,7 +76,7 @@ FROM (SELECT *, SUM(begins) OVER (
 def sequence_sizes(source: str, *, click: int) -> str:
     """Each sequence with its numbers of events and clicks."""
     return f"""SELECT sequence_id, CAST(COUNT(*) AS BIGINT) AS events,
-    CAST(SUM(CASE WHEN event = {click} THEN 1 ELSE 0 END) AS BIGINT) AS clicks
+    CAST(COUNT(CASE WHEN event = {click} THEN 1 END) AS BIGINT) AS clicks
 FROM {source} GROUP BY sequence_id"""
 
 
@@ -99,7 +104,7 @@ ITEMS = """SELECT item_id, CAST(row_number() OVER (
     ORDER BY known_index NULLS LAST, count DESC, item_id) - 1 AS INT) AS index, count
 FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
         CAST(COALESCE(c.count, 0) AS BIGINT) AS count
-    FROM (SELECT item_id, COUNT(*) AS count FROM kept GROUP BY item_id) c
+    FROM (SELECT item_id, COUNT(*) AS count FROM numbered GROUP BY item_id) c
     FULL JOIN known k ON c.item_id = k.item_id) counted"""
 
 
@@ -123,17 +128,39 @@ FROM (SELECT sequence_id, CASE WHEN split_key < {validation} THEN 0 WHEN split_k
 SPLIT_SIZES = "SELECT split, COUNT(*) FROM sequences GROUP BY split"
 
 
-def final(source: str, *, fields: Sequence[str], order: str) -> str:
-    """Every event in the order it is stored, as narrow as can be: sorting it is what costs memory.
+def numbered(source: str, *, fields: Sequence[str], sequences: int) -> str:
+    """The kept events, each with its sequence's number: a join of two large tables, made once.
 
-    The joins keep what has a sequence and an item, and so exactly what was kept.
+    What replaces ids that may be long texts is as narrow as can be.
     """
+    number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
+    rest = "".join(f", e.{name}" for name in fields if name != "sequence_id")
+    return f"SELECT {number} AS sequence{rest} FROM {source} e JOIN sequences s ON e.sequence_id = s.sequence_id"
+
+
+def parts(sequences: int, events: int) -> list[tuple[int, int]]:
+    """Ranges of sequence numbers to sort one after another: sorts that fit into memory cost less than one that spills.
+
+    Few, since each reads all of `numbered`; what they do not bring into memory spills as before.
+    """
+    count = max(1, min(MOST_PARTS, -(-events // EVENTS_PER_PART)))
+    return list(pairwise(sequences * number // count for number in range(count + 1)))
+
+
+def final(first: int, stop: int, *, fields: Sequence[str], order: str) -> str:
+    """Every event of sequences `first` to `stop`, in the order it is stored."""
     stored = "".join(f", e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
     within = ", ".join(f"e.{part}" for part in order.split(", "))
-    return f"""SELECT s.number AS sequence, i.index AS item, e.event{stored}
-FROM {source} e JOIN sequences s ON e.sequence_id = s.sequence_id JOIN items i ON e.item_id = i.item_id
-ORDER BY s.number, {within}"""
+    return f"""SELECT e.sequence, i.index AS item, e.event{stored}
+FROM numbered e JOIN items i ON e.item_id = i.item_id
+WHERE e.sequence >= {first} AND e.sequence < {stop} ORDER BY e.sequence, {within}"""
 
 
-SEQUENCE_IDS = "SELECT sequence_id FROM sequences ORDER BY number"
+def sequence_ids(*, integer: bool) -> str:
+    """The ids of all sequences, in order, as wide as they are stored."""
+    return (
+        f"SELECT CAST(sequence_id AS {'BIGINT' if integer else 'STRING'}) AS sequence_id FROM sequences ORDER BY number"
+    )
+
+
 CATALOGUE = "SELECT item_id, count FROM items ORDER BY index"

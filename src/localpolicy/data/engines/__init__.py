@@ -26,6 +26,9 @@ class Engine(Protocol):
     def table(self, name: str, sql: str) -> None:
         """Compute `sql` once and keep the result as `name`."""
 
+    def drop(self, *tables: str) -> None:
+        """Let go of tables that nothing will read again."""
+
     def view(self, name: str, sql: str) -> None:
         """Let `name` stand for `sql`."""
 

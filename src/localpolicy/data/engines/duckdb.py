@@ -15,6 +15,7 @@ from localpolicy.data.sources import Table
 from localpolicy.vocabulary.errors import ConfigError, DataError
 
 ROWS_PER_BATCH = 1 << 20
+FULL_DISK = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
 TYPES = {
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
     r"FLOAT|DOUBLE|DECIMAL.*": "float",
@@ -72,6 +73,10 @@ class DuckDB:
         with _errors():
             self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {sql}")
 
+    def drop(self, *tables: str) -> None:
+        for name in tables:
+            self._connection.execute(f"DROP TABLE {name}")
+
     def view(self, name: str, sql: str) -> None:
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
@@ -115,14 +120,17 @@ def _errors(table: Table | None = None) -> Iterator[None]:
     """DuckDB's errors about files, memory and disk, in our words."""
     try:
         yield
-    except duckdb.OutOfMemoryException as error:
-        raise ConfigError(f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory.") from None
-    except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
-        if "space left" in str(error).lower():
-            raise DataError(
-                f"the disk is full ({_first(error)}). Free some space, or choose --scratch on another."
+    except duckdb.Error as error:
+        if any(sign in str(error).lower() for sign in FULL_DISK):
+            remedy = "Free some space, choose --scratch on another, or raise --memory so that less goes there."
+            raise DataError(f"the disk is full ({_first(error)}). {remedy}") from None
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise ConfigError(
+                f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory."
             ) from None
-        raise DataError(_malformed(error)) from None
+        if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.ConversionException):
+            raise DataError(_malformed(error)) from None
+        raise
 
 
 def _malformed(error: Exception) -> str:

@@ -6,6 +6,7 @@ Ordered results go through Parquet files in the scratch folder, which driver and
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -66,6 +67,7 @@ class Spark:
         for name, value in SETTINGS.items():
             self._session.conf.set(name, value)
         self._skip, self._malformed, self._results = False, 0, 0
+        self._tables: dict[str, Path] = {}  # name -> its files
 
     def skip_malformed(self) -> None:
         self._skip = True
@@ -126,6 +128,12 @@ class Spark:
             frame = self._session.sql(sql)
             folder = self._write(frame)
             self._session.read.schema(frame.schema).parquet(str(folder)).createOrReplaceTempView(name)
+        self._tables[name] = folder
+
+    def drop(self, *tables: str) -> None:
+        for name in tables:
+            self._session.catalog.dropTempView(name)
+            shutil.rmtree(self._tables.pop(name), ignore_errors=True)
 
     def _write(self, frame: DataFrame) -> Path:
         folder = self._scratch / f"result_{self._results}"

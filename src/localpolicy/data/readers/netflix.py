@@ -3,7 +3,8 @@
     1:
     1488844,3,2005-09-06        user, rating, date
 
-SQL knows no "line above", so the blocks are first written as one Parquet table in the scratch folder.
+SQL knows no "line above", so the blocks are first written as one Parquet table in the scratch folder: at the speed of
+Arrow's reader where every line is as it should be, else line by line, so that the bad ones can be named or passed over.
 The paper's recipe: users with at least 5 ratings, the most recent 200; rewards 1, 2 -> 0, 3 -> 0.5, 4, 5 -> 1;
 20,000 users each for validation and test. Expected: 472,987 users, 17,770 items, 53 M interactions.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +22,9 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import Count, Edition
+from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
 from localpolicy.data.rewards import RATINGS
-from localpolicy.data.sources import Table, find
+from localpolicy.data.sources import BadLines, Table, find
 from localpolicy.vocabulary.errors import DataError
 
 PRESET = {"min_events": 5, "most_recent": 200, "rewards": RATINGS, "validation": 20_000, "test": 20_000}
@@ -31,13 +33,18 @@ EDITIONS = (
         "Netflix Prize",
         rows=100_480_507,
         counts=(
-            Count("sequences", 472_987),
-            Count("items", 17_770),
-            Count("events", 53_000_000, rounded=True, note="after the cut to the most recent 200"),
+            Count("sequences", 472_987, source=PAPER),
+            Count("items", 17_770, source=PAPER),
+            Count("events", 53_000_000, rounded=True, source=PAPER, note="after the cut to the most recent 200"),
         ),
+        source=COUNTED,
     ),
 )
 TYPES = {"user": pa.int32(), "rating": pa.int8(), "date": pa.date32()}
+HEADING = re.compile(r"(\d+):\s*")
+RATING = re.compile(r"(\d{1,9}),(\d{1,2}),(\d{4}-\d{2}-\d{2})\s*")  # of numbers that fit their types
+LINES = "'user,rating,date' lines under 'movie:'"
+ROWS_PER_GROUP = 1 << 20
 SCHEMA = pa.schema({**TYPES, "movie": pa.int32()})
 COLUMNS = {"sequence_id": "user", "item_id": "movie", "event": "rating", "timestamp": "date"}
 
@@ -46,10 +53,15 @@ def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) ->
     """All ratings as one table."""
     files = find(paths, "combined_data_*.txt", "mv_*.txt", what="the Netflix Prize's ratings")
     made = scratch / "netflix.parquet"
-    with pq.ParquetWriter(made, SCHEMA, compression="lz4") as writer:
-        for file in files:
-            _copy(file, writer)
-    return [Table((made,), "parquet", COLUMNS, tuple(SCHEMA.names), originals=tuple(files))]
+    bad: list[BadLines] = []
+    try:
+        with pq.ParquetWriter(made, SCHEMA, compression="lz4") as writer:
+            for file in files:
+                _copy(file, writer)
+    except pa.ArrowInvalid:
+        with pq.ParquetWriter(made, SCHEMA, compression="lz4") as writer:
+            bad = [found for file in files if (found := _sift(file, writer)).count]
+    return [Table((made,), "parquet", COLUMNS, tuple(SCHEMA.names), originals=tuple(files), bad=tuple(bad))]
 
 
 def _copy(file: Path, writer: pq.ParquetWriter) -> None:
@@ -57,30 +69,63 @@ def _copy(file: Path, writer: pq.ParquetWriter) -> None:
     headings: list[tuple[int, int]] = []  # (how many ratings stand above it, movie)
 
     def heading(line: csv.InvalidRow) -> str:
-        if not (movie := re.fullmatch(r"(\d+):\s*", line.text)):
+        if not (movie := HEADING.fullmatch(line.text)):
             return "error"
         headings.append((line.number - 1 - len(headings), int(movie[1])))
         return "skip"
 
     above = 0
-    try:
-        ratings = csv.open_csv(
-            file,
-            read_options=csv.ReadOptions(column_names=list(TYPES), use_threads=False),  # threads lose line numbers
-            parse_options=csv.ParseOptions(invalid_row_handler=heading),
-            convert_options=csv.ConvertOptions(column_types=TYPES, null_values=[]),
-        )
-        for batch in ratings:
-            starts, movies = np.array(headings, dtype=np.int64).reshape(-1, 2).T
-            block = np.searchsorted(starts, above + np.arange(batch.num_rows), side="right") - 1
-            if len(block) and block[0] < 0:
-                raise DataError(f"{file}: expected 'movie:' on the first line. Is it a Netflix Prize file?")
-            columns = {name: batch.column(name) for name in TYPES} | {"movie": movies[block].astype(np.int32)}
-            writer.write_table(pa.table(columns, schema=SCHEMA))
-            above += batch.num_rows
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"{file}: expected 'user,rating,date' lines under 'movie:' ({error}). It was altered or is another file."
-        ) from None
+    ratings = csv.open_csv(
+        file,
+        read_options=csv.ReadOptions(column_names=list(TYPES), use_threads=False),  # threads lose line numbers
+        parse_options=csv.ParseOptions(invalid_row_handler=heading),
+        convert_options=csv.ConvertOptions(column_types=TYPES, null_values=[]),
+    )
+    for batch in ratings:
+        starts, movies = np.array(headings, dtype=np.int64).reshape(-1, 2).T
+        block = np.searchsorted(starts, above + np.arange(batch.num_rows), side="right") - 1
+        if len(block) and block[0] < 0:
+            raise DataError(f"{file}: expected 'movie:' on the first line. Is it a Netflix Prize file?")
+        columns = {name: batch.column(name) for name in TYPES} | {"movie": movies[block].astype(np.int32)}
+        writer.write_table(pa.table(columns, schema=SCHEMA))
+        above += batch.num_rows
     if above == 0:
-        raise DataError(f"{file} holds no ratings: expected 'user,rating,date' lines under 'movie:'.")
+        raise DataError(f"{file} holds no ratings: expected {LINES}.")
+
+
+def _sift(file: Path, writer: pq.ParquetWriter) -> BadLines:
+    """The same line by line; return the lines that are neither heading nor rating."""
+    movie, found, first, count = None, 0, "", 0
+    waiting: list[tuple[int, int, date, int]] = []
+
+    def write() -> None:
+        columns = zip(*waiting, strict=True) if waiting else ([],) * len(SCHEMA)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+        writer.write_table(pa.table(arrays, schema=SCHEMA))
+        waiting.clear()
+
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if heading := HEADING.fullmatch(line):
+                movie = int(heading[1])
+            elif movie is not None and (rating := _rating(line)):
+                waiting.append((*rating, movie))
+                found += 1
+            elif line.strip():
+                first = first or f"{file}, line {number}: expected {LINES}, found '{line.rstrip()[:80]}'"
+                count += 1
+            if len(waiting) == ROWS_PER_GROUP:
+                write()
+    write()
+    if found == 0:
+        raise DataError(first or f"{file} holds no ratings: expected {LINES}.")
+    return BadLines(first, count)
+
+
+def _rating(line: str) -> tuple[int, int, date] | None:
+    if not (match := RATING.fullmatch(line)):
+        return None
+    try:
+        return int(match[1]), int(match[2]), date.fromisoformat(match[3])
+    except ValueError:  # as the 30th of February
+        return None

@@ -11,14 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import Count, Edition
+from localpolicy.data.expected import COUNTED, README, Count, Edition
 from localpolicy.data.reading import ROW
 from localpolicy.data.sources import Table, file_format, find, first_line, parquet_schema, split_line
 from localpolicy.vocabulary.errors import DataError
 
 PRESET = {"rename": {"1": "click", "0": "none"}, "rewards": "click=1,none=0"}
 EDITIONS = tuple(
-    Edition(f"Open Bandit, {campaign}", rows, (Count("sequences", rows), Count("items", items), Count("events", rows)))
+    Edition(
+        f"Open Bandit, {campaign}",
+        rows,
+        (
+            Count("sequences", rows, source=COUNTED),
+            Count("items", items, source=README),
+            Count("events", rows, source=COUNTED),
+        ),
+        source=COUNTED,
+    )
     for campaign, items, rows in (
         ("all (random)", 80, 1_374_327),
         ("men (random)", 34, 452_949),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import Count, Edition
+from localpolicy.data.expected import PAPER, Count, Edition
 from localpolicy.data.sources import Table, find, first_line, split_line
 
 PRESET = {"rename": {"view": "click", "addtocart": "purchase"}, "min_events": 3, "min_item_events": 3}
@@ -21,12 +21,13 @@ EDITIONS = (
         "RetailRocket",
         rows=2_664_312 + 69_332,
         counts=(
-            Count("sequences", 195_523),
-            Count("items", 70_852),
-            Count("events", 1_233_949),
-            Count("click", 1_176_680, note="published as 1.18 M"),
-            Count("purchase", 57_269),
+            Count("sequences", 195_523, source=PAPER),
+            Count("items", 70_852, source=PAPER),
+            Count("events", 1_233_949, source="the sum of its lineage's item counts"),
+            Count("click", 1_176_680, source=PAPER, note="published as 1.18 M, here the rest of the events"),
+            Count("purchase", 57_269, source=PAPER),
         ),
+        source="its page at Kaggle",
     ),
 )
 COLUMNS = {"sequence_id": "visitorid", "timestamp": "timestamp", "item_id": "itemid", "event": "event"}

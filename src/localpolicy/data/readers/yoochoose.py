@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import Count, Edition
+from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
 from localpolicy.data.sources import Table, find
 
 PRESET = {"min_clicks": 3}
@@ -20,11 +20,14 @@ EDITIONS = (
         "YooChoose",
         rows=33_003_944 + 1_150_753,
         counts=(
-            Count("sequences", 4_430_000, rounded=True),
-            Count("items", 48_255),
-            Count("click", 24_600_000, rounded=True),
-            Count("purchase", 1_150_000, rounded=True, note="published, probably unfiltered: about 0.97 M would fit"),
+            Count("sequences", 4_430_000, rounded=True, source=PAPER),
+            Count("items", 48_255, source=PAPER),
+            Count("click", 24_600_000, rounded=True, source=PAPER),
+            Count(
+                "purchase", 1_150_000, rounded=True, source=PAPER, note="probably unfiltered, about 0.97 M would fit"
+            ),
         ),
+        source=COUNTED,
     ),
 )
 COLUMNS = {"sequence_id": "session", "timestamp": "time", "item_id": "item"}
