@@ -8,9 +8,6 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 from __future__ import annotations
 
 import math
-import resource
-import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,11 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.score import score
-from localpolicy.evaluate.summary import flat
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.readout import returns_to_go
 from localpolicy.model.weights import save_weights, whole_tables
 from localpolicy.train.board import board
 from localpolicy.train.checkpoint import Checkpoints, Progress
@@ -45,6 +39,7 @@ from localpolicy.train.numerics import deterministic, half
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve
+from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
 from localpolicy.vocabulary.errors import Stopped, TrainingError
 from localpolicy.vocabulary.files import refuse_occupied, sweep
@@ -79,22 +74,12 @@ def train(
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
-                _clear(run.folder)
+                run.clear()
             sweep(run.folder)
             data.verify()
         ranks.wait()
         trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
         return trainer.run_to_end(resume=resume, older=resume_older, say=say)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
-    for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
-                 "items.parquet", "metrics.jsonl"):  # fmt: skip
-        (folder / name).unlink(missing_ok=True)
-    for name in ("evaluation", "tensorboard"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    Checkpoints(folder / "checkpoint").clear()
 
 
 @dataclass
@@ -212,7 +197,7 @@ class Trainer:
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
-        figures = self.validate()
+        figures = validate(self.policy(), self.held_out, self.config, events=self.data.events, ranks=self.ranks)
         value = worth(self.config.train.select, figures)
         better = done.best is None or value > done.best
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
@@ -270,39 +255,6 @@ class Trainer:
             return rise
         return rise * 0.5 * (1 + math.cos(math.pi * number / (self.batches * config.epochs)))
 
-    def validate(self) -> dict[str, float]:
-        """Figures on the validation split, as plain numbers."""
-        policy = self.policy()
-        scores = score(
-            policy,
-            self.held_out,
-            events=self.data.events,
-            min_history=self.config.train.min_history,
-            batch_size=self.config.train.batch_size,
-            description="validation",
-            ranks=self.ranks,
-        )
-        figures = flat(scores, ("HR@20", "nDCG@20"))
-        if "value" in self.network.heads:
-            figures["value_error"], figures["constant_error"] = self._value_errors()
-        return {name: value for name, value in figures.items() if math.isfinite(value)}
-
-    @torch.no_grad()
-    def _value_errors(self) -> tuple[float, float]:
-        """Squared error of V(x) held out, beside that of the best constant.
-
-        V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
-        """
-        errors, targets = [], []
-        gamma = self.config.objective.gamma if self.config.objective.name == "lpi_rl" else 0.0
-        ranks = self.ranks
-        for batch in self.held_out.in_order(self.config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
-            predicted = self.network.value(self.network.hidden_without_dropout(batch)[batch.scored])
-            targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
-            errors.append((predicted - targets[-1]) ** 2)
-        error, target = (ranks.everyones(torch.cat(one))[0] for one in (errors, targets))
-        return float(error.mean()), float(target.var(correction=0))
-
     # ------------------------------------------------------------------ records
 
     def policy(self) -> Policy:
@@ -358,7 +310,6 @@ class Trainer:
                 "epochs": done.epoch,
                 "steps": done.step,
                 "seconds": round(seconds, 3),
-                "peak_memory_bytes": _peak_memory(),
                 "parameters": self.network.size,
             }
         )
@@ -384,8 +335,3 @@ def _refuse_non_finite(means: dict[str, Tensor], terms: Terms, number: int) -> N
 
 def _largest(terms: Terms) -> float:
     return float(terms.weight.max()) if len(terms.weight) else 0.0
-
-
-def _peak_memory() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

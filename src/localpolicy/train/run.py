@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import json
 import platform
+import resource
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +114,21 @@ class Run:
         with whole_file(self.folder / "metrics.jsonl") as partial:
             partial.write_text("".join(f"{line}\n" for line in lines))
 
+    def clear(self) -> None:
+        """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
+        for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
+                     "items.parquet", "metrics.jsonl"):  # fmt: skip
+            (self.folder / name).unlink(missing_ok=True)
+        for name in ("evaluation", "tensorboard", "checkpoint"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""
         write_json(
             self.folder / "manifest.json",
             {
                 **content,
+                "peak_memory_bytes": _peak_memory(),
                 "policy_sha256": sha256(self.folder / "policy.safetensors"),
                 "versions": {
                     "localpolicy": __version__,
@@ -126,3 +138,8 @@ class Run:
                 },
             },
         )
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
