@@ -5,10 +5,12 @@ So a run can be loaded, or gone on with, by any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -40,18 +42,41 @@ def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard
     return whole
 
 
-def save_weights(state: dict[str, Any], path: Path) -> None:
-    """Tensors to safetensors, each stored once (a tied head is the embedding)."""
+def stored(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors as they are stored: in main memory, each once (a tied head is the embedding)."""
     unique, seen = {}, set()
     for name, tensor in state.items():
         if tensor.data_ptr() not in seen or not tensor.numel():
             unique[name] = tensor.detach().cpu().contiguous()
             seen.add(tensor.data_ptr())
+    return unique
+
+
+def save_weights(state: Mapping[str, Any], path: Path) -> None:
+    """Tensors to safetensors."""
     with whole_file(path) as partial:
         try:
-            save_file(unique, partial)
+            save_file(stored(state), partial)
         except SafetensorError as error:  # it hides the errno; nothing but the disk can refuse tensors like these
             raise WriteError(path, str(error)) from None
+
+
+def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """sha256 over names, types, shapes and numbers."""
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def digest_on_disk(path: Path) -> str | None:
+    """The digest of the tensors in a file, read one at a time; None where it cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return digest((name, file.get_tensor(name)) for name in sorted(file.keys()))
+    except (FileNotFoundError, SafetensorError):
+        return None
 
 
 def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:

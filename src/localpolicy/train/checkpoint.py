@@ -2,11 +2,12 @@
 
 A step's randomness (dropout, coins, negatives) is seeded by (seed, step) alone, and the order of the data by (seed,
 epoch); so a checkpoint holds weights, optimiser moments and counters, and no generator state. Each one is a pair
-`step-N.safetensors` + `step-N.json`; the JSON is written last and holds the digest of the other.
+`step-N.safetensors` + `step-N.json`; the JSON is written last and holds the digest of the other's tensors.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from localpolicy.model.network import Network
-from localpolicy.model.weights import fill, load_weights, save_weights, whole_tables
+from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
 from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.files import read_json, sha256, write_json
+from localpolicy.vocabulary.files import read_json, write_json
 from localpolicy.vocabulary.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
@@ -69,8 +70,11 @@ class Checkpoints:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         weights = self.folder / f"step-{progress.step}.safetensors"
-        save_weights(tensors, weights)
-        content = {"progress": progress._asdict(), "sha256": sha256(weights), **facts}
+        tensors = stored(tensors)
+        with ThreadPoolExecutor(1) as beside:  # a digest takes as long as writing: neither waits for the other
+            computed = beside.submit(digest, sorted(tensors.items()))
+            save_weights(tensors, weights)
+        content = {"progress": progress._asdict(), "digest": computed.result(), **facts}
         write_json(self.folder / f"step-{progress.step}.json", content)
         for old in self._names()[:-KEEP]:
             old.unlink()
@@ -95,7 +99,7 @@ class Checkpoints:
             return None
         about = read_json(names[-1])
         weights = names[-1].with_suffix(".safetensors")
-        if not weights.exists() or sha256(weights) != about["sha256"]:
+        if digest_on_disk(weights) != about["digest"]:
             raise RunError(
                 f"{weights} is truncated or altered. Go on from the checkpoint before it with --resume-older, "
                 "or start again with --force."
