@@ -18,6 +18,7 @@ from shop_logs import from_markdown, write_shop
 from localpolicy.experiments.sweep import best_within, sweep
 from localpolicy.experiments.sweep_pages import pages
 from localpolicy.train.config import Config
+from localpolicy.verdict.evaluate import evaluate
 from localpolicy.vocabulary.errors import ConfigError, RunError
 
 CONFIG = Config.parse(
@@ -109,6 +110,14 @@ def test_nothing_within_the_budget_is_said(swept):
     (table,) = pages(none)
     assert "NO point is within it; the nearest has JS" in table.note
     assert none.json()["test"] is None
+
+
+def test_the_floor_is_the_distance_between_the_references(swept, tmp_path):
+    folder, _, found = swept
+    first, second = (folder / "out" / "runs" / f"mle-seed={seed}" for seed in (101, 102))
+    for split in ("validation", "test"):
+        measured = evaluate(first, against=[second], config={"split": split}, out=tmp_path)
+        assert found.floor[split].mean == pytest.approx(measured.divergence.js.overall.mean, rel=1e-6)
 
 
 def test_the_users_own_references(swept):

@@ -48,10 +48,14 @@ class Row:
         return self.pooled.js()
 
     @property
+    def truths(self) -> list[dict[str, Any]]:
+        """J(π) and J(μ) of each seed, where they were measured."""
+        return [one.about["truth"] for one in self.pooled.seeds if "truth" in one.about]
+
+    @property
     def truth(self) -> float | None:
-        """J(π), the mean over seeds, where it was measured."""
-        found = [one.about["truth"]["value"] for one in self.pooled.seeds if "truth" in one.about]
-        return float(np.mean(found)) if found else None
+        """J(π), the mean over seeds."""
+        return float(np.mean([one["value"] for one in self.truths])) if self.truths else None
 
     def json(self) -> dict[str, Any]:
         """For `table3.json`."""
@@ -72,7 +76,7 @@ class Row:
             "entropy": [one.json("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
             "coverage@20": [one.json("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
             "weights": [one.about["run"]["weights"] for one in self.pooled.seeds],
-            "truth": [one.about["truth"] for one in self.pooled.seeds if "truth" in one.about],
+            "truth": self.truths,
             "seconds": [one.about["run"]["seconds"] for one in self.pooled.seeds],
         }
 

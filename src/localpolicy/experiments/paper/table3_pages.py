@@ -73,6 +73,10 @@ def _note(table: Table3) -> str:
     if table.floor is not None:
         seeds = " and ".join(map(str, REFERENCE_SEEDS))
         parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    if known := [one["logging"] for row in table.rows for one in row.truths]:
+        parts.append(
+            f"True J: mean reward per impression in the simulated world; the logging policy's is {known[0]:.4f}."
+        )
     if table.published and not table.data.original:
         parts.append(
             "Published figures stand here as context alone: they belong to other data, and a difference from them "
