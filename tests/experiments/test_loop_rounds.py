@@ -271,7 +271,7 @@ def test_a_fall_is_told_even_if_the_end_is_better():
 def test_the_verdict_names_who_lost():
     good, bad = [figures(0.5), figures(0.7)], [figures(0.5), figures(0.4)]
     text = loop_verdict({"lpi": (good, troubles(good, {})), "ips": (bad, troubles(bad, {}))})
-    assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% over the first policy, at JS 0.10 from it.")
+    assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% against the first policy, at JS 0.10 from it.")
     assert text.endswith("ips ends below where it began.")
 
 

@@ -57,7 +57,7 @@ def loop(
     result = run(config, out=out, rounds=rounds, say=say)
     contents = write_loop(result, out, json=json)
     ways = {arm.name: way(result, arm) for arm in result.arms}
-    for table in loop_tables(result, ways):
+    for table in loop_tables(result, ways, narrow=True):
         show_table(table.title, table.columns, table.plain(), note=table.note)
     for name, found in ways.items():
         console().print(f"  {summary(name, *found)}", highlight=False)

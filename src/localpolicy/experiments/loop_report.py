@@ -212,17 +212,20 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def loop_tables(loop: Loop, ways: dict[str, Way]) -> list[Table]:
-    """True reward by round, and the last round's other figures."""
+def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> list[Table]:
+    """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
     last = _last(ways)
     rows = []
     for name, (rounds, _) in ways.items():
-        cells = [_text(figures["J(π)"], 4) for figures in rounds]
+        values = [figures["J(π)"] for figures in rounds]
+        cells = [f"{value.mean:.4f}" if narrow else _text(value, 4) for value in values]
         rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
-    ends = [_end(name, rounds) for name, (rounds, _) in ways.items()]
+    widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in ways.values() for one in rounds)
+    note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
+    ends = [_end(name, rounds) for name, (rounds, _) in ways.items()]
     return [
-        Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, _rules(loop)),
+        Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
         Table("The last round", heads, ends, "Intervals of 95 %; a figure without one is exact."),
     ]
 

@@ -144,8 +144,8 @@ def loop_verdict(found: Mapping[str, tuple[Sequence[Figures], Sequence[Trouble]]
     best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
     value, js = ends[best]["J(π)"].mean, ends[best]["JS from the first μ"].mean
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} over "
-        f"the first policy, at JS {js:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} "
+        f"against the first policy, at JS {js:.2f} from it."
     ]
     kinds = {name: {one.kind for one in troubles} for name, (_, troubles) in found.items()}
     stopped = [name for name in found if "stopped" in kinds[name]]
