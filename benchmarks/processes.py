@@ -5,8 +5,8 @@
 
 `processes` times steps of `mle` and `lpi_rl` at 17,376 items on two cores: one process with two threads; two with one
 thread each, every one with a copy of the tables (DDP); two that split the catalogue (--shard-catalogue). Ways
-alternate, and ratios are taken within a round. `checkpoint` times what a checkpoint of a policy with 50 million parameters takes
-from a training step: weights and both of Adam's moments, 600 MB, on disk and digested when the call returns.
+alternate, and ratios are taken within a round. `checkpoint` times what a checkpoint of a policy with 50 million
+parameters takes from training: weights and both of Adam's moments, 600 MB, on disk and digested when the call returns.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     js = test.js()
     if js is not None:
         rows.append([Cell("JS"), *_figure_cells(js)])
-    note = f"At {test.name}, which validation chose; the test split was read here alone."
+    note = f"At {test.name}, which validation chose; no test figure had a say in it."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
