@@ -138,7 +138,7 @@ def test_all_logs_can_be_kept(tmp_path):
         .config.model_copy(deep=True)
         .with_changes([f"objective.logging={chain / 'round-01/run'}"])
     )
-    with pytest.raises(RunError, match="did not serve this log"):
+    with pytest.raises(RunError, match="an impression log that it served alone"):
         train(both, out=tmp_path / "no", config=served)
 
 

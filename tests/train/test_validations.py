@@ -8,6 +8,7 @@ from small_logs import write_small
 from localpolicy.train.config import Config
 from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
+from localpolicy.train.validation import validate
 
 BATCHES = 6  # of an epoch: 96 sequences, 16 each
 
@@ -40,13 +41,12 @@ def test_the_best_may_lie_within_an_epoch(small, tmp_path, monkeypatch):
     values = iter([0.1, 0.5, 0.2, 0.3])
     kept = {}
     monkeypatch.setattr("localpolicy.train.loop.worth", lambda select, figures: next(values))
-    validate = Trainer.validate
 
-    def remembers(self):
-        kept[len(kept)] = self.network.embedding.detach().clone()
-        return validate(self)
+    def remembers(policy, *positional, **named):
+        kept[len(kept)] = policy.network.embedding.detach().clone()
+        return validate(policy, *positional, **named)
 
-    monkeypatch.setattr(Trainer, "validate", remembers)
+    monkeypatch.setattr("localpolicy.train.loop.validate", remembers)
     run = train(small, out=tmp_path / "run", config=config(validate_every=8))
     assert [line["step"] for line in run.metrics()] == [6, 8, 12]
     assert run.manifest["selected"] == {"by": run.config.train.select, "value": 0.5, "epoch": 2, "step": 8}
