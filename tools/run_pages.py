@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "tools" / "pages"
-ORDER = ("tutorial.md", "beta.md")
+ORDER = ("tutorial.md", "beta.md", "faq.md")
 PAGES = ROOT / "docs"
 SCRATCH = ROOT / "scratch" / "pages"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
