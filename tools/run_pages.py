@@ -3,12 +3,12 @@
     python tools/run_pages.py                 run tools/pages/*.md, write docs/*.md of the same names
     python tools/run_pages.py --check         run them, and say where the pages on disk differ in more than figures
 
-A template is a page whose ```console blocks hold commands alone: `$ ` begins one, the lines after it belong to it. Each is
-run by bash, on one thread, in a folder that all pages share (the first finds it empty, a later one goes on with what an
-earlier one made), and its output takes its place in the page. Only stdout is shown: progress
-(on stderr) has times in it. A command may fail only where the next one is `echo $?`; its stderr is shown then, since the
-message is what a reader would see. A digest of template and page stands in the page's first line, so that a test can tell
-a page that was edited by hand, or not made again, without running anything.
+A template is a page whose ```console blocks hold commands alone: `$ ` begins one, the lines after it belong to it. Each
+is run by bash, on one thread, in a folder that all pages share (the first finds it empty, a later one goes on with what
+an earlier one made), and its output takes its place in the page. Only stdout is shown: progress, on stderr, has times in
+it. A command may fail only where the next one is `echo $?`; its stderr is shown then, since the message is what a reader
+would see. A digest of template and page stands in the page's first line, so that a test can tell a page that was edited
+by hand, or not made again, without running anything.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,7 @@ SCRATCH = ROOT / "scratch" / "pages"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 SEAL = re.compile(r"<!-- Made by `make docs` from (\S+), digest (\w+): edit that file instead. -->\n\n")
 ASK = "echo $?"
+WIDTH = 120
 
 
 def commands(block: str) -> list[str]:
@@ -78,17 +80,20 @@ class Shell:
         """What a command printed, without blanks at the ends of lines."""
         print(f"$ {command}", file=sys.stderr, flush=True)
         whole = ["bash", "-c", f"(exit {self.code})\n{command}"]
-        done = subprocess.run(
-            whole, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(whole, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
         self.code = done.returncode
         if self.code and not may_fail:
             raise SystemExit(f"exit code {self.code}, and no `{ASK}` after it:\n$ {command}\n{done.stderr}")
         text = done.stdout + (done.stderr if self.code else "")
         if str(ROOT) in text or str(self.folder) in text:
             raise SystemExit(f"a path of this machine is in the output of:\n$ {command}\n{text}")
-        lines = "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
+        lines = "\n".join(wrapped(line.rstrip()) for line in text.splitlines()).strip("\n")
         return f"{lines}\n" if lines else ""
+
+
+def wrapped(line: str) -> str:
+    """Sentences are broken where a page ends; tables, whose lines are indented, are not."""
+    return line if line.startswith(" ") else textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def digest(template: str, body: str) -> str:
