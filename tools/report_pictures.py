@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/report.md from the tutorial's report, part by part, once the pages were run: `make docs`."""
+"""Takes the pictures of docs/report.md from the tutorial's report, part by part (`make docs`)."""
 
 from __future__ import annotations
 
