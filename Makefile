@@ -42,7 +42,7 @@ site: setup  # all links and anchors are checked
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
 	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
 
 clean:
