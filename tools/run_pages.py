@@ -130,7 +130,8 @@ def main() -> int:
         if not check:
             page.write_text(made)
             continue
-        changes = list(difflib.unified_diff(words(page.read_text()), words(made), str(page), "as run now", lineterm=""))
+        before, now = words(page.read_text()), words(made)
+        changes = list(difflib.unified_diff(before, now, f"docs/{name}", "as run now", lineterm=""))
         print("\n".join(changes) or f"{name}: as on disk, figures aside")
         differing += bool(changes)
     return 1 if differing else 0
