@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track
 
-.PHONY: setup demo test lint format docs clean
+.PHONY: setup demo test lint format docs check-docs site clean
 
 setup: $(VENV)/.ready
 
@@ -29,8 +29,21 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup
+docs: setup  # runs every command of tools/pages: about three minutes
 	$(BIN)/python tools/settings_page.py
+	$(BIN)/python tools/run_pages.py
+	$(BIN)/python tools/report_pictures.py
+
+check-docs: setup  # the same commands, compared with the pages on disk
+	$(BIN)/python tools/run_pages.py --check
+
+site: setup  # all links and anchors are checked
+	test -x $(BIN)/mkdocs || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples scratch/site
+	cp benchmarks/README.md scratch/site/benchmarks
+	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
+	@echo 'site: site/index.html'
 
 clean:
 	rm -rf $(VENV) demo site

@@ -1,4 +1,4 @@
-"""What the documents show is what happens: README blocks, examples and the four steps are run."""
+"""What the documents show is what happens: blocks, examples and steps are run, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -60,13 +60,50 @@ def test_an_objective_is_added_in_four_steps(small, tmp_path):
     assert run.metrics()[-1]["weights"]["mean"] < 0.3
 
 
-@pytest.mark.parametrize(
-    "page", sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]), ids=lambda page: page.name
-)
-def test_links_between_documents_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-        if not link.startswith(("http:", "https:", "mailto:")):
-            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
+FENCE = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: str) -> set[str]:
+    """What its headings are called: lower case, without punctuation, with hyphens for blanks."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links and images that lead to no file, or to no heading of it."""
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        if link.startswith(("http:", "https:", "mailto:")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.is_file() or (anchor and anchor not in anchors(target.read_text())):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_of_documents_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "other.md").write_text("# What β is, in short\n\n```\n# not a heading\n```\n")
+    good, bad = (
+        ("other.md", "other.md#what-β-is-in-short", "#here"),
+        ("lost.md", "other.md#not-a-heading", "#there", ".."),
+    )
+    (tmp_path / "page.md").write_text("# Here\n" + "\n".join(f"[a]({link}) ![b]({link})" for link in good + bad))
+    assert broken_links(tmp_path / "page.md") == [link for link in bad for _ in range(2)]
+
+
+def test_every_page_is_in_the_site_and_the_readme():
+    """Which leads a newcomer to all of them; evidence is linked from the pages that read it."""
+    readme, site = (ROOT / "README.md").read_text(), (ROOT / "mkdocs.yml").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"](docs/{page.name})" in readme
+        assert f": docs/{page.name}\n" in site
 
 
 def test_the_project_speaks_of_itself_alone():

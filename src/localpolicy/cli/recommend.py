@@ -12,7 +12,7 @@ from localpolicy.cli.output import say
 
 def recommend(
     run: Annotated[Path, typer.Argument(help="a finished run")],
-    histories: Annotated[Path, typer.Option(help='JSON lines: {"history": [items], "answers": [events]}')],
+    histories: Annotated[Path, typer.Option(help='JSON lines: a list "history" of items and, if wanted, "answers"')],
     out: Annotated[Path, typer.Option(help="JSON lines to write, one per history")],
     k: Annotated[int, typer.Option("-k", help="length of the lists")] = 20,
     beta: Annotated[float | None, typer.Option(help="the dial: μ̂ exp(Q/β) instead of the trained head")] = None,
