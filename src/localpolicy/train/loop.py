@@ -111,7 +111,11 @@ class Trainer:
         losses: nn.Module = Losses(reader, found.formula, config.objective, half=half(config.train))
         if not ranks.alone and shard is None:
             # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
-            losses = DistributedDataParallel(losses, find_unused_parameters="q_a" in reader.network.heads)
+            losses = DistributedDataParallel(
+                losses,
+                find_unused_parameters="q_a" in reader.network.heads,
+                gradient_as_bucket_view=True,  # gradients are summed where they lie
+            )
         device = config.train.device
         return cls(
             data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
