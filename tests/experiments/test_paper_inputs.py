@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from small_logs import write_small
 
+from localpolicy.data.readers import READERS
 from localpolicy.experiments.paper.inputs import data_sets
 from localpolicy.simulate import simulate
 from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.vocabulary.files import read_json, write_json
 
 
 def test_original_files_are_told_and_prepared_once(tmp_path):
@@ -41,3 +44,15 @@ def test_data_with_the_originals_rows_is_the_papers(tmp_path):
     assert not simulated.original
     assert "not the paper's data" in simulated.about
     assert not (tmp_path / "raw-retailrocket").exists()  # only what is needed stays
+
+
+def test_movielens_is_never_the_papers_data(tmp_path):
+    """Whole as it may be: the paper's ratings are the Netflix Prize's."""
+    data = write_small(tmp_path / "data")
+    manifest = read_json(data.path / "manifest.json")
+    for source, papers in (("movielens", False), ("netflix", True)):
+        whole = next(edition.rows for edition in READERS[source].editions)
+        write_json(data.path / "manifest.json", {**manifest, "source": source, "rows": {"ratings": whole}})
+        (found,) = data_sets([data.path], tmp_path / "out", simulated="netflix")
+        assert found.original == papers
+        assert ("not the paper's data" in found.about) != papers

@@ -17,6 +17,7 @@ from localpolicy.simulate.run import simulate
 from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
 from localpolicy.vocabulary.files import read_json, write_json
 
+PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
 # How each source's files are told, in the order tried.
 FILES = {
     "yoochoose": ("yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", "yoochoose-buys.dat", "yoochoose-buys.dat.gz"),
@@ -142,7 +143,7 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int, 
 
 
 def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
-    reader = READERS.get(source)
+    reader = READERS[source] if source in PAPERS else None  # MovieLens, say, is nobody's original here
     rows = sum(data.manifest.get("rows", {}).values())
     original = reader is not None and any(rows == edition.rows for edition in reader.editions)
     return DataSet(name, data, source, original)
