@@ -15,6 +15,7 @@ from localpolicy.evaluate.figures import figure
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.significance import paired
 from localpolicy.evaluate.tables import html_page
+from localpolicy.evaluate.truth import true_value
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.paper.figures import breakdown_spec, breakdown_tables, dial_figure, draw
 from localpolicy.experiments.paper.inputs import DataSet, data_sets
@@ -25,7 +26,9 @@ from localpolicy.experiments.paper.table3 import COLUMNS, table3
 from localpolicy.experiments.paper.table3_findings import findings
 from localpolicy.experiments.paper.table3_pages import choices, main_table, pages
 from localpolicy.report.pictures import MISSING
+from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.loop import train
+from localpolicy.train.run import Run
 from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, TrainingError
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -305,3 +308,20 @@ def test_table_2_counts_what_is_there(made):
     counts = data.data.manifest["counts"]
     assert rows["# of sequences"][0] == f"{counts['sequences']:,}"
     assert rows["# of purchases"][0] == f"{counts['events']['purchase']:,}"
+
+
+def test_the_true_value_stands_beside_each_point_and_each_policy(tmp_path):
+    world = StoreWorld(StoreConfig(items=30, categories=3), seed=0)
+    write_prepared(world, tmp_path / "data", sequences=300, seed=0, interactions=True)
+    data = DataSet("store", Prepared(tmp_path / "data"), None, original=False)
+    recipe = replace(RECIPE, lambdas=(0.5, 1.0), seeds=1, policies=("mle", "sqn"))
+    table = table3(data, study(data, tmp_path / "out", truth=True), recipe)
+    truths = {
+        arm: true_value(Run(tmp_path / "out" / "runs" / arm).policy(), world).value
+        for arm in ("mle-seed=0", "sqn-td_weight=0.5-seed=0", "sqn-td_weight=1-seed=0")
+    }
+    shown = [line.split("|")[6].strip() for line in choices(table).markdown().splitlines() if "| SQN |" in line]
+    assert shown == [f"{truths[arm]:.4f}" for arm in list(truths)[1:]]
+    assert table.row("mle").truth == pytest.approx(truths["mle-seed=0"])
+    assert from_markdown(main_table(table).markdown(), "Table 3: store")["μ̂"][-1] == f"{truths['mle-seed=0']:.4f}"
+    assert f"the logging policy's is {table.row('mle').truths[0]['logging']:.4f}" in main_table(table).note

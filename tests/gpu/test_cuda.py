@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
 from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.evaluate.truth import agent
 from localpolicy.objectives import OBJECTIVES
+from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.config import Config
-from localpolicy.train.loop import train
+from localpolicy.train.loop import Trainer, train
+from localpolicy.verdict.contenders import open_run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -58,3 +62,44 @@ def test_training_gives_what_a_cpu_gives(name, tmp_path):
     assert one.keys() == two.keys()
     for term in one:
         assert two[term] == pytest.approx(one[term], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_policy_shows_the_same_items_from_a_gpu(greedy, tmp_path):
+    world = StoreWorld(StoreConfig(items=40, categories=4), seed=0)
+    write_prepared(world, tmp_path / "data", sequences=400, seed=0)
+    config = Config.parse({"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu"}})
+    run = train(tmp_path / "data", out=tmp_path / "run", config=config)
+    items, events = np.random.default_rng(0).integers(0, [[[40]], [[2]]], (2, 200, 6))
+    (one, share), (two, other) = (
+        agent(open_run(run, "run", device=device).policy, world, greedy=greedy)(items, events, np.random.default_rng(1))
+        for device in ("cpu", "cuda")
+    )
+    assert (one == two).mean() > 0.99, "a draw on the edge between two items may fall to either side"
+    np.testing.assert_allclose(share[one == two], other[one == two], rtol=1e-4)
+
+
+@pytest.mark.parametrize("first", ["cuda", "cpu"])
+@pytest.mark.parametrize("then", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", ["mle", "lpi_rl"])
+def test_a_stopped_run_goes_on_here_or_there(name, then, first, tmp_path, monkeypatch):
+    data = write_small(tmp_path / "data")
+    step = Trainer.step
+
+    def on(device):
+        train_settings = {"device": device, "epochs": 2, "batch_size": 16, "checkpoint_every": 2}
+        groups = {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "train": train_settings}
+        return Config.parse(groups)
+
+    def stops(self, batch, number, **options):
+        if number == 5:
+            raise KeyboardInterrupt
+        return step(self, batch, number, **options)
+
+    whole = train(data, out=tmp_path / "whole", config=on("cpu"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", stops)
+        train(data, out=tmp_path / "broken", config=on(first))
+    resumed = train(data, out=tmp_path / "broken", config=on(then), resume=True)
+    for term, value in whole.metrics()[-1]["losses"].items():
+        assert resumed.metrics()[-1]["losses"][term] == pytest.approx(value, rel=1e-3, abs=1e-4)

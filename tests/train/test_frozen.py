@@ -9,12 +9,15 @@ import pytest
 import torch
 from small_logs import write_small
 
+from localpolicy.catalogue.shards import Shard
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.train.config import Config
 from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import RunError
+from localpolicy.train.setup import frozen_logging, shard_of
+from localpolicy.vocabulary.errors import ConfigError, RunError
+from localpolicy.vocabulary.ranks import Ranks
 from localpolicy.vocabulary.types import Readout
 
 NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]
@@ -132,3 +135,21 @@ def test_a_frozen_run_that_changed_is_refused_on_resume(small, older, tmp_path, 
         patch.setattr("localpolicy.train.frozen.Run.manifest", {"policy_sha256": "other", "data": {}})
         train(small, out=tmp_path / "run", config=settings, resume=True)
     assert train(small, out=tmp_path / "run", config=settings, resume=True).finished
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, newer, small, tmp_path):
+    turned = write_small(tmp_path / "turned", item_id=range(111, 99, -1))
+    settings = config("ips", older.folder, device="cpu")
+    for data in (newer, turned):
+        with pytest.raises(RunError, match="knows other items than .* --shard-catalogue"):
+            frozen_logging(settings, data, shard=Shard(Ranks(rank, 2), data.items))
+    policy = frozen_logging(settings, small, shard=Shard(Ranks(rank, 2), small.items))
+    assert len(policy.network.embedding) == small.items // 2
+
+
+def test_more_processes_than_items_are_refused_where_they_shall_share_them(small):
+    settings = config("mle", "head", shard_catalogue=True)
+    assert shard_of(small, settings, Ranks(0, small.items)) is not None
+    with pytest.raises(ConfigError, match=rf"has {small.items} items, fewer than the {small.items + 1} processes"):
+        shard_of(small, settings, Ranks(0, small.items + 1))

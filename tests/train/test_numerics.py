@@ -33,6 +33,12 @@ def test_bf16_is_refused_on_a_gpu_without_it(monkeypatch):
     check_numerics(settings)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_bf16_and_a_split_catalogue_do_not_go_together(device):
+    with pytest.raises(ConfigError, match="bf16 and --shard-catalogue do not go together"):
+        check_numerics(TrainConfig(device=device, precision="bf16", shard_catalogue=True))
+
+
 @pytest.mark.parametrize(("value", "fine"), [(None, False), (":0:0", False), (":4096:8", True), (":16:8", True)])
 def test_determinism_on_cuda_needs_its_variable(value, fine, monkeypatch):
     monkeypatch.delenv(WORKSPACE, raising=False)

@@ -37,7 +37,7 @@ def config(name, *, shard=False, **changes):
     return Config.parse(settings)
 
 
-# Every objective, and what else touches the tables: tied heads, a value head, the clipped norm, a frozen μ̂.
+# Every objective, and what else touches the tables: tied heads, a value head, clipping, a frozen μ̂, a warm start.
 CASES = {
     **{name: (name, {}) for name in OBJECTIVES},
     "tied": ("lpi_rl", {"model": {"tied": True}}),
@@ -45,14 +45,15 @@ CASES = {
     "expected target, policy baseline": ("lpi_rl", {"objective": {"target": "expected", "baseline": "policy"}}),
     "clipped": ("sqn", {"train": {"gradient_clip": 0.01}}),
     "frozen": ("ips", {"objective": {"logging": "MLE"}}),
+    "warm": ("lpi_rl", {"train": {"warm_start": "MLE"}}),
 }
 
 
 def of_case(case, folder, **options):
     name, changes = CASES[case]
     changes = {group: dict(values) for group, values in changes.items()}
-    if changes.get("objective", {}).get("logging") == "MLE":
-        changes["objective"]["logging"] = f"{folder}/mle"
+    for group in changes.values():
+        group |= {key: f"{folder}/mle" for key, value in group.items() if value == "MLE"}
     return config(name, **options, **changes)
 
 

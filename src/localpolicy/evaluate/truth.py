@@ -80,7 +80,7 @@ def world_probabilities(
     """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
     batch = histories(policy, items, events, world.events, world.items)
     probabilities = np.zeros((len(items), world.items))
-    probabilities[:, world_numbers(policy, world.items)] = _probabilities(policy, batch).double().numpy()
+    probabilities[:, world_numbers(policy, world.items)] = _probabilities(policy, batch).double().cpu().numpy()
     return probabilities
 
 
@@ -100,13 +100,13 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
             batch = histories(policy, items[part], events[part], world.events, world.items)
             share = _probabilities(policy, batch)
             if greedy:
-                chosen[part] = share.argmax(1).numpy()
+                chosen[part] = share.argmax(1).cpu().numpy()
                 continue
             line = share.double().cumsum(1)
-            place = torch.searchsorted(line, line[:, -1:] * torch.from_numpy(luck[part])[:, None], right=True)
-            place = place.clamp_(max=len(number) - 1)
-            chosen[part] = place.squeeze(1).numpy()
-            probability[part] = (share.gather(1, place).double() / line[:, -1:]).squeeze(1).numpy()
+            aim = line[:, -1:] * torch.from_numpy(luck[part])[:, None].to(line)
+            place = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
+            chosen[part] = place.squeeze(1).cpu().numpy()
+            probability[part] = (share.gather(1, place).double() / line[:, -1:]).squeeze(1).cpu().numpy()
         return number[chosen], probability
 
     return choose
@@ -169,4 +169,4 @@ def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, le
 @torch.no_grad()
 def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
     rows = policy.rows(batch)
-    return torch.softmax(rows.piece(0, rows.shape[1]), dim=1).cpu()
+    return torch.softmax(rows.piece(0, rows.shape[1]), dim=1)

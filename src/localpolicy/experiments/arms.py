@@ -81,6 +81,11 @@ class Measured:
         """The one whose weights were measured."""
         return int(self.about["run"]["selected"]["epoch"])
 
+    @property
+    def truth(self) -> dict[str, Any] | None:
+        """J(π) and J(μ), where they were measured."""
+        return self.about.get("truth")
+
     def json(self, split: str) -> dict[str, Any]:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
         return self.about[split]  # type: ignore[no-any-return]

@@ -115,7 +115,8 @@ class Checkpoints:
         for name, value in tensors.items():
             if name.startswith("optimiser."):
                 _, key, parameter = name.split(".", 2)
-                optimiser.state[parameters[parameter]][key] = _placed(value, key, parameters[parameter])
+                own = parameters[parameter]
+                optimiser.state[own][key] = value.to(own.device)  # fused Adam wants its step count there too
         return Progress(**about["progress"])
 
     def clear(self) -> None:
@@ -130,8 +131,3 @@ def _split(network: Network) -> set[str]:
     """The tensors of a checkpoint whose rows are split over ranks."""
     prefixes = ("network", *(f"optimiser.{moment}" for moment in ("exp_avg", "exp_avg_sq")))
     return {f"{prefix}.{name}" for prefix in prefixes for name in network.split}
-
-
-def _placed(value: Tensor, key: str, parameter: Tensor) -> Tensor:
-    """Moments live where their parameter does; Adam's step count stays on the CPU."""
-    return value if key == "step" else value.to(parameter.device)

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.model.network import Network
@@ -38,7 +37,7 @@ from localpolicy.train.losses import Losses
 from localpolicy.train.numerics import deterministic, half
 from localpolicy.train.run import Run
 from localpolicy.train.selection import worth
-from localpolicy.train.setup import build_optimiser, build_reader, resolve
+from localpolicy.train.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
 from localpolicy.vocabulary.errors import Stopped, TrainingError
@@ -106,7 +105,7 @@ class Trainer:
         """Check everything that can be checked before the first step, and build what training needs."""
         config, found = resolve(config, data)
         check_data(data, found, config.objective)
-        shard = Shard(ranks, data.items) if config.train.shard_catalogue and not ranks.alone else None
+        shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, found, backbone=backbone, shard=shard)
         losses: nn.Module = Losses(reader, found.formula, config.objective, half=half(config.train))
         if not ranks.alone and shard is None:
@@ -207,7 +206,6 @@ class Trainer:
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-        if better:
             self._save_weights("policy.safetensors")
         if self.ranks.leads:
             line = {

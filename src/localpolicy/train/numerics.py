@@ -18,6 +18,8 @@ WORKSPACES = (":4096:8", ":16:8")  # with others cuBLAS may sum in another order
 def check_numerics(config: TrainConfig) -> None:
     """Raise where the device cannot do what is asked. `config.device` is resolved."""
     on_gpu = config.device.startswith("cuda")
+    if config.precision == "bf16" and config.shard_catalogue:
+        raise ConfigError("train.precision: bf16 and --shard-catalogue do not go together; use float32.")
     if config.precision == "bf16" and not on_gpu:
         # Not only slow: on some processors bf16 matrix products end the process with an illegal instruction.
         raise ConfigError(
@@ -25,8 +27,6 @@ def check_numerics(config: TrainConfig) -> None:
         )
     if config.precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ConfigError(f"train.precision: {torch.cuda.get_device_name()} has no bf16; use float32.")
-    if config.precision == "bf16" and config.shard_catalogue:
-        raise ConfigError("train.precision: bf16 and --shard-catalogue do not go together; use float32.")
     if config.deterministic and on_gpu and os.environ.get(WORKSPACE) not in WORKSPACES:
         raise ConfigError(
             f"train.deterministic: on CUDA it needs {WORKSPACE}={WORKSPACES[0]} (or {WORKSPACES[1]}) in the "

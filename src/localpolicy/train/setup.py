@@ -18,6 +18,7 @@ from localpolicy.train.frozen import over_catalogue, served
 from localpolicy.train.run import Run
 from localpolicy.train.selection import rule
 from localpolicy.vocabulary.errors import ConfigError, RunError
+from localpolicy.vocabulary.ranks import Ranks
 
 
 def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
@@ -39,6 +40,18 @@ def _device(name: str) -> str:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"train.device: '{name}' asked for, but torch sees no CUDA device; use cpu.")
     return name
+
+
+def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
+    """This rank's part of the catalogue, where it shall be split."""
+    if ranks.alone or not config.train.shard_catalogue:
+        return None
+    if data.items < ranks.total:
+        raise ConfigError(
+            f"--shard-catalogue: {data.path} has {data.items} items, fewer than the {ranks.total} processes that shall "
+            "share them; use fewer processes, or leave the catalogue whole."
+        )
+    return Shard(ranks, data.items)
 
 
 def build_reader(

@@ -50,7 +50,7 @@ class Row:
     @property
     def truths(self) -> list[dict[str, Any]]:
         """J(π) and J(μ) of each seed, where they were measured."""
-        return [one.about["truth"] for one in self.pooled.seeds if "truth" in one.about]
+        return [one.truth for one in self.pooled.seeds if one.truth is not None]
 
     @property
     def truth(self) -> float | None:
@@ -65,7 +65,12 @@ class Row:
             "grid": {
                 point: {"failed": one.failed}
                 if one.failed
-                else {"validation": one.worth, "js": _json(one.js("validation")), "epoch": one.epoch}
+                else {
+                    "validation": one.worth,
+                    "js": _json(one.js("validation")),
+                    "epoch": one.epoch,
+                    "truth": one.truth,
+                }
                 for point, one in self.grid.items()
             },
             "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],

@@ -93,13 +93,13 @@ def claims(table: Table3) -> Table:
 
 
 def choices(table: Table3) -> Table:
-    """The validation figure at each point of the grids."""
-    rows = []
+    """The validation figure at each point of the grids; the true one only for reading, it chose nothing."""
+    truth, rows = any(row.truths for row in table.rows), []
     for row in table.rows:
         for point, one in row.grid.items():
             head = [Cell(POLICIES[row.objective]), Cell(point or "—")]
             if one.failed:
-                rows.append([*head, Cell("failed"), *[Cell("—")] * 3])
+                rows.append([*head, Cell("failed"), *[Cell("—")] * (3 + truth)])
                 continue
             js, chosen = one.js("validation"), point == row.chosen
             rows.append(
@@ -108,9 +108,10 @@ def choices(table: Table3) -> Table:
                     Cell(number(one.worth), best=chosen),
                     Cell(number(None if js is None else js.mean, 3)),
                     Cell(f"{one.epoch} of {one.about['run']['epochs']}"),
+                    *([Cell(number(one.truth["value"] if one.truth else None))] if truth else []),
                     Cell("chosen" if chosen else ""),
                 ]
             )
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
-    columns = ["policy", "point", "validation", "JS", "epoch", ""]
+    columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
     return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)
