@@ -27,7 +27,8 @@ def dial(points: Sequence[Datum], *, symbol: str, floor: float | None) -> dict[s
     if floor is not None:
         base = alt.Chart(alt.InlineData([{"y": floor, "said": f"noise floor {floor:.3f}"}]))
         rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(y="y:Q")
-        words = base.mark_text(align="left", dx=4, dy=-6, color=DARK, fontStyle="italic").encode(
+        low = floor < max(point["y"] for point in js) / 8  # no room between it and the axis
+        words = base.mark_text(align="left", dx=4, dy=-7 if low else 9, color=DARK, fontStyle="italic").encode(
             x=alt.value(0), y="y:Q", text="said:N"
         )
         right = right + rule + words
