@@ -134,6 +134,18 @@ def test_the_users_own_references(swept):
         again(swept, out=folder / "none", against=[folder / "nowhere"])
 
 
+def test_references_that_share_a_seed_with_a_point_are_told(swept):
+    folder, _, _ = swept
+    runs, told = folder / "out" / "runs", []
+    point = next(run for run in sorted(runs.iterdir()) if run.name.endswith("seed=0"))
+    options = {"over": ["beta=1"], "seeds": 1, "out": folder / "shared", "say": told.append}
+    again(swept, against=[runs / "mle-seed=101", point], **options)
+    notes = [text for text in told if text.startswith("note:")]
+    assert len(notes) == 1
+    assert f"--against {point} has seed 0" in notes[0]
+    assert "(1 and above)" in notes[0]
+
+
 def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
     for options, says in (
         ({"over": ["beta=-1,1"]}, "greater than 0"),

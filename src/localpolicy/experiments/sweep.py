@@ -148,6 +148,7 @@ def sweep(
         say=say,
     )
     _refuse_ambiguous(study)
+    _say_shared_seeds(study, seeds)
     floor = study.floor()
     _refuse_budget(max_js, floor, study)
     tried: dict[Point, Tried] = {}
@@ -226,6 +227,17 @@ def _refuse_ambiguous(study: Study) -> None:
     names = [run.name for run in study.against]
     if len(set(names)) < len(names):
         raise ConfigError(f"two runs of --against are called '{max(names, key=names.count)}': rename a folder.")
+
+
+def _say_shared_seeds(study: Study, seeds: int) -> None:
+    """Runs of one seed begin with the same weights and read the log in the same order."""
+    for run in study.against:
+        seed = Run(run).manifest["seed"]
+        if seed in range(seeds):
+            study.say(
+                f"note: --against {run} has seed {seed}, and so have points of this sweep; what they share makes their "
+                f"divergence look small. Better: references of seeds that no point has ({seeds} and above)."
+            )
 
 
 def _refuse_budget(max_js: float | None, floor: dict[str, Figure] | None, study: Study) -> None:
