@@ -315,7 +315,11 @@ def test_the_true_value_stands_beside_each_point_and_each_policy(tmp_path):
     write_prepared(world, tmp_path / "data", sequences=300, seed=0, interactions=True)
     data = DataSet("store", Prepared(tmp_path / "data"), None, original=False)
     recipe = replace(RECIPE, lambdas=(0.5, 1.0), seeds=1, policies=("mle", "sqn"))
-    table = table3(data, study(data, tmp_path / "out", truth=True), recipe)
+    without = table3(data, study(data, tmp_path / "out"), recipe)
+    assert without.row("mle").truth is None
+    weights = (tmp_path / "out" / "runs" / "mle-seed=0" / "policy.safetensors").stat().st_mtime_ns
+    table = table3(data, study(data, tmp_path / "out", truth=True), recipe)  # measured again, not trained again
+    assert (tmp_path / "out" / "runs" / "mle-seed=0" / "policy.safetensors").stat().st_mtime_ns == weights
     truths = {
         arm: true_value(Run(tmp_path / "out" / "runs" / arm).policy(), world).value
         for arm in ("mle-seed=0", "sqn-td_weight=0.5-seed=0", "sqn-td_weight=1-seed=0")

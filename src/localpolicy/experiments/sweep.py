@@ -16,9 +16,10 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.figures import Figure
-from localpolicy.experiments.arms import Arm, Measured, Pooled, Study
+from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
+from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.tables import Cell, Table, number, with_error
-from localpolicy.experiments.arms import Pooled
 from localpolicy.experiments.jobs import Say
+from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.sweep import Sweep, Tried
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report

@@ -16,9 +16,10 @@ import numpy as np
 from localpolicy.evaluate.breakdown import Bucket
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.tables import Cell, Table, number, with_error
-from localpolicy.experiments.arms import Measured, Study
+from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.jobs import Say
+from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references
 from localpolicy.experiments.paper.table3 import Table3

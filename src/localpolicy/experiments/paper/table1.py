@@ -16,7 +16,8 @@ import numpy as np
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.imputation import imputation_at
 from localpolicy.evaluate.tables import Cell, Table, number
-from localpolicy.experiments.arms import Arm, Measured, Study
+from localpolicy.experiments.arms import Arm, Study
+from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import REFERENCE_SEEDS

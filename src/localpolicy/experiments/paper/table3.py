@@ -17,8 +17,9 @@ import numpy as np
 
 from localpolicy.evaluate.breakdown import Bucket, breakdown
 from localpolicy.evaluate.figures import Figure, finite
-from localpolicy.experiments.arms import Measured, Pooled, Study
+from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
+from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references

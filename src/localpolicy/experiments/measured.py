@@ -1,0 +1,142 @@
+"""What is known of an arm, read back from its files; and one policy over its seeds.
+
+figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
+figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.evaluate.metrics import metric
+from localpolicy.evaluate.score import Scores
+from localpolicy.evaluate.segments import groups
+from localpolicy.train.config import Config
+from localpolicy.vocabulary.files import whole_file
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of an arm, read back from its files."""
+
+    name: str
+    about: dict[str, Any]
+    folder: Path
+
+    @property
+    def failed(self) -> str | None:
+        """Why it could not be trained."""
+        return self.about.get("failed")
+
+    @property
+    def config(self) -> Config:
+        """The resolved configuration."""
+        return Config.parse(self.about["config"])
+
+    @property
+    def worth(self) -> float:
+        """The validation figure that picked its epoch."""
+        return float(self.about["run"]["selected"]["value"])
+
+    @property
+    def epoch(self) -> int:
+        """The one whose weights were measured."""
+        return int(self.about["run"]["selected"]["epoch"])
+
+    @property
+    def truth(self) -> dict[str, Any] | None:
+        """J(π) and J(μ), where they were measured."""
+        return self.about.get("truth")
+
+    def json(self, split: str) -> dict[str, Any]:
+        """The evaluation on a split, as `lpi evaluate --json` gives it."""
+        return self.about[split]  # type: ignore[no-any-return]
+
+    def js(self, split: str) -> Figure | None:
+        """Mean JS from the references."""
+        found = self.json(split)["divergence"]["js"]
+        return None if found is None else _figure(found)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Test positions, with what was kept of them."""
+        table = pq.read_table(self.folder / "test.parquet")
+        column = {name: table.column(name).to_numpy() for name in table.column_names if name != "event"}
+        nothing = np.zeros(table.num_rows, np.float32)
+        event = table.column("event").combine_chunks()
+        return Scores(
+            sequence=column["sequence"], event=event.indices.to_numpy(), repeat=column["repeat"], rank=column["rank"],
+            events=event.dictionary.to_pylist(), js={"references": column["js"]} if "js" in column else {},
+            history=nothing, item=nothing, reward=nothing, logp=nothing, top=nothing, entropy=nothing, shown=nothing,
+            settings=self.about["test"]["settings"],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One policy over its seeds: the value at a position is the mean over seeds, so tests stay paired by position."""
+
+    name: str
+    seeds: list[Measured]
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The test values behind `purchase.nDCG@20` [n], and the sequence of each."""
+        group, _, metric_name = name.rpartition(".")
+        first = self.seeds[0].scores
+        here = groups(first)[group]
+        value = metric(metric_name)
+        return np.mean([value(one.scores.rank[here]) for one in self.seeds], axis=0), first.sequence[here]
+
+    def figure(self, name: str) -> Figure:
+        """The figure called `purchase.nDCG@20`."""
+        if name not in self._figures:
+            self._figures[name] = figure(*self.values(name))
+        return self._figures[name]
+
+    @cached_property
+    def _figures(self) -> dict[str, Figure]:
+        """Those asked for before: tables, notes and tests ask for the same."""
+        return {}
+
+    def by_seed(self, name: str) -> list[float]:
+        """The same of each seed alone."""
+        group, _, metric_name = name.rpartition(".")
+        return [float(one.json("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
+
+    def js(self) -> Figure | None:
+        """Mean JS from the references on test positions."""
+        if any(not one.scores.js for one in self.seeds):
+            return None
+        first = self.seeds[0].scores
+        return figure(np.mean([one.scores.js["references"] for one in self.seeds], axis=0), first.sequence)
+
+
+def _figure(content: dict[str, Any]) -> Figure:
+    mean, se, plain = (np.nan if content[name] is None else content[name] for name in ("mean", "se", "plain_se"))
+    return Figure(mean, se, content["n"], plain)
+
+
+def save_positions(scores: Scores, path: Path) -> None:
+    """The least that paired tests and breakdowns need, a few bytes per position."""
+    columns = {
+        "sequence": scores.sequence.astype(np.int32),
+        "event": pa.DictionaryArray.from_arrays(scores.event.astype(np.int16), scores.events),
+        "repeat": scores.repeat,
+        "rank": scores.rank.astype(np.float32),
+    }
+    encoding = {"sequence": "DELTA_BINARY_PACKED"}
+    if scores.js:
+        columns["js"] = np.mean(list(scores.js.values()), axis=0).astype(np.float32)
+        encoding["js"] = "BYTE_STREAM_SPLIT"
+    with whole_file(path) as partial:
+        pq.write_table(
+            pa.table(columns), partial, compression="zstd", use_dictionary=["event"], column_encoding=encoding
+        )
