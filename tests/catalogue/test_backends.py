@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from localpolicy.catalogue import BACKENDS, backend, chunked, dense
+from localpolicy.catalogue import BACKENDS, backend, chunked, dense, pieces
 from localpolicy.catalogue.rows import DenseRows, Head, LinearRows, tilted
 from localpolicy.vocabulary.errors import ConfigError
 
@@ -20,13 +20,13 @@ OTHERS = [name for name in BACKENDS if name != "dense"]
 @pytest.fixture(params=[1, 100, 1 << 19], ids=["narrow", "middling", "whole"], autouse=True)
 def piece(request, monkeypatch):
     """Pieces narrower than the catalogue, and one wider than it."""
-    monkeypatch.setattr(chunked, "_width", lambda rows, items, device: max(1, min(items, request.param)))
+    monkeypatch.setattr(pieces, "_width", lambda rows, items, device: max(1, min(items, request.param)))
 
 
 @pytest.fixture(params=[0, 1 << 25], ids=["formed-again", "kept"], autouse=True)
 def keep(request, monkeypatch):
     """Pieces that are formed again in backward, and pieces that are kept for it."""
-    monkeypatch.setitem(chunked.KEEP, "cpu", request.param)
+    monkeypatch.setitem(pieces.KEEP, "cpu", request.param)
 
 
 def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):
@@ -126,12 +126,12 @@ def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
 
 def test_kept_buffers_do_not_pile_up(keep):
     """Batches differ in size: what was too small for one of them must not stay around."""
-    chunked._local.__dict__.pop("free", None)
+    pieces._local.__dict__.pop("free", None)
     for n in (3, 40, 5, 60, 9, 90, 200, 4):
         made = rows(n, 50)
         made.hidden.requires_grad_()
         chunked.log_prob(made, items_of(n, 50)).sum().backward()
-    for free in chunked._local.__dict__.get("free", {}).values():
+    for free in pieces._local.__dict__.get("free", {}).values():
         assert len(free) == 1
         assert free[0].numel() <= 1.125 * 200 * 50
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from several_processes import in_processes
 
-from localpolicy.catalogue import chunked, dense, sharded
+from localpolicy.catalogue import dense, pieces, sharded
 from localpolicy.catalogue.rows import Head, LinearRows
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.vocabulary.ranks import ALONE, Ranks
@@ -102,8 +102,8 @@ def check_both(ranks):
     """In one group, with pieces narrower than a shard, kept for backward and formed again."""
     check_values(ranks)
     check_gradients(ranks)
-    chunked.PIECE["cpu"], chunked.KEEP["cpu"] = 1, 0
-    chunked._width = lambda rows, items, device: 2
+    pieces.PIECE["cpu"], pieces.KEEP["cpu"] = 1, 0
+    pieces._width = lambda rows, items, device: 2
     check_values(ranks)
     check_gradients(ranks)
 

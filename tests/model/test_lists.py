@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from localpolicy.catalogue import BACKENDS, backend, chunked
+from localpolicy.catalogue import BACKENDS, backend, pieces
 from localpolicy.catalogue.rows import DenseRows
 from localpolicy.model.lists import Without, draw_lists
 from localpolicy.vocabulary.errors import DataError
@@ -32,7 +32,7 @@ def rows_of(p, n=1):
 
 @pytest.mark.parametrize("name", list(BACKENDS))
 def test_the_k_best_are_exact(name, monkeypatch):
-    monkeypatch.setattr(chunked, "_width", lambda *_: 3)
+    monkeypatch.setattr(pieces, "_width", lambda *_: 3)
     values = torch.randn(9, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for k in (1, 5, 20):
         lists = draw(values.clone(), k, name=name)
@@ -61,7 +61,7 @@ def test_forbidden_items_never_come_and_the_others_share_their_probability():
 @pytest.mark.parametrize("width", [1, 4])
 def test_draws_without_replacement_have_their_sequential_propensities(monkeypatch, width):
     """Σ over all ordered triples of Π_j π(a_j)/(1 - Σ_{i<j} π(a_i)) is 1, and 40,000 draws agree with each."""
-    monkeypatch.setattr(chunked, "_width", lambda *_: width)
+    monkeypatch.setattr(pieces, "_width", lambda *_: width)
     lists = draw(rows_of(P, DRAWS), 3, sample=True, seed=3)
     chances = {}
     for triple in permutations(range(4), 3):

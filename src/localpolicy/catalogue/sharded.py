@@ -2,7 +2,7 @@
 
 Each rank holds its share of the items and its own positions. Hidden states [N, D] travel to all ranks, each one sums
 over its own items for the positions of all, and what travels back is one number per position: softmax sums combine by
-m = max m_r, s = Σ s_r e^{m_r - m}, as those of pieces do (`chunked`). The same numbers as one process, up to rounding.
+m = max m_r, s = Σ s_r e^{m_r - m}, as those of pieces do (`pieces`). The same numbers as one process, up to rounding.
 
 Every function is a collective: all ranks call it, in the same order, with as many positions as each has (none, too).
 """
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.chunked import RunningSum, pieces_of, softmax_pull, summed
+from localpolicy.catalogue.pieces import RunningSum, pieces_of, softmax_pull, summed
 from localpolicy.catalogue.rows import Head, LinearRows
 from localpolicy.catalogue.shards import Shard, ShardedHead, ShardedRows, own_items
 from localpolicy.vocabulary.ranks import Ranks
