@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
@@ -13,7 +14,7 @@ from localpolicy.evaluate.truth import agent
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.config import Config
-from localpolicy.train.loop import Trainer, train
+from localpolicy.train.loop import train
 from localpolicy.verdict.contenders import open_run
 
 pytestmark = [
@@ -82,24 +83,16 @@ def test_a_policy_shows_the_same_items_from_a_gpu(greedy, tmp_path):
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
 @pytest.mark.parametrize("then", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", ["mle", "lpi_rl"])
-def test_a_stopped_run_goes_on_here_or_there(name, then, first, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_here_or_there(name, then, first, tmp_path):
     data = write_small(tmp_path / "data")
-    step = Trainer.step
 
     def on(device):
         train_settings = {"device": device, "epochs": 2, "batch_size": 16, "checkpoint_every": 2}
         groups = {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "train": train_settings}
         return Config.parse(groups)
 
-    def stops(self, batch, number, **options):
-        if number == 5:
-            raise KeyboardInterrupt
-        return step(self, batch, number, **options)
-
     whole = train(data, out=tmp_path / "whole", config=on("cpu"))
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", stops)
-        train(data, out=tmp_path / "broken", config=on(first))
+    train_until(5, data, out=tmp_path / "broken", config=on(first))
     resumed = train(data, out=tmp_path / "broken", config=on(then), resume=True)
     for term, value in whole.metrics()[-1]["losses"].items():
         assert resumed.metrics()[-1]["losses"][term] == pytest.approx(value, rel=1e-3, abs=1e-4)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.train.config import Config
-from localpolicy.train.loop import Trainer, train
+from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.vocabulary.errors import WriteError
 
@@ -71,25 +72,11 @@ def test_killed_at_twenty_random_moments_it_ends_the_same(tmp_path):
     assert "partial file" in left, "some must have struck while a file was written"
 
 
-def stopped(data, folder, values):
-    """A run whose process ended after step 4."""
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == 4:
-            raise KeyboardInterrupt
-        return step(self, batch, number, **options)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dies)
-        train(data, out=folder, config=Config.parse(values))
-
-
 @pytest.mark.parametrize("limit", [3_000, 12_000], ids=["no room at all", "room for half a checkpoint"])
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(limit, small, tmp_path):
     values = settings()
     whole = train(small, out=tmp_path / "whole", config=Config.parse(values))
-    stopped(small, tmp_path / "run", values)
+    train_until(4, small, out=tmp_path / "run", config=Config.parse(values))
     before = sorted(path.name for path in (tmp_path / "run" / "checkpoint").iterdir())
     assert (tmp_path / "run" / "checkpoint" / "step-4.safetensors").stat().st_size > limit
     (tmp_path / "config.yaml").write_text(json.dumps(values))

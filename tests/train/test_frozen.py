@@ -7,6 +7,7 @@ from math import exp, log
 import numpy as np
 import pytest
 import torch
+from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.catalogue.shards import Shard
@@ -121,16 +122,7 @@ def test_the_policy_that_served_a_log_is_its_logging_policy(older, small, tmp_pa
 
 def test_a_frozen_run_that_changed_is_refused_on_resume(small, older, tmp_path, monkeypatch):
     settings = config("lpi_cb", older.folder, checkpoint_every=2)
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == 3:
-            raise KeyboardInterrupt
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dies)
-        train(small, out=tmp_path / "run", config=settings)
+    train_until(3, small, out=tmp_path / "run", config=settings)
     with monkeypatch.context() as patch, pytest.raises(RunError, match="another logging policy"):
         patch.setattr("localpolicy.train.frozen.Run.manifest", {"policy_sha256": "other", "data": {}})
         train(small, out=tmp_path / "run", config=settings, resume=True)

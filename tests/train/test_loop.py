@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from broken_runs import train_until
 from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
@@ -96,23 +97,11 @@ def test_equal_runs_are_equal_and_seeds_differ(small, tmp_path):
 
 @pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_cb"])
 @pytest.mark.parametrize("stop", [1, 5, 7, 11])
-def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path):
     settings = config(name, epochs=2, checkpoint_every=2)
     whole = train(small, out=tmp_path / "whole", config=settings)
 
-    class Killed(Exception):
-        pass
-
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == stop:
-            raise Killed
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Trainer, "step", dies)
-        train(small, out=tmp_path / "broken", config=settings)
+    train_until(stop, small, out=tmp_path / "broken", config=settings)
     assert not Run(tmp_path / "broken").finished
     with pytest.raises(RunError, match="--resume"):
         Run(tmp_path / "broken").policy()
@@ -147,24 +136,10 @@ def test_resume_starts_a_run_and_leaves_a_finished_one_alone(small, tmp_path):
     assert (run.folder / "manifest.json").stat().st_mtime_ns == before
 
 
-def stopped(data, folder, settings, monkeypatch, at=5):
-    """A run that stopped at step `at`."""
-    step = Trainer.step
-
-    def stops(self, batch, number, **options):
-        if number == at:
-            raise KeyboardInterrupt
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", stops)
-        train(data, out=folder, config=settings)
-
-
-def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_serves(small, tmp_path, monkeypatch):
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_serves(small, tmp_path):
     settings = config("lpi_rl", epochs=2, checkpoint_every=2)
     whole = train(small, out=tmp_path / "whole", config=settings)
-    stopped(small, tmp_path / "broken", settings, monkeypatch)
+    train_until(5, small, out=tmp_path / "broken", config=settings)
     newest = tmp_path / "broken" / "checkpoint" / "step-4.safetensors"
     newest.write_bytes(newest.read_bytes()[:-7])
     with pytest.raises(RunError, match=r"step-4\.safetensors is truncated or altered"):
@@ -173,9 +148,9 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_serves(small
     assert comparable(resumed) == comparable(whole)
 
 
-def test_another_data_set_or_config_is_refused_on_resume(small, tmp_path, monkeypatch):
+def test_another_data_set_or_config_is_refused_on_resume(small, tmp_path):
     settings = config(checkpoint_every=2)
-    stopped(small, tmp_path / "run", settings, monkeypatch)
+    train_until(5, small, out=tmp_path / "run", config=settings)
     other = write_small(tmp_path / "other", seed=5)
     with pytest.raises(RunError, match="another data"):
         train(other, out=tmp_path / "run", config=settings, resume=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from broken_runs import Killed, train_until
 from small_logs import write_small
 
 from localpolicy.train.config import Config
@@ -68,25 +69,12 @@ def test_patience_counts_validations(every, steps, epochs, small, tmp_path, monk
     assert run.manifest["selected"]["step"] == steps[0]
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize("stop", [1, 4, 5, 7, 8, 11])
 @pytest.mark.parametrize("checkpoint_every", [None, 3])
-def test_killed_and_resumed_it_ends_the_same(stop, checkpoint_every, small, tmp_path, monkeypatch):
+def test_killed_and_resumed_it_ends_the_same(stop, checkpoint_every, small, tmp_path):
     settings = config(validate_every=4, checkpoint_every=checkpoint_every, patience=3)
     whole = train(small, out=tmp_path / "whole", config=settings)
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == stop:
-            raise Killed
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Trainer, "step", dies)
-        train(small, out=tmp_path / "broken", config=settings)
+    train_until(stop, small, out=tmp_path / "broken", config=settings)
     if stop in (4, 5):
         assert (tmp_path / "broken" / "checkpoint" / "step-4.json").exists(), "a validation is not done twice"
     resumed = train(small, out=tmp_path / "broken", config=settings, resume=True)
@@ -156,19 +144,10 @@ def events(folder):
     return {tag: [(one.step, one.value) for one in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
-def test_events_say_what_the_metrics_say_and_nothing_twice(small, tmp_path, monkeypatch):
+def test_events_say_what_the_metrics_say_and_nothing_twice(small, tmp_path):
     pytest.importorskip("tensorboard")
     settings = config(validate_every=4, tensorboard=True)
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == 8:
-            raise Killed
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Trainer, "step", dies)
-        train(small, out=tmp_path / "run", config=settings)
+    train_until(8, small, out=tmp_path / "run", config=settings)
     # Two lines from a future that the checkpoint does not know.
     newest = max((tmp_path / "run" / "checkpoint").glob("step-*.json"), key=lambda path: int(path.stem[5:]))
     newest.unlink()
@@ -184,21 +163,12 @@ def test_events_say_what_the_metrics_say_and_nothing_twice(small, tmp_path, monk
     assert {"losses/td", "weights/effective_share", "validation/click.nDCG_at_20"} <= set(found)
 
 
-def test_events_change_nothing_and_may_be_wanted_later(small, tmp_path, monkeypatch):
+def test_events_change_nothing_and_may_be_wanted_later(small, tmp_path):
     pytest.importorskip("tensorboard")
     settings = config(checkpoint_every=2)
     whole = train(small, out=tmp_path / "whole", config=settings)
     assert not (whole.folder / "tensorboard").exists()
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == 7:
-            raise Killed
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Trainer, "step", dies)
-        train(small, out=tmp_path / "run", config=settings)
+    train_until(7, small, out=tmp_path / "run", config=settings)
     run = train(small, out=tmp_path / "run", config=config(checkpoint_every=2, tensorboard=True), resume=True)
     assert content(run, "policy.safetensors", "metrics.jsonl") == content(whole, "policy.safetensors", "metrics.jsonl")
     assert len(events(run.folder)["losses/policy"]) == 2

@@ -7,6 +7,7 @@ from math import log, log1p
 
 import pytest
 import torch
+from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.train.config import Config
@@ -129,20 +130,11 @@ def test_it_learns_new_items_and_begins_where_the_older_run_ended(small, newer, 
     assert (trained[new] > begun[new] + 0.02).all(), "taken a few times, they rise at once"
 
 
-def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path, monkeypatch):
+def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path):
     shutil.copytree(older.folder, tmp_path / "older")
     settings = config(warm_start=str(tmp_path / "older"), checkpoint_every=2)
     whole = train(newer, out=tmp_path / "whole", config=settings)
-    step = Trainer.step
-
-    def dies(self, batch, number, **options):
-        if number == 5:
-            raise KeyboardInterrupt
-        return step(self, batch, number, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dies)
-        train(newer, out=tmp_path / "broken", config=settings)
+    train_until(5, newer, out=tmp_path / "broken", config=settings)
     shutil.rmtree(tmp_path / "older")
     resumed = train(newer, out=tmp_path / "broken", config=settings, resume=True)
     for name in ("policy.safetensors", "metrics.jsonl", "last.safetensors"):

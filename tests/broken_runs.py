@@ -1,0 +1,25 @@
+"""Runs that end in the midst of training."""
+
+from __future__ import annotations
+
+import pytest
+
+from localpolicy.train.loop import Trainer, train
+
+
+class Killed(Exception):
+    """What ends them: nothing in training catches it."""
+
+
+def train_until(stop, data, *, out, config):
+    """Train, and die before step `stop`."""
+    step = Trainer.step
+
+    def dies(self, batch, number, **options):
+        if number == stop:
+            raise Killed
+        return step(self, batch, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Trainer, "step", dies)
+        train(data, out=out, config=config)
