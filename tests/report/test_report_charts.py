@@ -60,6 +60,17 @@ def test_lines_without_points_are_not_drawn() -> None:
     assert "dials" not in [layer["name"] for layer in chart.spec["layer"]]
 
 
+def test_a_band_shows_nothing_impossible() -> None:
+    wide = {"round": 1, "mean": 0.3, "low": -0.2, "high": 1.1}
+    rounds = [{"figure": name, **wide} for name in ("J(π)", "entropy", "coverage")]
+    section = Section("", "", [PolicyRow("ips", "ips", rounds=rounds)])
+    charts = steps.round_charts(section, drawn(section), "r")
+    found = {chart.title: chart.spec["datasets"]["values"][0] for chart in charts}
+    bands = {name: (one["low"], one["high"]) for name, one in found.items()}
+    assert bands == {"J(π)": (-0.2, 1.1), "entropy": (0.0, 1.1), "coverage": (0.0, 1.0)}
+    assert len({one["value_text"] for one in found.values()}) == 1, "the words keep the whole interval"
+
+
 def test_rounds_are_charted_and_pictured() -> None:
     section = store()
     charts = steps.round_charts(section, drawn(section), "r")

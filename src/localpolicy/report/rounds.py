@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ CAPTIONS = {
     "effective share": "Of the log; 5 %: one position in twenty decides what is learnt.",
 }
 SHARES = ("coverage", "effective share")
+LEAST, MOST = {"J(π)": -math.inf}, dict.fromkeys(SHARES, 1.0)  # what a figure can be, where not 0 and ∞
 
 Entry = Mapping[str, Any]
 
@@ -76,8 +78,9 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
             "key": place,
             "round": number,
             "value": figure.mean,
-            "low": figure.low if known(figure.low) else figure.mean,
-            "high": figure.high if known(figure.high) else figure.mean,
+            # Student's interval over a few seeds may leave what is possible; its band does not.
+            "low": max(figure.low, LEAST.get(name, 0.0)) if known(figure.low) else figure.mean,
+            "high": min(figure.high, MOST.get(name, math.inf)) if known(figure.high) else figure.mean,
             "value_text": interval_text(figure, digits),
         }
         for place, number, figure in found
