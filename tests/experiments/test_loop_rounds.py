@@ -15,13 +15,14 @@ from localpolicy.data.store import Prepared
 from localpolicy.evaluate.truth import bandit_probabilities
 from localpolicy.experiments import loop as loops
 from localpolicy.experiments.loop import Loop, arms_of, loop, loop_config
-from localpolicy.experiments.loop_report import interval, way, write_loop
+from localpolicy.experiments.loop_report import way, write_loop
 from localpolicy.experiments.loop_words import loop_verdict, summary, troubles
+from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Interval
 from localpolicy.simulate import BanditWorld
-from localpolicy.train.loop import train
+from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import ConfigError, RunError
+from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {
@@ -40,8 +41,14 @@ WORLDS = {
 def here():
     """Train in this process: a new one for each round would cost more than the round."""
 
-    def train_all(jobs, say=lambda text: None):
-        return {job.name: train(job.data, out=job.out, config=job.config, resume=True) for job in jobs}
+    def train_all(jobs, failures, say=lambda text: None):
+        found = {}
+        for job in jobs:
+            try:
+                found[job.name] = train(job.data, out=job.out, config=job.config, resume=True)
+            except TrainingError as error:
+                failures[job.name] = str(error)
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "train_all", train_all)
@@ -152,7 +159,7 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
     rounds, _ = way(result, result.arms[0])
-    assert rounds[1]["J(π)"] == interval(values, [0.0, 0.0])
+    assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
     reach = 12.706 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom; sd/√2 of two values
     assert rounds[1]["J(π)"].high - rounds[1]["J(π)"].mean == pytest.approx(reach, rel=1e-4)
 
@@ -313,3 +320,34 @@ def test_another_loop_in_the_same_folder_is_refused(done, tmp_path):
     out, _ = done["bandit"]
     with pytest.raises(ConfigError, match="sequences was 300, now 400"):
         loop(tiny("bandit", sequences=400), out=out, rounds=2)
+
+
+def test_arms_of_one_name_are_refused():
+    for objectives, betas in ((("lpi_cb:beta=0.3", "lpi_cb"), (0.3,)), (("lpi_cb",), (0.1, 0.1000001))):
+        with pytest.raises(ConfigError, match="two arms are called"):
+            arms_of(tiny("bandit", objectives=objectives, betas=betas))
+
+
+def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def diverges(self, batch, number, **options):
+        if self.config.objective.name == "lpi_cb":
+            raise TrainingError("step 0: the term 'policy' is nan.")
+        return step(self, batch, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", diverges)
+    result = loop(tiny("bandit"), out=tmp_path, rounds=2)
+    assert [len(result.rounds[arm.name][0]) for arm in result.arms] == [2, 1]
+    assert result.rounds["lpi_cb β=0.3"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
+    write_loop(result, tmp_path / "shown")
+    assert "the term 'policy' is nan" in (tmp_path / "shown" / "loop.md").read_text()
+
+
+def test_every_round_has_its_own_luck(done):
+    out, _ = done["bandit"]
+    logs = [Prepared(out / "seed-0" / place / "data")["train"].arrays["item"] for place in ("start", "mle/round-01")]
+    assert len(logs[0]) != len(logs[1]) or not np.array_equal(*logs)
+    seeds = [Run(out / f"seed-0/mle/round-0{number}/run").config.train.seed for number in (1, 2)]
+    assert len({*seeds}) == 2
+    assert len({loops._luck(seed, number) for seed in range(3) for number in range(20)}) == 60

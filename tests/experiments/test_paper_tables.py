@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from localpolicy.experiments.paper.inputs import DataSet, data_sets
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.experiments.paper.table1 import Recipe1, table1
 from localpolicy.experiments.paper.table2 import Table2
-from localpolicy.experiments.paper.table3 import COLUMNS, table3
+from localpolicy.experiments.paper.table3 import COLUMNS, best_point, table3
 from localpolicy.experiments.paper.table3_findings import findings
 from localpolicy.experiments.paper.table3_pages import choices, main_table, pages
 from localpolicy.report.pictures import MISSING
@@ -211,8 +213,38 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     assert table.failed == {"pg": "step 3: the term 'policy' is nan."}
     assert table.row("lpi_rl").chosen == "beta=1 td_weight=1"
     assert "PG could not be trained: step 3" in main_table(table).note
+    shown = dial_figure(data, study(data, tmp_path / "out"), replace(RECIPE, seeds=1), "beta")
+    assert list(shown.points) == [1.0]
+    assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in shown.table().note
+    assert shown.json()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
     assert table.json()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
     assert table.missing == []
+
+
+def test_nothing_is_chosen_from_part_of_a_grid(made):
+    _, _, table = made
+    grid = table.row("lpi_rl").grid
+    points = [point for point in RECIPE.points("lpi_rl") if point.name in grid]
+    found = {RECIPE.arm("lpi_rl", point, 0).name: grid[point.name] for point in points}
+    assert best_point(RECIPE, "lpi_rl", points, found).name == table.row("lpi_rl").chosen
+    for name in found:
+        some = {one: measured for one, measured in found.items() if one != name}
+        assert best_point(RECIPE, "lpi_rl", points, some) is None
+
+
+def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
+    _, _, table = made
+    for p, holds in ((0.2, None), (0.01, True)):
+        monkeypatch.setattr(
+            "localpolicy.experiments.paper.table3_findings.paired",
+            lambda *values, p=p: SimpleNamespace(difference=0.1, se=0.05, p=p),
+        )
+        assert findings(table)[0].holds is holds
+    monkeypatch.setattr(
+        "localpolicy.experiments.paper.table3_findings.paired",
+        lambda *values: SimpleNamespace(difference=-0.1, se=0.05, p=0.2),
+    )
+    assert findings(table)[0].holds is None
 
 
 def test_what_cannot_be_made_is_refused(made, small, tmp_path):
@@ -281,7 +313,7 @@ def ratings(tmp_path_factory):
 def test_table_1(ratings):
     folder, data = ratings
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
-    recipe = Recipe1(betas=(0.1, 1000.0), seeds=1, changes=(*changes, "train.batch_size=16"), device="cpu")
+    recipe = Recipe1(betas=(0.1, 1000.0), seeds=2, changes=(*changes, "train.batch_size=16"), device="cpu")
     table = table1(data, study(data, folder / "out"), recipe)
     content = json.loads(json.dumps(table.json(), allow_nan=False))
     assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]
@@ -296,6 +328,18 @@ def test_table_1(ratings):
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
     assert "context alone" in table.table().note
+    assert "seeds at each row: 2." in table.table().note
+    some = replace(table, rows=[replace(table.rows[0], seeds=table.rows[0].seeds[:1]), *table.rows[1:]])
+    assert "seeds at each row: 1 or 2." in some.table().note
+    for row in table.rows:
+        errors = [one.json("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
+        assert row.figure("AR@1").se == max(errors)
+    assert errors[0] != errors[1]
+    paper = replace(table, data=replace(data, original=True))
+    for row in table.rows:
+        ours, there = row.figure("AR@1"), paper.published[row.name]["AR@1"]
+        error = math.hypot(ours.plain_se, there.se)
+        assert paper.distance(row, "AR@1") == pytest.approx((ours.mean - there.value) / error)
     assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.seeds)
     with pytest.raises(DataError, match="Table 3 needs both"):
         table3(data, study(data, folder / "other"), RECIPE)

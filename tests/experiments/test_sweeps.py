@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,18 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from shop_logs import from_markdown, write_shop
 
-from localpolicy.experiments.sweep import best_within, sweep
-from localpolicy.experiments.sweep_pages import pages
+from localpolicy.experiments.grid import Point, axes
+from localpolicy.experiments.search import optuna_search
+from localpolicy.experiments.sweep import Tried, best_within, sweep
+from localpolicy.experiments.sweep_pages import draw, pages, section
+from localpolicy.report.numbers import interval_text
 from localpolicy.train.config import Config
+from localpolicy.train.loop import train
+from localpolicy.train.run import Run
 from localpolicy.verdict.evaluate import evaluate
 from localpolicy.vocabulary.errors import ConfigError, RunError
 
@@ -208,3 +215,132 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
     for name in ("frontier.svg", "frontier.html"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert "noise floor" in (tmp_path / "whole" / "frontier.svg").read_text()
+
+
+def test_other_references_are_noticed(swept, tmp_path):
+    """What was measured against others is measured again, and trained but once."""
+    _, data, _ = swept
+    mle = CONFIG.with_changes(["objective.name=mle"])
+    own = [
+        train(data, out=tmp_path / f"own-{seed}", config=mle.with_changes([f"train.seed={seed}"])) for seed in (7, 8)
+    ]
+    against = [run.folder for run in own]
+    options = {"over": ["beta=1"], "seeds": 1}
+    first = again(swept, out=tmp_path / "one", **options)
+    weights = tmp_path / "one" / "runs" / "lpi_rl-beta=1-seed=0" / "policy.safetensors"
+    trained = weights.stat().st_mtime_ns
+    second = again(swept, out=tmp_path / "one", against=against, **options)
+    fresh = again(swept, out=tmp_path / "two", against=against, **options)
+    assert weights.stat().st_mtime_ns == trained
+    assert second.json()["points"] == fresh.json()["points"]
+    assert second.json()["floor"] == fresh.json()["floor"]
+    assert second.tried[0].js.mean != first.tried[0].js.mean
+    # A run of the same name with other weights is another reference.
+    train(data, out=against[0], config=mle.with_changes(["train.seed=9"]), force=True)
+    third = again(swept, out=tmp_path / "one", against=against, **options)
+    assert third.tried[0].js.mean != second.tried[0].js.mean
+    assert third.floor["test"].mean != second.floor["test"].mean
+
+
+def test_only_references_that_differ_in_seed_alone_give_a_floor(swept, tmp_path):
+    folder, _, _ = swept
+    runs = folder / "out" / "runs"
+    unlike = [runs / "mle-seed=101", runs / "lpi_rl-beta=1-seed=1"]
+    found = again(swept, over=["beta=1"], seeds=1, out=tmp_path / "unlike", against=unlike)
+    assert found.floor is None
+    with pytest.raises(ConfigError, match="differ in their seed alone"):
+        again(swept, over=["beta=1"], seeds=1, out=tmp_path / "unlike", against=unlike, max_js=0.5)
+    same = tmp_path / "same"
+    shutil.copytree(runs / "mle-seed=101", same)
+    assert again(swept, over=["beta=1"], seeds=1, out=tmp_path / "alike", against=[unlike[0], same]).floor is None
+
+
+def test_a_folder_of_another_data_set_is_refused(swept, tmp_path):
+    """By what was measured there, and by what was trained there."""
+    folder, _, _ = swept
+    other = write_shop(tmp_path / "other", seed=5)
+    shutil.copytree(folder / "out", tmp_path / "out")
+    for gone in ("nothing", "figures"):
+        shutil.rmtree(tmp_path / "out" / gone, ignore_errors=True)
+        with pytest.raises(RunError, match="on other data"):
+            sweep(other, config=CONFIG, over=["beta=0.05,1"], out=tmp_path / "out", seeds=2, processes=1)
+
+
+def test_a_budget_is_held_against_validation(swept):
+    _, _, found = swept
+    for one in found.tried:
+        by_seed = [arm.json("validation")["divergence"]["js"]["mean"] for arm in one.seeds]
+        assert one.js.mean == pytest.approx(np.mean(by_seed))
+        assert one.js.mean != pytest.approx(
+            np.mean([arm.json("test")["divergence"]["js"]["mean"] for arm in one.seeds])
+        )
+
+
+def test_a_point_of_which_a_seed_failed_is_never_chosen():
+    good, bad = SimpleNamespace(failed=None, worth=0.9), SimpleNamespace(failed="step 3: nan", worth=None)
+    half, whole = Tried(Point((("objective.beta", "1"),)), [good, bad]), Tried(Point(), [good, good])
+    assert half.worth == -math.inf
+    assert best_within([half, whole], None) is whole
+    assert best_within([half], None) is None
+
+
+def test_intervals_are_students_over_seeds(swept):
+    _, _, found = swept
+    one = found.tried[0]
+    worth = [arm.worth for arm in one.seeds]
+    spread = abs(worth[0] - worth[1]) / math.sqrt(2)
+    assert one.spread == pytest.approx(spread)
+    (shown,) = section(found).rows[0].metrics.values()
+    reach = 12.706 * spread / math.sqrt(2)  # Student's with one degree of freedom
+    assert (shown.low, shown.high) == pytest.approx((np.mean(worth) - reach, np.mean(worth) + reach), rel=1e-3)
+    single = replace(found, tried=[replace(one, seeds=one.seeds[:1])])
+    (alone,) = section(single).rows[0].metrics.values()
+    assert interval_text(alone).endswith("± ?"), "of one seed nobody knows how far another is"
+
+
+def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
+    pytest.importorskip("altair")
+    found = again(swept, over=["beta=0.05,1"], seeds=1)
+    page, picture = draw(found, tmp_path, say=print)
+    assert "± ?" in page.read_text()
+    assert picture.read_text().startswith("<svg")
+
+
+def test_a_trial_that_cannot_be_trained_teaches_the_search_nothing(monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    made, create = [], optuna.create_study
+    monkeypatch.setattr(optuna, "create_study", lambda **options: made.append(create(**options)) or made[-1])
+    tried = []
+
+    def trial(point):
+        tried.append(float(dict(point.settings)["objective.beta"]))
+        return -math.inf if len(tried) == 2 else tried[-1]
+
+    optuna_search(axes(["beta=0.1..1"]), 4, trial)
+    states = [one.state.name for one in made[0].trials]
+    assert states == ["COMPLETE", "PRUNED", "COMPLETE", "COMPLETE"]
+    assert made[0].best_value == max(tried[:1] + tried[2:])
+
+
+def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypatch):
+    def full(scores, path):
+        raise OSError("no space left on device")
+
+    options = {"over": ["beta=1"], "seeds": 1, "out": tmp_path / "out"}
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("localpolicy.experiments.arms.save_positions", full)
+        again(swept, **options)
+    assert not list((tmp_path / "out").rglob("arm.json"))
+    assert again(swept, **options).chosen is not None
+
+
+def test_weights_are_those_of_the_validation_that_was_kept(swept, tmp_path):
+    """Of several validations in an epoch one was best: its weights stand beside the point."""
+    config = CONFIG.with_changes(["train.validate_every=2", "train.epochs=3"])
+    found = again(swept, config=config, over=["beta=0.05"], seeds=1, out=tmp_path / "out")
+    arm = found.tried[0].seeds[0]
+    run = Run(tmp_path / "out" / "runs" / arm.name)
+    step = run.manifest["selected"]["step"]
+    assert arm.about["run"]["weights"] == next(line["weights"] for line in run.metrics() if line["step"] == step)
+    lines = [line["weights"] for line in run.metrics() if line["epoch"] == arm.epoch]
+    assert len(lines) > 1, "otherwise this says nothing"

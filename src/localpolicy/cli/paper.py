@@ -31,12 +31,12 @@ DataPaths = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="folder of results; the same one goes on where it stopped")]
 Simulate = Annotated[str, typer.Option(help="what to simulate where no data is given")]
-Sequences = Annotated[int | None, typer.Option(help="sequences to simulate, before the recipe's filters")]
-Items = Annotated[int | None, typer.Option(help="items to simulate")]
+Sequences = Annotated[int | None, typer.Option(min=1, help="sequences to simulate, before the recipe's filters")]
+Items = Annotated[int | None, typer.Option(min=2, help="items to simulate")]
 Fast = Annotated[bool, typer.Option("--fast", help="few epochs, small grids, and little data where it is simulated")]
 Betas = Annotated[str | None, typer.Option(help="grid of β, as 0.1,0.3,1")]
 Lambdas = Annotated[str | None, typer.Option(help="grid of λ, as 0.3,1,3")]
-Seeds = Annotated[int | None, typer.Option(help="seeds of what is shown; grids are searched with one")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="seeds of what is shown; grids are searched with one")]
 Processes = Annotated[int | None, typer.Option(min=1, help="arms trained at a time (default: one per core)")]
 Minutes = Annotated[
     float | None, typer.Option(help="stop after so long; the same command goes on (exit code 130 until all is done)")
@@ -193,10 +193,11 @@ def figure_breakdown(
     keep: Keep = "runs",
 ) -> None:
     """SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests."""
-    from localpolicy.experiments.paper.figures import BREAKDOWN, breakdown_spec, breakdown_tables, draw
+    from localpolicy.experiments.paper.figures import breakdown_spec, breakdown_tables, draw
+    from localpolicy.experiments.paper.recipe import TUNED
     from localpolicy.experiments.paper.table3 import table3 as run
 
-    recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=BREAKDOWN)
+    recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=tuple(TUNED))
     sets = _data(data, out, simulate, sequences, items, fast)
     found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=False)]
     content = {one.data.name: one.json()["breakdown"] for one in found}

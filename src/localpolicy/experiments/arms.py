@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from localpolicy.train.config import Config
 from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
-from localpolicy.verdict.contenders import Contender, open_run, refuse_incomparable, window_of
+from localpolicy.verdict.contenders import Contender, family_of, open_run, refuse_incomparable, window_of
 from localpolicy.verdict.evaluate import settings_of as evaluation_settings
 from localpolicy.verdict.evaluate import world_of
 from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
@@ -89,9 +90,14 @@ class Study:
         return {name: one for name, one in found.items() if one is not None}
 
     def floor(self) -> dict[str, Figure] | None:
-        """JS between the references on each split: None with fewer than two, or where time was too short."""
+        """JS between the references on each split: None unless they differ in seed alone, or where time was short.
+
+        Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+        """
         named = {arm.name: arm.config for arm in self.references} | {run.name: None for run in self.against}
-        if len(named) < 2:
+        families = {family for family, _ in self._kinds.values()}
+        seeds = {seed for _, seed in self._kinds.values()}
+        if len(families) != 1 or len(seeds) < 2 or len(seeds) < len(named):
             return None
         self._do({name: config for name, config in named.items() if self._known(name, config) is None})
         found = [one for name, config in named.items() if (one := self._known(name, config)) is not None]
@@ -124,8 +130,7 @@ class Study:
         return [*(job.out for job in jobs), *self.against]
 
     def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
-        given = {run.name: run for run in self.against}
-        out = given[name] if config is None else self.out / "runs" / name
+        out = self._given(name).folder if config is None else self.out / "runs" / name
         job = Job(name, self.data.path, out, config or Run(out).config)
         if config is not None:
             refuse_other(job)
@@ -140,8 +145,25 @@ class Study:
             self.truth,
         )
 
+    @cached_property
+    def _kinds(self) -> dict[str, tuple[str, int]]:
+        """Of each reference by its name: how it was trained, and its seed."""
+        trained = {arm.name: resolve(arm.config, self.data)[0] for arm in self.references}
+        every = trained | {run.name: Run(run).config for run in self.against}
+        return {name: (family_of(config), config.train.seed) for name, config in every.items()}
+
+    def _meant(self, name: str) -> set[str]:
+        """What the references of this arm are known by, its own run never being one.
+
+        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
+        are the same if settings and seed are. Runs of the user's are told by their weights.
+        """
+        if self.against:
+            return {Run(run).manifest["policy_sha256"] for run in self.against if run.name != name}
+        return {f"{family} {seed}" for one, (family, seed) in self._kinds.items() if one != name}
+
     def _known(self, name: str, config: Config | None) -> Measured | None:
-        """What was measured before; refused where it was another policy, or other data."""
+        """What was measured before, against the same references; refused where it was another policy, or other data."""
         folder = self.out / "figures" / name
         if not (folder / "arm.json").exists():
             return None
@@ -152,8 +174,19 @@ class Study:
         if wanted is not None and settings_of(Config.parse(about["config"])) != settings_of(wanted):
             raise RunError(f"{folder} was measured with other settings; choose another --out, or remove it.")
         found = Measured(name, about, folder)
-        lacks_truth = self.truth and found.truth is None and not found.failed and world_of(self.data, None) is not None
+        if found.failed:
+            return found
+        if config is None and about["run"]["policy_sha256"] != self._given(name).manifest["policy_sha256"]:
+            return None  # another run of the user's, by the same name
+        known_by = "{weights}" if self.against else "{family} {seed}"
+        if self._meant(name) != {known_by.format(**one) for one in about["against"]}:
+            return None
+        lacks_truth = self.truth and found.truth is None and world_of(self.data, None) is not None
         return None if lacks_truth else found
+
+    def _given(self, name: str) -> Run:
+        """The user's run of that name."""
+        return next(Run(run) for run in self.against if run.name == name)
 
 
 def _mean(figures: Sequence[Figure | None]) -> Figure | None:
@@ -183,7 +216,7 @@ def _measure_one(task: _Task) -> str | None:
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
-    about["run"] = {**manifest, "weights": curve[manifest["selected"]["epoch"] - 1]["weights"]}
+    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
         {**reference.about.json(), "weights": _manifest(reference)["policy_sha256"]} for reference in references

@@ -120,7 +120,7 @@ def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
     inside = base is not None and run.folder.is_relative_to(base)
     return {
         "beta": objective.beta if objective.name.startswith("lpi") else None,
-        "weights": curve[selected["epoch"] - 1]["weights"],
+        "weights": run.selected_metrics()["weights"],
         "curve": curve,
         "selected_epoch": selected["epoch"],
         "selected_by": selected["by"],

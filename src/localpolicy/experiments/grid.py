@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -10,6 +11,7 @@ from typing import Any
 from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import ConfigError, nearest
 
+WINDOWS = ("data.length", "data.last", "train.min_history")  # what decides which positions are scored
 RANGE = ".."  # low..high, for a search
 
 
@@ -77,8 +79,8 @@ def _axis(text: str) -> Axis:
             axis = Axis(key, low=float(low), high=float(high), whole=_type(key) is int)
         except ValueError:
             raise ConfigError(f"--over {key}: expected numbers low..high, got '{listed}'.") from None
-        if not axis.low < axis.high:
-            raise ConfigError(f"--over {key}: {low} is not below {high}.")
+        if not -math.inf < axis.low < axis.high < math.inf:
+            raise ConfigError(f"--over {key}: expected two finite numbers, the smaller first; got '{listed}'.")
         return axis
     values = tuple(dict.fromkeys(part.strip() for part in listed.split(",")))
     if "" in values:
@@ -97,6 +99,11 @@ def whole_key(name: str) -> str:
             else nearest(name, {key if "." in name else key.partition(".")[2] for key in known})
         )
         raise ConfigError(f"--over: no single setting '{name}'{text}")
+    if matching[0] in WINDOWS:
+        raise ConfigError(
+            f"--over {matching[0]}: policies that are scored on other windows of the log cannot be compared. Set it "
+            "once with --set, and sweep again into another folder for another value."
+        )
     if matching[0] in ("train.seed", "objective.name"):
         raise ConfigError(f"--over {matching[0]}: use --seeds or --objective for it.")
     return matching[0]

@@ -108,7 +108,10 @@ def in_processes(
             if isinstance(error, KeyboardInterrupt):
                 raise Stopped(f"stopped, as asked. {GO_ON}") from None
             if isinstance(error, BrokenProcessPool):
-                lack = "a process was killed, perhaps for want of memory: use fewer processes."
+                lack = (
+                    "a process was killed, perhaps for want of memory: use fewer processes. (A script of your own must "
+                    "start its work under `if __name__ == '__main__':`.)"
+                )
                 raise RunError(f"{lack} {GO_ON}") from None
             raise
 
@@ -140,7 +143,7 @@ def _within(work: Callable[[Task], Result], task: Task, deadline: float | None) 
     if time.time() >= deadline:
         raise _out_of_time()
     signal.signal(signal.SIGALRM, _ask_to_stop)
-    signal.setitimer(signal.ITIMER_REAL, deadline - time.time())
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.time(), 1e-3))  # 0 would mean never
     try:
         return work(task)
     finally:

@@ -114,8 +114,11 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     first = [_start(config, world, seed, folder / f"seed-{seed}" / "start", say) for seed in config.seeds]
     for number in range(1, rounds + 1):
         jobs = [job for chain in chains for job in chain.jobs(number)]
-        train_all(jobs, say=lambda text, number=number: say(f"round {number} of {rounds}: {text}"))  # type: ignore[misc]
+        failures: dict[str, str] = {}
+        train_all(jobs, failures=failures, say=lambda text, number=number: say(f"round {number} of {rounds}: {text}"))  # type: ignore[misc]
         for chain in chains:
+            if chain.name in failures:
+                chain.stop(number, failures[chain.name])
             chain.measure(number)
             if number < rounds:
                 chain.serve(number)
@@ -136,6 +139,9 @@ def arms_of(config: LoopConfig) -> list[Arm]:
         for beta in config.betas if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
             found.append(Arm(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+    names = [arm.name for arm in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
     return found
 
 
@@ -206,6 +212,15 @@ class _Chain:
         """The folder of a round; the 0th is the start."""
         return self.folder / f"round-{number:02d}" if number else self.start
 
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{self.arm.name}, seed {self.seed}"
+
+    def stop(self, number: int, reason: str) -> None:
+        """No further round: this one has no policy."""
+        write_json(self.at(number) / "round.json", {"stopped": reason})
+
     def run(self, number: int) -> Run:
         """π_number."""
         return Run(self.at(number) / "run")
@@ -221,9 +236,9 @@ class _Chain:
             check_data(data, found, resolved.objective)
         except DataError as error:
             # A policy that shows nobody what they want leaves a log from which nothing can be learnt.
-            write_json(self.at(number) / "round.json", {"stopped": str(error)})
+            self.stop(number, str(error))
             return []
-        return [Job(f"{self.arm.name}, seed {self.seed}", data.path, self.run(number).folder, config)]
+        return [Job(self.name, data.path, self.run(number).folder, config)]
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
@@ -252,10 +267,9 @@ class _Chain:
         run = self.run(number)
         before = self.run(number - 1).policy() if number > 1 else None
         gauge = Gauge(self.world, episodes=self.config.episodes, seed=self.seed)
-        manifest = run.manifest
-        epoch = manifest["selected"]["epoch"]
+        kept = run.selected_metrics()
         found = gauge.of(run.policy(), before).json()
-        beside = {"weights": run.metrics()[epoch - 1]["weights"], "epoch": epoch, "version": run.version}
+        beside = {"weights": kept["weights"], "epoch": kept["epoch"], "version": run.version}
         write_json(path, {"round": number, **found, **beside})
 
     def serve(self, number: int) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from scipy import stats
 
 from localpolicy import __version__
 from localpolicy.evaluate.tables import Cell, Table
 from localpolicy.experiments.demo import SCENES, Arm
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.loop_words import Figures, Trouble, loop_findings, loop_verdict, summary, troubles
+from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report
 from localpolicy.simulate import BanditWorld
@@ -66,10 +63,10 @@ def _figures(entries: Sequence[dict[str, Any]]) -> Figures:
     """The figures of one round from the entries of all seeds."""
 
     def over(name: str) -> Interval:
-        return interval([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
+        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
 
     def plain(values: Sequence[float]) -> Interval:
-        return interval(values, [0.0] * len(values))
+        return over_seeds(values, [0.0] * len(values))
 
     found = {
         "J(π)": over("truth"),
@@ -84,15 +81,6 @@ def _figures(entries: Sequence[dict[str, Any]]) -> Figures:
         for name, key in SHARES.items():
             found[name] = plain([entry["weights"][key] for entry in entries])
     return found
-
-
-def interval(means: Sequence[float], errors: Sequence[float]) -> Interval:
-    """Of one seed its own interval; of several, Student's over seeds (their spread holds the rollouts' noise too)."""
-    if len(means) == 1:
-        return Interval.of(means[0], errors[0])
-    mean, se = float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means)))
-    reach = float(stats.t.ppf(0.975, len(means) - 1)) * se
-    return Interval(mean, mean - reach, mean + reach)
 
 
 # ---------------------------------------------------------------------- files

@@ -21,12 +21,12 @@ from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
+from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
 from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError, nearest
 
-REFERENCE_SEEDS = (101, 102)  # never a policy's own
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
 
@@ -248,7 +248,9 @@ def _refuse_budget(max_js: float | None, floor: dict[str, Figure] | None, study:
     if not max_js > 0:
         raise ConfigError(f"--max-js must be above 0, got {max_js:g}.")
     if floor is None:
-        raise ConfigError("--max-js needs the noise floor: name two --against runs of different seeds, or none.")
+        raise ConfigError(
+            "--max-js needs the noise floor: name two --against runs that differ in their seed alone, or none."
+        )
     least = floor["validation"].mean
     if max_js < least:
         names = ", ".join([arm.name for arm in study.references] or [run.name for run in study.against])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.tables import Cell, Table, number, with_error
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
+from localpolicy.experiments.seeds import over_seeds
 from localpolicy.experiments.sweep import Sweep, Tried
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report
@@ -29,7 +31,7 @@ def points_table(sweep: Sweep) -> Table:
         if not one.good:
             rows.append([Cell(one.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
             continue
-        ratio = "—" if floor is None or one.js is None else f"{one.js.mean / floor:.1f}"
+        ratio = f"{one.js.mean / floor:.1f}" if floor and one.js is not None else "—"
         rows.append(
             [
                 Cell(one.point.name or sweep.objective),
@@ -121,12 +123,12 @@ def section(sweep: Sweep) -> Section:
 
 def _row(sweep: Sweep, one: Tried, metric: str) -> PolicyRow:
     beta = dict(one.point.settings).get("objective.beta")
-    spread = 0.0 if one.spread is None else one.spread / len(one.seeds) ** 0.5
+    unknown = [math.nan] * len(one.seeds)  # how far one seed is from another, nobody knows who has one
     return PolicyRow(
         name=one.point.name or sweep.objective,
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
-        metrics={metric: Interval.of(one.worth, spread)},
+        metrics={metric: over_seeds([each.worth for each in one.seeds], unknown)},
         js=None if one.js is None else Interval.of(one.js.mean, one.js.se),
         weights=one.good[0].about["run"]["weights"],
         selected_epoch=one.good[0].epoch,

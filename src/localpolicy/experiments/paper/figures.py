@@ -21,12 +21,11 @@ from localpolicy.experiments.grid import Point
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references
+from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
 from localpolicy.experiments.paper.table3 import Table3
 from localpolicy.report.pictures import MISSING, can_draw, write_picture
 
 SYMBOLS = {"beta": "β", "td_weight": "λ"}
-BREAKDOWN = ("sqn", "sac", "lpi_rl")  # the paper's three
 EVENTS = ("purchase", "click")
 
 
@@ -39,6 +38,7 @@ class DialFigure:
     points: dict[float, list[Measured]]  # by value, seeds
     floor: dict[str, Figure] | None
     missing: list[str]
+    failed: dict[str, str]  # arms that could not be trained, and why
     fast: bool
 
     def figure(self, seeds: Sequence[Measured], series: str) -> tuple[float, float]:
@@ -64,6 +64,7 @@ class DialFigure:
                 for value, seeds in self.points.items()
             },
             "missing": self.missing,
+            "failed": self.failed,
         }
 
     def table(self) -> Table:
@@ -77,7 +78,9 @@ class DialFigure:
         floor = "" if self.floor is None else f" Noise floor of JS: {self.floor['validation'].mean:.4f}."
         fast = "FAST VERSION. " if self.fast else ""
         incomplete = f" NOT COMPLETE: {len(self.missing)} arms are still to be trained." if self.missing else ""
-        note = f"{fast}{self.data.about} LPI at {other}=1, validation split; errors by sequence.{floor}{incomplete}"
+        failed = "".join(f" {name} could not be trained: {reason}" for name, reason in self.failed.items())
+        about = f"LPI at {other}=1, validation split; errors by sequence."
+        note = f"{fast}{self.data.about} {about}{floor}{incomplete}{failed}"
         heads = [symbol, "purchase nDCG@20", "click nDCG@20", "JS"]
         return Table(f"LPI over {symbol}: {self.data.name}", heads, rows, note)
 
@@ -112,7 +115,8 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFi
         for value, each in arms.items()
         if (good := [one for arm in each if (one := found.get(arm.name)) is not None and not one.failed])
     }
-    return DialFigure(data, key, points, floor, study.stopped, recipe.fast)
+    failed = {name: one.failed for name, one in found.items() if one.failed}
+    return DialFigure(data, key, points, floor, study.stopped, failed, recipe.fast)
 
 
 def _point(key: str, value: float) -> Point:
@@ -161,7 +165,7 @@ def breakdown_spec(table: Table3) -> dict[str, Any]:
         for place, bucket in enumerate(table.breakdown(event))
         for name, one in bucket.means.items()
     ]
-    return bars(rows, policies=[POLICIES[name] for name in BREAKDOWN if table.row(name) is not None])
+    return bars(rows, policies=[POLICIES[name] for name in TUNED if table.row(name) is not None])
 
 
 def draw(spec: Callable[[], dict[str, Any]], out: Path, name: str, *, say: Say) -> list[Path]:

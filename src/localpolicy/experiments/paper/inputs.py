@@ -82,7 +82,7 @@ def data_sets(
         if simulated not in SIZES:
             raise ConfigError(f"--simulate: no set '{simulated}'{nearest(simulated, SIZES)}")
         size = SIZES[simulated][fast]
-        sequences, items = sequences or size[0], items or size[1]
+        sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
         return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed, say=say)]
     found = [_opened(Path(path), out, say=say) for path in paths]
     names = [one.name for one in found]
@@ -129,6 +129,7 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int, 
     asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
     if not (place / "manifest.json").exists():
         say(f"simulating {sequences:,} sequences of {world}")
+        write_json(place.with_suffix(".json"), asked)  # first: data without it could not be told from other data
         if world == "store":
             simulate(world, place, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
         else:
@@ -136,7 +137,6 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int, 
             simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
             prepare(world, [raw], out=place, seed=seed, say=say)
             shutil.rmtree(raw)
-        write_json(place.with_suffix(".json"), asked)
     elif read_json(place.with_suffix(".json")) != asked:
         raise DataError(f"{place} was simulated with other settings; choose another --out, or remove it.")
     return _data_set(Prepared(place), world, name=f"{world} (simulated)")

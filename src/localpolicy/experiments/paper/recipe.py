@@ -8,6 +8,7 @@ from typing import Any
 from localpolicy.experiments.arms import Arm
 from localpolicy.experiments.grid import Axis, Point, grid
 from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.train.config import PRESETS, Config
 from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
 
@@ -20,9 +21,9 @@ POLICIES = {  # as the paper calls them, in its order
     "sac": "SAC",
     "lpi_rl": "LPI",
 }
+# Those with a critic: what each has to tune.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
-REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 
 
 @dataclass(frozen=True)

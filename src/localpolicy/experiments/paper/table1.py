@@ -20,7 +20,7 @@ from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.recipe import REFERENCE_SEEDS
+from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.train.config import PRESETS, Config
 from localpolicy.vocabulary.errors import ConfigError
 
@@ -193,8 +193,10 @@ class Table1:
         parts += [f"{name} could not be trained: {reason}" for name, reason in self.failed.items()]
         if self.rows:
             errors = ", ".join(f"{name} {max(row.figure(name).se for row in self.rows):.4f}" for name in FIGURES)
+            counts = sorted({len(row.seeds) for row in self.rows})
             parts.append(
-                f"Largest standard errors, clustered by user: {errors}; seeds at each row: {self.recipe.seeds}."
+                f"Largest standard errors, clustered by user: {errors}; seeds at each row: "
+                f"{' or '.join(map(str, counts))}."
             )
         if self.quality:
             parts.append(

@@ -22,7 +22,7 @@ from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.recipe import POLICIES, Recipe, check, references
+from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
 from localpolicy.verdict.compare import Lead, leads
 
 COLUMNS = published.METRICS
@@ -123,7 +123,7 @@ class Table3:
 
     def breakdown(self, event: str) -> list[Bucket]:
         """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
-        shown = [row.pooled for row in self.rows if row.objective in ("sqn", "sac", "lpi_rl")]
+        shown = [row.pooled for row in self.rows if row.objective in TUNED]
         return breakdown(shown, event) if shown else []
 
     def distance(self, objective: str, name: str) -> float | None:
@@ -188,7 +188,7 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
     chosen = {
         objective: best
         for objective, each in points.items()
-        if (best := _best(recipe, objective, each, found)) is not None
+        if (best := best_point(recipe, objective, each, found)) is not None
     }
     rest = [
         arm
@@ -213,7 +213,7 @@ def _at(recipe: Recipe, objective: str, point: Point, found: dict[str, Measured]
     return found.get(recipe.arm(objective, point, 0).name)
 
 
-def _best(recipe: Recipe, objective: str, points: Sequence[Point], found: dict[str, Measured]) -> Point | None:
+def best_point(recipe: Recipe, objective: str, points: Sequence[Point], found: dict[str, Measured]) -> Point | None:
     """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
     measured = [_at(recipe, objective, point, found) for point in points]
     if any(one is None for one in measured):

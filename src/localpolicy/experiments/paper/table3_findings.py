@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localpolicy.evaluate.significance import paired
-from localpolicy.experiments.paper.recipe import POLICIES
+from localpolicy.experiments.paper.recipe import POLICIES, TUNED
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.report.contents import Finding
 
@@ -17,7 +17,7 @@ NOISE = 1.2  # a JS of less than so many times the floor is another seed's
 def findings(table: Table3) -> list[Finding]:
     """The claims of section 4.2, in its order."""
     return [
-        _all_above(table, ("sqn", "sac", "lpi_rl"), ("mle", "reward_weighted")),
+        _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
         _all_above(table, ("lpi_rl",), ("sqn", "sac")),
         _largest_in_most(table),
         _ips_worst(table),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from localpolicy.evaluate.tables import Cell, Table, number
-from localpolicy.experiments.paper.recipe import POLICIES, REFERENCE_SEEDS, SELECT
+from localpolicy.experiments.paper.recipe import POLICIES, SELECT
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.experiments.paper.table3_findings import findings
+from localpolicy.experiments.seeds import REFERENCE_SEEDS
 
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
