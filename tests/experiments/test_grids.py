@@ -90,3 +90,10 @@ def test_a_search_proposes_the_same_again_and_finds_the_top():
     assert all(2 <= int(width) <= 9 for width in widths)
     best = max(-abs(float(dict(point.settings)["objective.beta"]) - 1) for point in first)
     assert best > -0.5
+
+
+def test_equal_numbers_are_one_point():
+    assert [axis.values for axis in axes(["beta=0.1,0.10,1e-1,1", "backbone=gru,sasrec,gru"])] == [
+        ("0.1", "1"),
+        ("gru", "sasrec"),
+    ]

@@ -76,7 +76,7 @@ def table1(
     found = [
         run(one, study, recipe)
         for one, study in _studies(
-            _data(data, out, simulate, sequences, items, fast), out, processes, minutes, keep, truth=False
+            _data(data, out, simulate, sequences, items, fast, ratings=True), out, processes, minutes, keep, truth=False
         )
     ]
     _give("table1", [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
@@ -95,7 +95,7 @@ def table2(
     """What the data sets hold, found beside published."""
     from localpolicy.experiments.paper.table2 import Table2
 
-    result = Table2(_data(data, out, simulate, sequences, items, fast))
+    result = Table2(_data(data, out, simulate, sequences, items, fast, ratings=None))
     _give("table2", result.tables(), result.json(), out)
 
 
@@ -250,11 +250,22 @@ def _recipe(
 
 
 def _data(
-    paths: Sequence[Path] | None, out: Path, simulate: str, sequences: int | None, items: int | None, fast: bool
+    paths: Sequence[Path] | None,
+    out: Path,
+    simulate: str,
+    sequences: int | None,
+    items: int | None,
+    fast: bool,
+    *,
+    ratings: bool | None = False,
 ) -> list[DataSet]:
-    from localpolicy.experiments.paper.inputs import data_sets
+    """Of ratings, of clicks and purchases, or (None) of either."""
+    from localpolicy.experiments.paper.inputs import RATINGS, SHOPS, data_sets
 
-    return data_sets(paths or (), out, simulated=simulate, sequences=sequences, items=items, fast=fast, say=say)
+    among = {True: RATINGS, False: SHOPS, None: (*RATINGS, *SHOPS)}[ratings]
+    return data_sets(
+        paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast, say=say
+    )
 
 
 def _studies(
@@ -262,9 +273,14 @@ def _studies(
 ) -> list[tuple[DataSet, Study]]:
     from localpolicy.experiments.arms import KEEP, Study
     from localpolicy.vocabulary.errors import ConfigError, nearest
+    from localpolicy.vocabulary.files import refuse_foreign
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")
+    if minutes is not None and not minutes > 0:  # NaN included
+        raise ConfigError(f"--minutes must be above 0, got {minutes:g}.")
+    for one in sets:
+        refuse_foreign(out / one.folder)
     deadline = None if minutes is None else time.time() + 60 * minutes
     return [
         (
@@ -300,4 +316,5 @@ def _stop_unless_done(missing: Sequence[str]) -> None:
     from localpolicy.vocabulary.errors import Stopped
 
     if missing:
-        raise Stopped(f"{len(missing)} arms are still to be trained ({missing[0]}, …): the same command goes on.")
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise Stopped(f"still to be trained: {missing[0]}{more}. The same command goes on.")

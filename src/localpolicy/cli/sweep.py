@@ -10,6 +10,8 @@ import typer
 from localpolicy.cli.evaluate import Against, give
 from localpolicy.cli.output import say
 
+NOTHING_CHOSEN = 3  # exit code: no point is within the budget
+
 
 def sweep(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
@@ -52,3 +54,5 @@ def sweep(
     give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
     say(f"written: {', '.join(map(str, written))}")
+    if result.chosen is None:
+        raise typer.Exit(NOTHING_CHOSEN)

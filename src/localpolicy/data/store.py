@@ -28,6 +28,7 @@ from localpolicy.vocabulary.files import read_json, sha256, whole_folder, write_
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
+RECORDED = {"kind", "counts", "splits", "events", "files", "digest"}  # what every manifest holds
 DTYPES = {
     "item": np.int32,
     "event": np.uint8,
@@ -95,11 +96,20 @@ class Prepared:
         self.path = Path(path)
         if not (self.path / "manifest.json").exists():
             raise DataError(f"{self.path} is not a prepared data set (no manifest.json). Make one with 'lpi prepare'.")
-        self.manifest: dict[str, Any] = read_json(self.path / "manifest.json")
+        manifest = read_json(self.path / "manifest.json")
+        if not isinstance(manifest, dict):
+            raise DataError(f"{self.path / 'manifest.json'} is not a data set's: it was altered. Prepare it again.")
+        if "policy_sha256" in manifest:
+            raise DataError(f"{self.path} is a run; expected a prepared data set, as 'lpi prepare' makes one.")
+        self.manifest: dict[str, Any] = manifest
         found = self.manifest.get("format")
         if found != FORMAT:
             remedy = "upgrade localpolicy" if isinstance(found, int) and found > FORMAT else "prepare it again"
             raise DataError(f"{self.path} has format {found}; this version reads format {FORMAT}: {remedy}.")
+        lacking = RECORDED - self.manifest.keys()
+        if lacking:
+            said = ", ".join(sorted(lacking))
+            raise DataError(f"{self.path / 'manifest.json'} lacks {said}: it was altered. Prepare it again.")
         for name, file in self.manifest["files"].items():
             size = (self.path / name).stat().st_size if (self.path / name).exists() else None
             if size != file["bytes"]:

@@ -24,7 +24,7 @@ from localpolicy.evaluate.evaluation import Evaluation, evaluate_policy
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.imputation import imputation_at
 from localpolicy.evaluate.truth import true_value
-from localpolicy.experiments.jobs import Job, Say, in_processes, refuse_other, settings_of, train_all
+from localpolicy.experiments.jobs import Job, Say, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.simulate.truth import load_world
 from localpolicy.train.config import Config
@@ -168,11 +168,13 @@ class Study:
         if not (folder / "arm.json").exists():
             return None
         about = read_json(folder / "arm.json")
+        if not isinstance(about, dict) or not about.keys() >= {"name", "data", "config"}:
+            raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
         if about["data"] != self.data.digest:
             raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
         wanted = None if config is None else resolve(config, self.data)[0]
-        if wanted is not None and settings_of(Config.parse(about["config"])) != settings_of(wanted):
-            raise RunError(f"{folder} was measured with other settings; choose another --out, or remove it.")
+        if wanted is not None and (other := different(Config.parse(about["config"]), wanted)):
+            raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
         found = Measured(name, about, folder)
         if found.failed:
             return found

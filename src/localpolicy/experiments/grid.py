@@ -61,7 +61,8 @@ def grid(axes: Sequence[Axis]) -> list[Point]:
     """Every combination, the last axis fastest."""
     for axis in axes:
         if not axis.listed:
-            raise ConfigError(f"--over {axis.key}={axis.low:g}..{axis.high:g} is a range: list values, or search it.")
+            text = f"--over {axis.key}={axis.low:g}..{axis.high:g} is a range"
+            raise ConfigError(f"{text}: list values, or search it with --search optuna.")
     return [
         Point(tuple(zip((axis.key for axis in axes), values, strict=True)))
         for values in product(*(axis.values for axis in axes))
@@ -82,10 +83,19 @@ def _axis(text: str) -> Axis:
         if not -math.inf < axis.low < axis.high < math.inf:
             raise ConfigError(f"--over {key}: expected two finite numbers, the smaller first; got '{listed}'.")
         return axis
-    values = tuple(dict.fromkeys(part.strip() for part in listed.split(",")))
+    values: dict[float | str, str] = {}  # 0.1 and 0.10 are one point
+    for part in listed.split(","):
+        values.setdefault(_number(part.strip()), part.strip())
     if "" in values:
         raise ConfigError(f"--over {key}: an empty value in '{listed}'.")
-    return Axis(key, values)
+    return Axis(key, tuple(values.values()))
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def whole_key(name: str) -> str:

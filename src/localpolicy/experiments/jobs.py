@@ -187,10 +187,15 @@ def refuse_other(job: Job) -> None:
     data = Prepared(job.data)
     if run.manifest["data"]["digest"] != data.digest:
         raise RunError(f"{job.out} was trained on other data; choose another folder, or remove it.")
-    if settings_of(run.config) != settings_of(resolve(job.config, data)[0]):
-        raise RunError(f"{job.out} was trained with other settings; choose another folder, or remove it.")
+    if other := different(run.config, resolve(job.config, data)[0]):
+        raise RunError(f"{job.out} was trained with another {other}; choose another folder, or remove it.")
 
 
-def settings_of(config: Config) -> Config:
-    """The config less the device."""
-    return config.model_copy(update={"train": config.train.model_copy(update={"device": "any"})})
+def different(one: Config, other: Config) -> str | None:
+    """The first setting in which they differ, with both values; the device is all the same."""
+    for name, group in one.model_dump(mode="json").items():
+        for key, value in group.items():
+            there = getattr(getattr(other, name), key)
+            if (name, key) != ("train", "device") and getattr(getattr(one, name), key) != there:
+                return f"{name}.{key} ({value}, now {there})"
+    return None

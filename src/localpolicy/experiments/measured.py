@@ -20,6 +20,7 @@ from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import groups
 from localpolicy.train.config import Config
+from localpolicy.vocabulary.errors import RunError
 from localpolicy.vocabulary.files import whole_file
 
 
@@ -68,7 +69,11 @@ class Measured:
     @cached_property
     def scores(self) -> Scores:
         """Test positions, with what was kept of them."""
-        table = pq.read_table(self.folder / "test.parquet")
+        path = self.folder / "test.parquet"
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise RunError(f"{path} cannot be read ({error}); remove {self.folder}, and it is made again.") from None
         column = {name: table.column(name).to_numpy() for name in table.column_names if name != "event"}
         nothing = np.zeros(table.num_rows, np.float32)
         event = table.column("event").combine_chunks()

@@ -26,6 +26,7 @@ from localpolicy.train.config import Config
 from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
 from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError, nearest
+from localpolicy.vocabulary.files import refuse_foreign
 
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
@@ -136,6 +137,11 @@ def sweep(
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
+    if trials is not None and search != "optuna":
+        raise ConfigError("--trials is for --search optuna; a grid has as many points as it lists.")
+    if trials is not None and trials < 1:
+        raise ConfigError(f"--trials must be at least 1, got {trials}.")
+    refuse_foreign(Path(out))
     found = axes(over)
     listed = grid(found) if search == "grid" else []
     for point in _corners(found):
@@ -245,8 +251,8 @@ def _refuse_budget(max_js: float | None, floor: dict[str, Figure] | None, study:
     """A budget that noise alone would exceed means nothing."""
     if max_js is None:
         return
-    if not max_js > 0:
-        raise ConfigError(f"--max-js must be above 0, got {max_js:g}.")
+    if not 0 < max_js < math.inf:
+        raise ConfigError(f"--max-js must be a number above 0, got {max_js:g}.")
     if floor is None:
         raise ConfigError(
             "--max-js needs the noise floor: name two --against runs that differ in their seed alone, or none."

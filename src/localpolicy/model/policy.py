@@ -210,7 +210,11 @@ class Policy:
             shard=shard,
         )
         fill(network, load_weights(folder / weights, split=network.split, shard=shard), source=folder / weights)
-        return cls(network, Origin(**about["origin"]), pq.read_table(folder / "items.parquet"), beta=beta)
+        try:
+            items = pq.read_table(folder / "items.parquet")
+        except (pa.ArrowInvalid, OSError) as error:
+            raise RunError(f"{folder / 'items.parquet'} cannot be read ({error}): it was altered.") from None
+        return cls(network, Origin(**about["origin"]), items, beta=beta)
 
 
 class _HeadPolicy(Policy):

@@ -30,6 +30,8 @@ from localpolicy.train.config import Config
 from localpolicy.vocabulary.errors import RunError
 from localpolicy.vocabulary.files import read_json, sha256, told_when_full, whole_file, write_json
 
+RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
+
 
 class Run:
     """A run on disk, finished or not."""
@@ -57,7 +59,12 @@ class Run:
                 else "is not a run; 'lpi train' makes one"
             )
             raise RunError(f"{self.folder} {what}.")
-        return read_json(self.folder / "manifest.json")  # type: ignore[no-any-return]
+        found = read_json(self.folder / "manifest.json")
+        if isinstance(found, dict) and found.keys() >= RECORDED:
+            return found
+        if isinstance(found, dict) and "counts" in found:
+            raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
+        raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
 
     @property
     def version(self) -> str:
@@ -69,7 +76,10 @@ class Run:
         """The resolved configuration."""
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
-        return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
+        try:
+            return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.folder / 'config.yaml'} cannot be read ({error}): it was altered.") from None
 
     def policy(
         self,
@@ -80,13 +90,18 @@ class Run:
         shard: Shard | None = None,
     ) -> Policy:
         """The selected policy, or that of the last epoch; with `beta`, the dial; with `shard`, this rank's rows."""
-        self.manifest  # noqa: B018 - refuses a run that is not finished
+        digest = self.manifest["policy_sha256"]  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
+        if not last and sha256(self.folder / weights) != digest:
+            raise RunError(f"{self.folder / weights} was altered (its digest differs). Train again.")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
-        return [json.loads(line) for line in self._metric_lines()]
+        try:
+            return [json.loads(line) for line in self._metric_lines()]
+        except json.JSONDecodeError as error:
+            raise RunError(f"{self.folder / 'metrics.jsonl'} was altered: a line is no JSON ({error}).") from None
 
     def _metric_lines(self) -> list[str]:
         path = self.folder / "metrics.jsonl"

@@ -89,7 +89,17 @@ def refuse_occupied(path: Path, *, force: bool) -> None:
     if path.is_file():
         raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
     if path.is_dir() and any(PARTIAL not in found.name for found in path.iterdir()) and not force:
-        raise LocalPolicyError(f"{path} exists and is not empty. Choose another folder, or replace it with --force.")
+        raise LocalPolicyError(
+            f"{path} exists and is not empty. Choose another folder, or replace it (--force, where the command has it)."
+        )
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise where results would be mixed into a data set or a run, or `path` is a file."""
+    if path.is_file():
+        raise LocalPolicyError(f"{path} is a file; expected a folder of results, or one that does not exist yet.")
+    if (path / "manifest.json").exists():
+        raise LocalPolicyError(f"{path} is a data set or a run; choose a folder of its own for results.")
 
 
 def sweep(folder: Path) -> None:

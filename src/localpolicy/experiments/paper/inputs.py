@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ SIZES = {
     "netflix": ((480_189, 17_770), (2_000, 1_000)),
     "store": ((195_523, 70_852), (6_000, 1_000)),
 }
+SHOPS = ("retailrocket", "yoochoose", "store")  # clicks and purchases
+RATINGS = ("netflix",)
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,20 @@ def data_sets(
     out: Path,
     *,
     simulated: str,
+    among: Collection[str] = tuple(SIZES),
     sequences: int | None = None,
     items: int | None = None,
     fast: bool = False,
     seed: int = 0,
     say: Say = lambda text: None,
 ) -> list[DataSet]:
-    """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`."""
+    """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`.
+
+    `among` are those that will do.
+    """
     if not paths:
-        if simulated not in SIZES:
-            raise ConfigError(f"--simulate: no set '{simulated}'{nearest(simulated, SIZES)}")
+        if simulated not in among:
+            raise ConfigError(f"--simulate: no set '{simulated}' that fits here{nearest(simulated, among)}")
         size = SIZES[simulated][fast]
         sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
         return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed, say=say)]
