@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -59,3 +61,42 @@ def test_work_is_done_here_or_in_processes_alike():
     assert list(in_processes(double, [], processes=2)) == []
     with pytest.raises(Stopped, match="time limit"):
         list(in_processes(double, [1], processes=1, deadline=time.time() - 1))
+
+
+SLEEPER = """
+import sys, time
+from localpolicy.experiments.jobs import in_processes
+from localpolicy.vocabulary.errors import Stopped
+
+def work(seconds):
+    print("at work", flush=True)
+    time.sleep(seconds)
+
+if __name__ == "__main__":
+    try:
+        list(in_processes(work, [600, 601], processes=2))
+    except Stopped as stop:
+        sys.exit(f"Stopped: {stop}")
+"""
+
+
+def test_terminated_it_ends_its_processes_and_says_how_to_go_on(tmp_path):
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "sleeper.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        for _ in range(2):
+            assert program.stdout.readline() == "at work\n"
+        program.terminate()
+        _, told = program.communicate(timeout=60)
+    assert "Stopped: stopped, as asked. What was done is saved" in told
+    assert program.returncode == 1
+
+
+def test_a_stopped_training_says_how_to_go_on_with_all(small, tmp_path, monkeypatch):
+    def stopped(*given, **options):
+        raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")
+
+    monkeypatch.setattr("localpolicy.experiments.jobs.train", stopped)
+    with pytest.raises(Stopped, match=r"^stopped, as asked\. What was done is saved: the same command goes on"):
+        train_all(jobs(small, tmp_path, one=config()), processes=1)

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -98,7 +99,7 @@ def in_processes(
         yield from _here(work, tasks, deadline)
         return
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
-    with pool:
+    with pool, _terminated_as_interrupted():
         waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:
             for future in as_completed(waiting):
@@ -106,7 +107,7 @@ def in_processes(
         except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
-                raise Stopped(f"stopped, as asked. {GO_ON}") from None
+                raise _asked() from None
             if isinstance(error, BrokenProcessPool):
                 lack = (
                     "a process was killed, perhaps for want of memory: use fewer processes. (A script of your own must "
@@ -125,9 +126,28 @@ def _here(
         for task in tasks:
             yield task, _within(work, task, deadline)
     except KeyboardInterrupt:
-        raise Stopped(f"stopped, as asked. {GO_ON}") from None
+        raise _asked() from None
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does; but a terminal's Ctrl-C reaches the children by itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for child in active_children():
+            child.terminate()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _begin() -> None:
@@ -138,6 +158,13 @@ def _begin() -> None:
 
 def _within(work: Callable[[Task], Result], task: Task, deadline: float | None) -> Result:
     """Do it, unless the deadline comes first."""
+    try:
+        return _until(work, task, deadline)
+    except Stopped:  # a training says how to go on with it alone
+        raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
+
+
+def _until(work: Callable[[Task], Result], task: Task, deadline: float | None) -> Result:
     if deadline is None:
         return work(task)
     if time.time() >= deadline:
@@ -156,6 +183,10 @@ def _ask_to_stop(number: int, frame: FrameType | None) -> None:
     if not callable(handler) or handler is signal.default_int_handler:
         raise _out_of_time()
     handler(signal.SIGINT, frame)
+
+
+def _asked() -> Stopped:
+    return Stopped(f"stopped, as asked. {GO_ON}")
 
 
 def _out_of_time() -> Stopped:
