@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.evaluate.breakdown import breakdown
 from localpolicy.evaluate.evaluation import Evaluation
 from localpolicy.evaluate.summary import ranking
+from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.config import Config
 from localpolicy.train.loop import train
@@ -76,6 +78,24 @@ def test_evaluate_has_the_documented_shape(runs, tmp_path):
     assert {"rank", "logp", "js:interactions_mle0", "kl:interactions_mle0"} <= set(positions.column_names)
     sequences = pq.read_table(tmp_path / "out" / "test.sequences.parquet")
     assert sequences.num_rows == len(np.unique(result.scores.sequence))
+
+
+@pytest.mark.parametrize("kind", ["interactions", "impressions"])
+def test_a_broken_policy_is_measured_and_what_is_not_known_is_null(kind, runs, tmp_path):
+    """Training keeps no such weights; older runs may hold them."""
+    broken = tmp_path / "broken"
+    shutil.copytree(runs[f"{kind}.lpi_rl2"], broken)
+    weights = load_weights(broken / "policy.safetensors")
+    save_weights({name: tensor * math.nan for name, tensor in weights.items()}, broken / "policy.safetensors")
+    references = [runs[f"{kind}.mle0"], runs[f"{kind}.mle1"]]
+    done = lpi("evaluate", broken, "--against", references[0], "--against", references[1])
+    assert done.exit_code == 0, done.output
+    said = json.loads((broken / "evaluation" / "test.json").read_text())
+    assert said["policy"]["logp"]["mean"] is None
+    assert said["divergence"]["js"]["quantiles"]["q50"] is None
+    assert said["divergence"]["floor"]["ratio"] is None
+    done = lpi("compare", broken, *references, "--json", tmp_path / "compared.json")
+    assert done.exit_code == 0, done.output
 
 
 def test_without_references_the_runs_own_logging_head_is_the_reference(runs, tmp_path):

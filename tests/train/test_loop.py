@@ -192,6 +192,33 @@ def test_not_a_number_stops_the_run_with_the_step_and_the_term(small, tmp_path, 
     assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists(), "the last good checkpoint stays"
 
 
+def assert_nothing_was_kept(folder):
+    for name in ("policy.safetensors", "last.safetensors", "manifest.json", "checkpoint"):
+        assert not (folder / name).exists(), name
+
+
+@pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_cb"])
+def test_weights_that_an_epochs_last_step_broke_are_not_kept(name, small, tmp_path):
+    settings = config(name, epochs=1, learning_rate=1e8, batch_size=4096)
+    with pytest.raises(TrainingError, match=r"step 1: the weights are no longer finite.*Lower the learning rate"):
+        train(small, out=tmp_path / "run", config=settings)
+    assert_nothing_was_kept(tmp_path / "run")
+
+
+def test_a_critic_that_broke_is_not_kept_though_the_policy_is_whole(small, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def breaks(self, batch, number, **options):
+        terms = step(self, batch, number, **options)
+        self.network.heads["q_a"].weight.data[3, 0] = float("inf")
+        return terms
+
+    monkeypatch.setattr(Trainer, "step", breaks)
+    with pytest.raises(TrainingError, match="step 1: the weights are no longer finite"):
+        train(small, out=tmp_path / "run", config=config("lpi_rl", epochs=1, batch_size=4096))
+    assert_nothing_was_kept(tmp_path / "run")
+
+
 def test_rewards_are_checked_before_the_first_step(tmp_path):
     negative = write_small(tmp_path / "negative", rewards={**REWARDS, "none": -1.0})
     with pytest.raises(DataError, match=r"sac needs rewards >= 0, found -1 at event \d+"):
