@@ -27,6 +27,7 @@ from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.verdict import GateRules, compare, evaluate, gate
 from localpolicy.verdict.comparison_pages import comparison_pages
+from localpolicy.verdict.contenders import open_data
 from localpolicy.vocabulary.errors import ConfigError, LocalPolicyError, RunError
 
 app = typer.Typer()
@@ -141,6 +142,46 @@ def test_data_that_moved_or_changed_is_refused(runs, tmp_path):
         evaluate(runs["interactions.mle0"], data=tmp_path / "other")
     with pytest.raises(RunError, match="is not a run"):
         evaluate(tmp_path / "nothing")
+
+
+def moved_tree(runs, folder):
+    """One run and its data, elsewhere; the place they came from is forgotten. The run as its manifest knows it."""
+    source = runs["interactions.mle0"]
+    for name in ("interactions", source.name):
+        shutil.copytree(source.parent / name, folder / name)
+    return folder / source.name, json.loads((folder / source.name / "manifest.json").read_text())
+
+
+def write_where(run, about, **places):
+    about["data"] = {**{name: about["data"][name] for name in ("digest", "kind")}, **places}
+    (run / "manifest.json").write_text(json.dumps(about))
+
+
+def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):
+    run, about = moved_tree(runs, tmp_path / "moved")
+    assert about["data"]["from_run"] == "../interactions"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_where(run, about, path="gone/data", from_run="../interactions")
+    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    write_where(run, about, path="gone/data")  # as older runs say it
+    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with --data"):
+        open_data(Run(run), None)
+    write_where(run, about, path=str(tmp_path / "moved" / "interactions"))
+    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+
+
+def test_other_data_at_either_place_are_never_taken(runs, tmp_path, monkeypatch):
+    run, about = moved_tree(runs, tmp_path / "moved")
+    other = runs["interactions.mle0"].parent / "impressions"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for in_the_way in (other, "empty"):
+        write_where(run, about, path=str(in_the_way), from_run="../interactions")
+        assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    write_where(run, about, path="gone", from_run=str(other))
+    with pytest.raises(RunError, match="is not the data"):
+        open_data(Run(run), None)
 
 
 def test_compare_marks_the_best_and_adds_baselines(runs):

@@ -158,6 +158,16 @@ def test_another_data_set_or_config_is_refused_on_resume(small, tmp_path):
         train(small, out=tmp_path / "run", config=config(checkpoint_every=2, learning_rate=0.5), resume=True)
 
 
+def test_the_data_are_remembered_as_given_and_as_seen_from_the_run(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(small.path.parent)
+    run = train(small.path.name, out=tmp_path / "run", config=config(epochs=1))
+    about = run.manifest["data"]
+    assert about["path"] == small.path.name
+    assert (run.folder / about["from_run"]).resolve() == small.path.resolve()
+    monkeypatch.chdir(tmp_path)
+    assert run.data_places[-1] == small.path.resolve()
+
+
 def test_a_full_folder_is_kept_unless_forced(small, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine")
