@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from localpolicy.train.setup import build_optimiser, build_reader, resolve, shar
 from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
 from localpolicy.vocabulary.errors import Stopped
-from localpolicy.vocabulary.files import refuse_occupied, sweep
+from localpolicy.vocabulary.files import refuse_occupied, sole_trainer, sweep
 from localpolicy.vocabulary.progress import progress as progress_bar
 from localpolicy.vocabulary.ranks import ALONE, Ranks, joined
 from localpolicy.vocabulary.types import Batch, Terms
@@ -70,14 +71,21 @@ def train(
         return run
     config, _ = resolve(config or Config(), data)
     check_settings(config, run.folder)
-    with joined() as ranks, deterministic(config.train.deterministic):
+    with (
+        joined() as ranks,
+        deterministic(config.train.deterministic),
+        sole_trainer(run.folder) if ranks.leads else nullcontext(),
+    ):
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 run.clear()
             sweep(run.folder)
             data.verify()
-        ranks.wait()
+        # All wait for the leader. Another process may have finished the run since it was looked at.
+        (finished,) = ranks.summed(ranks.leads and resume and run.finished)
+        if finished:
+            return run
         trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
         return trainer.run_to_end(resume=resume, older=resume_older, say=say)
 

@@ -5,7 +5,7 @@ policy.safetensors   the selected weights (best epoch); policy.json and items.pa
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished
-checkpoint/          while training
+checkpoint/          while training, and .lock, which keeps others from training into the same folder
 """
 
 from __future__ import annotations
