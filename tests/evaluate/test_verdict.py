@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +20,14 @@ from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.evaluate.breakdown import breakdown
 from localpolicy.evaluate.evaluation import Evaluation
 from localpolicy.evaluate.summary import ranking
+from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.config import Config
 from localpolicy.train.loop import train
 from localpolicy.train.run import Run
 from localpolicy.verdict import GateRules, compare, evaluate, gate
 from localpolicy.verdict.comparison_pages import comparison_pages
+from localpolicy.verdict.contenders import open_data
 from localpolicy.vocabulary.errors import ConfigError, LocalPolicyError, RunError
 
 app = typer.Typer()
@@ -78,6 +81,24 @@ def test_evaluate_has_the_documented_shape(runs, tmp_path):
     assert sequences.num_rows == len(np.unique(result.scores.sequence))
 
 
+@pytest.mark.parametrize("kind", ["interactions", "impressions"])
+def test_a_broken_policy_is_measured_and_what_is_not_known_is_null(kind, runs, tmp_path):
+    """Training keeps no such weights; older runs may hold them."""
+    broken = tmp_path / "broken"
+    shutil.copytree(runs[f"{kind}.lpi_rl2"], broken)
+    weights = load_weights(broken / "policy.safetensors")
+    save_weights({name: tensor * math.nan for name, tensor in weights.items()}, broken / "policy.safetensors")
+    references = [runs[f"{kind}.mle0"], runs[f"{kind}.mle1"]]
+    done = lpi("evaluate", broken, "--against", references[0], "--against", references[1])
+    assert done.exit_code == 0, done.output
+    said = json.loads((broken / "evaluation" / "test.json").read_text())
+    assert said["policy"]["logp"]["mean"] is None
+    assert said["divergence"]["js"]["quantiles"]["q50"] is None
+    assert said["divergence"]["floor"]["ratio"] is None
+    done = lpi("compare", broken, *references, "--json", tmp_path / "compared.json")
+    assert done.exit_code == 0, done.output
+
+
 def test_without_references_the_runs_own_logging_head_is_the_reference(runs, tmp_path):
     result = evaluate(runs["interactions.lpi_rl2"], out=tmp_path)
     assert result.divergence is not None
@@ -121,6 +142,46 @@ def test_data_that_moved_or_changed_is_refused(runs, tmp_path):
         evaluate(runs["interactions.mle0"], data=tmp_path / "other")
     with pytest.raises(RunError, match="is not a run"):
         evaluate(tmp_path / "nothing")
+
+
+def moved_tree(runs, folder):
+    """One run and its data, elsewhere; the place they came from is forgotten. The run as its manifest knows it."""
+    source = runs["interactions.mle0"]
+    for name in ("interactions", source.name):
+        shutil.copytree(source.parent / name, folder / name)
+    return folder / source.name, json.loads((folder / source.name / "manifest.json").read_text())
+
+
+def write_where(run, about, **places):
+    about["data"] = {**{name: about["data"][name] for name in ("digest", "kind")}, **places}
+    (run / "manifest.json").write_text(json.dumps(about))
+
+
+def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):
+    run, about = moved_tree(runs, tmp_path / "moved")
+    assert about["data"]["from_run"] == "../interactions"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_where(run, about, path="gone/data", from_run="../interactions")
+    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    write_where(run, about, path="gone/data")  # as older runs say it
+    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with --data"):
+        open_data(Run(run), None)
+    write_where(run, about, path=str(tmp_path / "moved" / "interactions"))
+    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+
+
+def test_other_data_at_either_place_are_never_taken(runs, tmp_path, monkeypatch):
+    run, about = moved_tree(runs, tmp_path / "moved")
+    other = runs["interactions.mle0"].parent / "impressions"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for in_the_way in (other, "empty"):
+        write_where(run, about, path=str(in_the_way), from_run="../interactions")
+        assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    write_where(run, about, path="gone", from_run=str(other))
+    with pytest.raises(RunError, match="is not the data"):
+        open_data(Run(run), None)
 
 
 def test_compare_marks_the_best_and_adds_baselines(runs):

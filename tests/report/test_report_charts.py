@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from page_tree import parse, specs
+from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
@@ -107,6 +107,42 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     assert policies == [{"mle"}, {row.name for row in section.rows[1:]}, {row.name for row in section.rows}]
     kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
     assert kept == {(place, row.selected_epoch) for place, row in enumerate(section.rows) if place}
+
+
+def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tmp_path: Path) -> None:
+    """Three per epoch; the best of all is the second of epoch 2, and a later one is as good."""
+    values = [0.1, 0.2, 0.15, 0.3, 0.5, 0.5]
+    curve = [
+        {
+            "epoch": 1 + place // 3,
+            "step": 4 * (place + 1),
+            **({"epoch_share": (place % 3 + 1) / 3} if place % 3 < 2 else {}),
+            "weights": {"effective_share": 0.9 - 0.1 * place},
+            "selected_by": value,
+        }
+        for place, value in enumerate(values)
+    ]
+    plain = [{"epoch": epoch, "selected_by": 0.4} for epoch in (1, 2)]
+    rows = [
+        PolicyRow("often", "lpi_rl", curve=curve, selected_epoch=2, selected_by="AR@1"),
+        PolicyRow("plain", "lpi_rl", curve=plain, selected_epoch=1, selected_by="AR@1"),
+    ]
+    section = Section("", "", rows)
+    reached = [0.3333, 0.6667, 1, 1.3333, 1.6667, 2]
+    for chart in lines.curves(section, drawn(section), "c"):
+        data = chart.spec["datasets"]
+        assert [one["epoch"] for one in data["values"] if one["key"] == 0] == reached
+        assert [one["epoch"] for one in data["kept"] if one["key"] == 0] == [1.6667]
+    assert [one["epoch"] for one in lines.curves(section, drawn(section), "c")[0].spec["datasets"]["kept"]] == [
+        1.6667,
+        1,
+    ]
+    (tmp_path / "tables.html").write_text(lines.curve_tables(section, "t"))
+    page = parse(tmp_path / "tables.html")
+    for place, expected in ((0, values), (1, [line["weights"]["effective_share"] for line in curve])):
+        found = cells(page, f"t-{place}")
+        shown = [float(str(found[f"{at:g}"]["often"].attributes["data-value"])) for at in reached]
+        assert shown == expected
 
 
 def test_histogram_and_segments_show_all(usual_page: Path) -> None:

@@ -158,6 +158,16 @@ def test_another_data_set_or_config_is_refused_on_resume(small, tmp_path):
         train(small, out=tmp_path / "run", config=config(checkpoint_every=2, learning_rate=0.5), resume=True)
 
 
+def test_the_data_are_remembered_as_given_and_as_seen_from_the_run(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(small.path.parent)
+    run = train(small.path.name, out=tmp_path / "run", config=config(epochs=1))
+    about = run.manifest["data"]
+    assert about["path"] == small.path.name
+    assert (run.folder / about["from_run"]).resolve() == small.path.resolve()
+    monkeypatch.chdir(tmp_path)
+    assert run.data_places[-1] == small.path.resolve()
+
+
 def test_a_full_folder_is_kept_unless_forced(small, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine")
@@ -190,6 +200,33 @@ def test_not_a_number_stops_the_run_with_the_step_and_the_term(small, tmp_path, 
     with pytest.raises(TrainingError, match=r"step 5: the term 'policy' is nan \(largest weight"):
         train(small, out=tmp_path / "run", config=settings)
     assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists(), "the last good checkpoint stays"
+
+
+def assert_nothing_was_kept(folder):
+    for name in ("policy.safetensors", "last.safetensors", "manifest.json", "checkpoint"):
+        assert not (folder / name).exists(), name
+
+
+@pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_cb"])
+def test_weights_that_an_epochs_last_step_broke_are_not_kept(name, small, tmp_path):
+    settings = config(name, epochs=1, learning_rate=1e8, batch_size=4096)
+    with pytest.raises(TrainingError, match=r"step 1: the weights are no longer finite.*Lower the learning rate"):
+        train(small, out=tmp_path / "run", config=settings)
+    assert_nothing_was_kept(tmp_path / "run")
+
+
+def test_a_critic_that_broke_is_not_kept_though_the_policy_is_whole(small, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def breaks(self, batch, number, **options):
+        terms = step(self, batch, number, **options)
+        self.network.heads["q_a"].weight.data[3, 0] = float("inf")
+        return terms
+
+    monkeypatch.setattr(Trainer, "step", breaks)
+    with pytest.raises(TrainingError, match="step 1: the weights are no longer finite"):
+        train(small, out=tmp_path / "run", config=config("lpi_rl", epochs=1, batch_size=4096))
+    assert_nothing_was_kept(tmp_path / "run")
 
 
 def test_rewards_are_checked_before_the_first_step(tmp_path):

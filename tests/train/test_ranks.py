@@ -18,6 +18,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.train.config import Config
 from localpolicy.train.loop import Trainer, train
 from localpolicy.train.run import Run
+from localpolicy.vocabulary.errors import TrainingError
 from localpolicy.vocabulary.ranks import ALONE
 
 pytestmark = pytest.mark.cluster
@@ -160,6 +161,28 @@ def test_a_run_may_go_on_with_other_processes(tmp_path):
     expected, found = (load_weights(run.folder / "last.safetensors") for run in (whole, moved))
     for key, tensor in expected.items():
         torch.testing.assert_close(found[key], tensor, rtol=1e-6, atol=1e-7)
+
+
+def breaks(ranks, data, out):
+    """The last step breaks a row that the other rank holds: both must end, and neither wait for the other."""
+    step = Trainer.step
+
+    def breaking(self, batch, number, **options):
+        terms = step(self, batch, number, **options)
+        if ranks.rank == 1:
+            self.network.heads["q_a"].weight.data[0, 0] = float("nan")
+        return terms
+
+    Trainer.step = breaking
+    with pytest.raises(TrainingError, match="step 1: the weights are no longer finite"):
+        train(data, out=out, config=config("lpi_rl", shard=True, train={"epochs": 1, "batch_size": 4096}))
+    ranks.wait()
+    assert not (Run(out).folder / "policy.safetensors").exists()
+
+
+def test_weights_that_broke_on_one_rank_end_the_run_on_all(tmp_path):
+    data = write_small(tmp_path / "data", items=13)
+    in_processes(2, breaks, str(data.path), str(tmp_path / "run"))
 
 
 def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path):

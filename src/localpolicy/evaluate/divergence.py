@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.catalogue.survey import pairs_of
-from localpolicy.evaluate.figures import Figure, figure, quantiles
+from localpolicy.evaluate.figures import Figure, figure, finite, quantiles
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import segments
 
@@ -28,7 +28,8 @@ class Spread:
     def json(self) -> dict[str, Any]:
         """For `--json`."""
         named = {name: value.json() for name, value in self.by_name.items()}
-        return {**self.overall.json(), "quantiles": self.quantiles, "by_reference": named}
+        shares = {name: finite(value) for name, value in self.quantiles.items()}
+        return {**self.overall.json(), "quantiles": shares, "by_reference": named}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Divergence:
         """For `--json`."""
         floor = None
         if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": self.above_floor}
+            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": finite(self.above_floor)}
         return {
             "js": self.js.json(),
             "kl": self.kl.json(),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.evaluate.figures import finite
 from localpolicy.evaluate.scorer import Deployable, context_length, device_of
 from localpolicy.simulate.bandit import BanditWorld
 from localpolicy.simulate.shop import Agent, RolloutValue, StoreWorld
@@ -38,7 +39,7 @@ class Truth:
 
     def json(self) -> dict[str, float | None]:
         """For `--json`."""
-        return dict(vars(self))
+        return {name: finite(value) for name, value in vars(self).items()}
 
 
 def true_value(

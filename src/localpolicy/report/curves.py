@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,19 @@ def effective_share(epoch: Mapping[str, Any]) -> float | None:
     """The weights' effective sample, as a share of positions."""
     value = (epoch.get("weights") or {}).get("effective_share")
     return float(value) if isinstance(value, int | float) and known(value) else None
+
+
+def reached(line: Mapping[str, Any]) -> float:
+    """Epochs done at a validation; one in the midst of an epoch says how much of it was."""
+    epoch, share = int(line["epoch"]), line.get("epoch_share")
+    return epoch if share is None else round(epoch - 1 + float(share), 4)
+
+
+def kept(row: PolicyRow) -> Mapping[str, Any] | None:
+    """The validation whose weights were kept: of its epoch the best, and the first of equals, as in training."""
+    lines = [line for line in row.curve if line["epoch"] == row.selected_epoch]
+    values = [-math.inf if (value := selected_by(line)) is None else value for line in lines]
+    return lines[values.index(max(values))] if lines else None
 
 
 def rule(row: PolicyRow) -> str:
@@ -68,18 +82,19 @@ def _chart(
     *,
     share: bool = False,
 ) -> Chart:
+    best = [kept(row) for row in section.rows]
     values: list[Datum] = [
         {
             "key": place,
-            "epoch": int(epoch["epoch"]),
+            "epoch": reached(line),
             "value": float(f"{value:.7g}"),
             "value_text": short(value),
-            "kept": epoch["epoch"] == row.selected_epoch,
+            "kept": line is best[place],
         }
         for place, row in enumerate(section.rows)
         if wanted(row)
-        for epoch in row.curve
-        if (value := reading(epoch)) is not None
+        for line in row.curve
+        if (value := reading(line)) is not None
     ]
     shown = dict.fromkeys(datum["key"] for datum in values)
     data = {
@@ -108,22 +123,22 @@ def _chart(
     near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
     lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
     dots = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # something to point at
-    kept = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
+    chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
     faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
-    description = f"Lines of {title} by epoch, {len(data['looks'])} policies, {last} epochs at most."
+    description = f"Lines of {title} by epoch, {len(data['looks'])} policies, {last:g} epochs at most."
     layers = [
         lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
         dots.encode(x=x, y=y, color=COLOUR, tooltip=tips).add_params(near),
-        kept.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded),
+        chosen.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded),
     ]
-    caption = "On validation, by epoch. The point marks the epoch that was kept."
+    caption = "On validation, by epoch. The point marks the weights that were kept."
     if share:
         caption = "100 %: every logged position counts alike; 5 %: one in twenty decides."
     return Chart(identity, drawn(layers, data, height=HEIGHT, description=description), caption, HEIGHT, title=title)
 
 
 def curve_tables(section: Section, identity: str) -> str:
-    """The numbers behind the curves: one row per epoch, one column per policy."""
+    """The numbers behind the curves: one row per validation, one column per policy."""
     found = []
     for place, (title, reading) in enumerate(
         (("value of the selection rule", selected_by), ("effective share", effective_share))
@@ -131,12 +146,15 @@ def curve_tables(section: Section, identity: str) -> str:
         rows = [row for row in section.rows if any(reading(epoch) is not None for epoch in row.curve)]
         if not rows:
             continue
-        values = [{int(epoch["epoch"]): reading(epoch) for epoch in row.curve} for row in rows]
+        values = [{reached(line): reading(line) for line in row.curve} for row in rows]
         epochs = sorted({epoch for one in values for epoch in one})
         columns = [Column("epoch"), *(Column(row.name) for row in rows)]
         digits = [places(one.values()) for one in values]
         body = [
-            [Cell(str(epoch), epoch), *(number(one.get(epoch), many) for one, many in zip(values, digits, strict=True))]
+            [
+                Cell(f"{epoch:g}", epoch),
+                *(number(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
+            ]
             for epoch in epochs
         ]
         found.append(table(f"{title} by epoch", columns, body, identity=f"{identity}-{place}"))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy.data.batches import Windows
@@ -30,6 +31,7 @@ from localpolicy.train.checks import check_data, check_settings
 from localpolicy.train.config import Config
 from localpolicy.train.display import Display
 from localpolicy.train.epoch_log import EpochLog
+from localpolicy.train.finite import refuse_broken_terms
 from localpolicy.train.frozen import logging_facts
 from localpolicy.train.gradients import clip, sum_copies
 from localpolicy.train.interrupt import stop_asked_for
@@ -40,8 +42,8 @@ from localpolicy.train.selection import worth
 from localpolicy.train.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
-from localpolicy.vocabulary.errors import Stopped, TrainingError
-from localpolicy.vocabulary.files import refuse_occupied, sweep
+from localpolicy.vocabulary.errors import Stopped
+from localpolicy.vocabulary.files import refuse_occupied, sole_trainer, sweep
 from localpolicy.vocabulary.progress import progress as progress_bar
 from localpolicy.vocabulary.ranks import ALONE, Ranks, joined
 from localpolicy.vocabulary.types import Batch, Terms
@@ -69,14 +71,21 @@ def train(
         return run
     config, _ = resolve(config or Config(), data)
     check_settings(config, run.folder)
-    with joined() as ranks, deterministic(config.train.deterministic):
+    with (
+        joined() as ranks,
+        deterministic(config.train.deterministic),
+        sole_trainer(run.folder) if ranks.leads else nullcontext(),
+    ):
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 run.clear()
             sweep(run.folder)
             data.verify()
-        ranks.wait()
+        # All wait for the leader. Another process may have finished the run since it was looked at.
+        (finished,) = ranks.summed(ranks.leads and resume and run.finished)
+        if finished:
+            return run
         trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
         return trainer.run_to_end(resume=resume, older=resume_older, say=say)
 
@@ -200,7 +209,9 @@ class Trainer:
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
-        figures = validate(self.policy(), self.held_out, self.config, events=self.data.events, ranks=self.ranks)
+        figures = validate(
+            self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
+        )
         value = worth(self.config.train.select, figures)
         better = done.best is None or value > done.best
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
@@ -234,7 +245,7 @@ class Trainer:
         count = len(batch.scored) if positions is None else positions
         terms: Terms
         loss, means, terms = self.losses(batch, number, coin, count)
-        _refuse_non_finite(means, terms, number)
+        refuse_broken_terms(means, terms, number)
         self.optimiser.zero_grad(set_to_none=True)
         if self.network.shard is None:
             # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
@@ -299,7 +310,7 @@ class Trainer:
             {
                 "objective": self.config.objective.name,
                 "seed": self.config.train.seed,
-                "data": {"path": str(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "data": {**self.run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {
                     "by": self.config.train.select,
                     "value": done.best,
@@ -323,17 +334,3 @@ class Trainer:
 def due(every: int | None, step: int) -> bool:
     """Whether this step is one of each `every`."""
     return every is not None and step % every == 0
-
-
-def _refuse_non_finite(means: dict[str, Tensor], terms: Terms, number: int) -> None:
-    for name, value in means.items():
-        if not torch.isfinite(value):
-            raise TrainingError(
-                f"step {number}: the term '{name}' is {value.item()} (largest weight {_largest(terms):g}). "
-                "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient "
-                "(train.gradient_clip)."
-            )
-
-
-def _largest(terms: Terms) -> float:
-    return float(terms.weight.max()) if len(terms.weight) else 0.0

@@ -5,12 +5,13 @@ policy.safetensors   the selected weights (best epoch); policy.json and items.pa
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished
-checkpoint/          while training
+checkpoint/          while training, and .lock, which keeps others from training into the same folder
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import resource
 import shutil
@@ -70,6 +71,17 @@ class Run:
     def version(self) -> str:
         """What an impression log calls the policy that served it: the beginning of its weights' digest."""
         return str(self.manifest["policy_sha256"])[:16]
+
+    def where(self, data: Path) -> dict[str, str]:
+        """Where the data lie: as given, and as seen from here, which stays true where both move together."""
+        return {"path": str(data), "from_run": os.path.relpath(data.resolve(), self.folder.resolve())}
+
+    @property
+    def data_places(self) -> list[Path]:
+        """Where the data may lie now: where they were, and where they lie if they moved together with the run."""
+        about = self.manifest["data"]
+        moved = [(self.folder / about["from_run"]).resolve()] if "from_run" in about else []  # older runs lack it
+        return [Path(about["path"]), *moved]
 
     @property
     def config(self) -> Config:

@@ -12,11 +12,14 @@ from localpolicy.evaluate.summary import flat
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.train.config import Config
+from localpolicy.train.finite import refuse_broken_weights
 from localpolicy.vocabulary.ranks import Ranks
 
 
-def validate(policy: Policy, windows: Windows, config: Config, *, events: list[str], ranks: Ranks) -> dict[str, float]:
-    """Plain numbers, the same on all ranks, which share the work."""
+def validate(
+    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+) -> dict[str, float]:
+    """Plain numbers, the same on all ranks, which share the work. A policy that is broken is an error."""
     scores = score(
         policy,
         windows,
@@ -27,8 +30,10 @@ def validate(policy: Policy, windows: Windows, config: Config, *, events: list[s
         ranks=ranks,
     )
     figures = flat(scores, ("HR@20", "nDCG@20"))
+    refuse_broken_weights(policy.network, figures["logp"], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
+    # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 

@@ -18,7 +18,7 @@ from localpolicy.evaluate.scorer import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.errors import DataError, LocalPolicyError, RunError
 
 RunLike = Run | Path | str
 
@@ -101,17 +101,25 @@ def refuse_incomparable(contenders: Sequence[Contender]) -> None:
 
 def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
     """The data a run was trained on, or the same data at another place."""
-    expected = run.manifest["data"]
-    if data is None:
-        path = Path(expected["path"])
-        if not path.exists():
-            raise RunError(f"{run.folder} was trained on {path}, which is not there; say where it is with --data.")
-        data = path
-    opened = data if isinstance(data, Prepared) else Prepared(data)
-    if opened.digest != expected["digest"]:
+    if data is not None:
+        return _the_same(run, data)
+    problem: LocalPolicyError = RunError(
+        f"{run.folder} was trained on {run.data_places[0]}, which is not there; say where it is with --data."
+    )
+    for place in filter(Path.exists, run.data_places):
+        try:
+            return _the_same(run, place)
+        except (RunError, DataError) as error:  # something else lies there by now
+            problem = error
+    raise problem
+
+
+def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
+    opened, expected = data if isinstance(data, Prepared) else Prepared(data), run.manifest["data"]["digest"]
+    if opened.digest != expected:
         raise RunError(
             f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
-            f"{expected['digest'][:12]})."
+            f"{expected[:12]})."
         )
     return opened
 

@@ -7,15 +7,18 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from localpolicy.vocabulary.errors import DataError, LocalPolicyError, WriteError
+from localpolicy.vocabulary.errors import DataError, LocalPolicyError, RunError, WriteError
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
+LOCK = ".lock"  # in a folder that one process writes to
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # what a file system says that has none
 # What a disk, a quota, a limit or a mount says when it takes no more: the user's to mend, not ours.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
@@ -86,20 +89,79 @@ def whole_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
 def refuse_occupied(path: Path, *, force: bool) -> None:
     """Raise unless `path` is absent, an empty folder, or may be replaced."""
     path = Path(path)
-    if path.is_file():
-        raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
-    if path.is_dir() and any(PARTIAL not in found.name for found in path.iterdir()) and not force:
+    _refuse_file(path)
+    if path.is_dir() and any(map(_counts, path.iterdir())) and not force:
         raise LocalPolicyError(
             f"{path} exists and is not empty. Choose another folder, or replace it (--force, where the command has it)."
         )
 
 
+def _refuse_file(path: Path) -> None:
+    if path.is_file():
+        raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
+
+
 def refuse_foreign(path: Path) -> None:
     """Raise where results would be mixed into a data set or a run, or `path` is a file."""
-    if path.is_file():
-        raise LocalPolicyError(f"{path} is a file; expected a folder of results, or one that does not exist yet.")
+    _refuse_file(path)
     if (path / "manifest.json").exists():
         raise LocalPolicyError(f"{path} is a data set or a run; choose a folder of its own for results.")
+
+
+def _counts(path: Path) -> bool:
+    """Whether it is more than what a killed process left."""
+    return PARTIAL not in path.name and path.name != LOCK
+
+
+@contextmanager
+def sole_trainer(folder: Path) -> Iterator[None]:
+    """While the block runs, no other process trains into `folder`; it gets a `RunError`.
+
+    The lock is the system's, so it ends with the process, however that ends; a file that a kill left locks nobody out.
+    """
+    path = Path(folder) / LOCK
+    if sys.platform == "win32":  # has no such locks
+        yield
+        return
+    _refuse_file(path.parent)
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        if _is_open_at(path, descriptor):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of a file that is locked, and lies at `path`."""
+    import fcntl
+
+    while True:
+        with told_when_full(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return descriptor
+            os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
+            raise RunError(
+                f"another process trains into {path.parent}; wait for it, or choose another folder."
+            ) from None
+        if _is_open_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # who held it removed it between our opening and our locking
+
+
+def _is_open_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def sweep(folder: Path) -> None:

@@ -1,0 +1,40 @@
+"""Numbers that are no longer finite end a run: with the step, the place, and what to do."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from localpolicy.model.network import Network
+from localpolicy.vocabulary.errors import TrainingError
+from localpolicy.vocabulary.ranks import Ranks
+from localpolicy.vocabulary.types import Terms
+
+ADVICE = (
+    "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient (train.gradient_clip)."
+)
+
+
+def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> None:
+    """Before a step: none of its losses may be broken."""
+    for name, value in means.items():
+        if not torch.isfinite(value):
+            largest = float(terms.weight.max()) if len(terms.weight) else 0.0
+            raise TrainingError(
+                f"step {number}: the term '{name}' is {value.item()} (largest weight {largest:g}). {ADVICE}"
+            )
+
+
+def refuse_broken_weights(network: Network, logp: float, step: int, ranks: Ranks) -> None:
+    """Before weights are kept, on all ranks alike: an epoch's last step can break them, and no loss comes after it.
+
+    Weights that are finite may still be too large to compute with: then `logp`, their mean on validation, is not.
+    """
+    (broken,) = ranks.summed(sum(not torch.isfinite(weight).all() for weight in network.parameters()))
+    if broken or not math.isfinite(logp):
+        raise TrainingError(
+            f"step {step}: the weights are no longer finite, or too large to compute with (mean logp on validation: "
+            f"{logp:g}). {ADVICE}"
+        )

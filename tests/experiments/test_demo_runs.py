@@ -1,0 +1,22 @@
+"""What the demo leaves behind can be used: its runs find their data, though all was made under another name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localpolicy.experiments import demo as module
+from localpolicy.train.run import Run
+from localpolicy.verdict.contenders import open_data
+
+
+def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
+    # The logging policy, the reference, and an lpi run, which the verdict wants.
+    settings = {"data": {"length": 4}, "model": {"width": 8}, "train": {"epochs": 1}}
+    scene = module.SCENES[0]
+    few = replace(scene, sequences=600, items=20, settings=settings, arms=(*scene.arms[:2], scene.arms[-1]))
+    monkeypatch.setattr(module, "SCENES", (few,))
+    monkeypatch.setattr("localpolicy.experiments.jobs.cores", lambda: 1)
+    module.demo(out=tmp_path / "demo")
+    for arm in few.arms:
+        data = open_data(Run(tmp_path / "demo" / "bandit" / "runs" / arm.folder), None)
+        assert data.path == tmp_path / "demo" / "bandit" / "data"
