@@ -11,6 +11,7 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.cli.main import VERBS
+from localpolicy.cli.output import UNREAD
 
 
 def lpi(*arguments, code=0):
@@ -43,6 +44,24 @@ def test_doctor_tells_what_is_found():
     done = lpi("doctor")
     for word in ("localpolicy", "torch", "cpu", "extra: spark"):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["gate", "--help"], ["train", "nowhere"]])
+def test_nobody_reading_is_no_fault_and_no_yes(arguments):
+    """typer, rich and `print` each meet the closed pipe in a way of their own."""
+    gone, pipe = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "localpolicy", *arguments],
+            stdout=pipe,
+            stderr=pipe if arguments[0] == "train" else subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(pipe)
+    assert done.returncode == UNREAD
+    assert not done.stderr
 
 
 @pytest.fixture(scope="module")
