@@ -9,6 +9,7 @@ import pytest
 from localpolicy.cli.output import console, show_table
 
 WHY = "JS 0.0412 ± 0.0003 from mle_0, mle_1; noise floor not known (give a second reference of another seed); " * 3
+SHORT = "its lower end must be above 0"
 TITLE = "DO NOT DEPLOY: lpi[red]x instead of [/data/x] :apple:"
 
 
@@ -33,7 +34,8 @@ def words(text: str) -> str:
 
 
 def test_a_file_gets_each_reason_on_one_line(shown):
-    text = shown(("gain", "yes", "a lot"), ("divergence", "not known", WHY), note=f"A note. {WHY}")
+    text = shown(("gain", "yes", SHORT), ("divergence", "not known", WHY), note=f"A note. {WHY}")
+    assert f"gain               yes   {SHORT} " in text, "reasons begin below one another"
     assert f"divergence   not known   {WHY}" in text
     assert f"A note. {WHY.strip()}" in text
     assert "…" not in text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
-SENTENCE = 40  # characters from which a cell holds words, not a number
+SENTENCE = 25  # characters; a column where most cells are longer holds words, not numbers
 UNREAD = 141  # exit code, as a shell reports a program that wrote to a pipe nobody reads: a gate cut off says not yes
 
 
@@ -82,7 +82,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption=note or None, caption_justify="left")
     for number, column in enumerate(columns):
-        words = number == 0 or any(len(row[number]) > SENTENCE for row in rows)
+        words = number == 0 or sum(len(row[number]) > SENTENCE for row in rows) > len(rows) / 2
         table.add_column(column, justify="left" if words else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
