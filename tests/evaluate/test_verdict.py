@@ -240,7 +240,7 @@ def test_a_segment_that_surely_loses_says_no(runs):
     assert segment_check(worse, found.deployed, "all.nDCG@20", generous).passed is True
 
 
-def test_a_sure_loss_by_propensities_says_no(runs):
+def test_without_overlap_the_value_is_not_known_unless_a_gain_is_asked(runs):
     found = gate(
         runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=GateRules(overlap={"min_effective": 1.0})
     )
