@@ -9,7 +9,16 @@ from page_tree import parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
-from localpolicy.report.numbers import excludes_zero, fixed, interval_text, joined, percent, places, range_text
+from localpolicy.report.numbers import (
+    beyond_floor,
+    excludes_zero,
+    fixed,
+    interval_text,
+    joined,
+    percent,
+    places,
+    range_text,
+)
 from localpolicy.report.palette import OBJECTIVES, looks
 
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
@@ -115,6 +124,16 @@ def test_a_picture_is_written_for_the_version_that_the_pages_charts_are(monkeypa
     steps.rounds_picture(Contents("", "", [section]), ["J(π)"])
     chart = dots.frontier(section, drawn(section), "f")
     assert asked[0]["$schema"] == chart.spec["$schema"]
+
+
+def test_further_than_noise_means_that_the_intervals_do_not_meet() -> None:
+    floor, nan = Interval(0.04, 0.03, 0.05), float("nan")
+    assert beyond_floor(Interval(0.07, 0.051, 0.09), floor) is True
+    assert beyond_floor(Interval(0.07, 0.05, 0.09), floor) is False, "they touch"
+    assert beyond_floor(Interval(0.07, 0.045, 0.095), floor) is False, "the mean alone is above"
+    assert beyond_floor(Interval(0.07, nan, nan), floor) is None
+    assert beyond_floor(Interval(0.07, 0.06, 0.08), Interval(0.04, nan, nan)) is None
+    assert beyond_floor(None, floor) is beyond_floor(floor, None) is None
 
 
 def test_what_stands_upright() -> None:
