@@ -11,6 +11,9 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.cli.main import VERBS
+from localpolicy.cli.output import UNREAD
+from localpolicy.experiments.recommend import recommend
+from localpolicy.vocabulary.errors import DataError
 
 
 def lpi(*arguments, code=0):
@@ -43,6 +46,24 @@ def test_doctor_tells_what_is_found():
     done = lpi("doctor")
     for word in ("localpolicy", "torch", "cpu", "extra: spark"):
         assert word in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["gate", "--help"], ["train", "nowhere"]])
+def test_nobody_reading_is_no_fault_and_no_yes(arguments):
+    """typer, rich and `print` each meet the closed pipe in a way of their own."""
+    gone, pipe = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "localpolicy", *arguments],
+            stdout=pipe,
+            stderr=pipe if arguments[0] == "train" else subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(pipe)
+    assert done.returncode == UNREAD
+    assert not done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +129,33 @@ def test_recommend_writes_one_list_per_history(walked):
         assert ("propensity" in lists[0]) == ("--sample" in extra)
 
 
-def test_recommend_names_the_bad_line(walked):
-    folder, _ = walked
-    (folder / "bad.jsonl").write_text('{"history": [100]}\n{"histroy": [1]}\n')
-    done = lpi("recommend", folder / "run", "--histories", folder / "bad.jsonl", "--out", folder / "no", code=2)
-    assert "line 2" in done.stderr
-    assert not (folder / "no").exists()
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"history": [100]}\n{"histroy": [1]}\n', "line 2: expected"),
+        (b'{"history": [100]}\n{"history": [[1]]}\n', "line 2: expected"),
+        (b'{"history": [100], "answers": 5}\n', 'line 1: expected "answers"'),
+        (b'{"history": [100]}\n\n', "line 2: not JSON"),
+        (b'{"history": ["caf\xe9"]}\n', "line 1: not UTF-8"),
+        (None, "does not exist"),
+        ("folder", "is a folder"),
+    ],
+)
+def test_recommend_names_what_is_wrong_with_the_histories(walked, tmp_path, content, said):
+    """In one process: each start of Python costs a second."""
+    place = tmp_path / "histories.jsonl"
+    if content == "folder":
+        place.mkdir()
+    elif content is not None:
+        place.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        recommend(walked[0] / "run", histories=place, out=tmp_path / "no", k=3)
+    assert not (tmp_path / "no").exists()
+
+
+def test_recommend_leaves_with_2_for_a_mistake(walked, tmp_path):
+    run = walked[0] / "run"
+    assert "does not exist" in lpi("recommend", run, "--histories", tmp_path / "x", "--out", "no", code=2).stderr
+    (tmp_path / "x").write_text('{"history": [100]}\n')
+    done = lpi("recommend", run, "--histories", tmp_path / "x", "-k", 3, "--out", tmp_path, code=2)
+    assert "is a folder; expected the name of a file" in done.stderr

@@ -6,10 +6,12 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 import typer
 from measured import scores
 from typer.testing import CliRunner
@@ -235,6 +237,67 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
         compare([runs["interactions.mle0"], runs[other]])
 
 
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("foo", "got 'foo' \\(known: all.HR@20, "),
+        ("buy.nDCG@20", "got 'buy.nDCG@20' \\(did you mean"),
+        ("purchas.nDCG@20", "did you mean 'purchase.nDCG@20'"),
+        ("AR@1", "got 'AR@1'"),
+        ("none.HR@20", "got 'none.HR@20'"),
+        ("click.nDGC@20", "no metric 'nDGC@20'"),
+    ],
+)
+def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
+    monkeypatch.setattr(import_module("localpolicy.verdict.compare"), "evaluate_policy", None)
+    with pytest.raises(ConfigError, match=said):
+        compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
+
+
+def test_a_column_of_another_metric_is_measured(runs):
+    found = compare([runs["interactions.mle0"]], columns=["new.HR@5"], config={"metrics": ("nDCG@20",)})
+    assert found["popularity"].figure("new.HR@5").n > 0 and found.columns == ["new.HR@5"]
+    assert set(found.leads) == {"new.HR@5"}
+
+
+def test_a_column_without_positions_is_refused(runs, tmp_path):
+    run = runs["interactions.mle0"]
+    found = evaluate(run, out=tmp_path).scores
+    latest = found.history[found.event == found.events.index("purchase")].max()
+    assert found.history.max() > latest, "there are later clicks"
+    with pytest.raises(ConfigError, match="got 'purchase.HR@20'"):
+        compare([run], columns=["purchase.HR@20"], config={"min_history": int(latest) + 1})
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda", "cuda:9", "cuda:x"])
+def test_a_device_that_is_not_there_is_refused(runs, tmp_path, name):
+    if torch.cuda.is_available() and name == "cuda":
+        pytest.skip("it is there")
+    run, other = runs["interactions.mle0"], runs["interactions.mle1"]
+    for judged in (
+        lambda: evaluate(run, device=name, out=tmp_path),
+        lambda: compare([run], device=name),
+        lambda: gate(run, against=[other], device=name),
+    ):
+        with pytest.raises(ConfigError, match=f"device: .*'{name}'"):
+            judged()
+
+
+def test_a_run_named_as_a_baseline_is_refused(runs, tmp_path):
+    run = tmp_path / "popularity"
+    shutil.copytree(runs["interactions.mle0"], run)
+    with pytest.raises(RunError, match="called 'popularity'.*rename its folder"):
+        compare([run, runs["interactions.mle1"]])
+    assert [one.name for one in compare([run], baselines=False).evaluations] == ["popularity"]
+
+
+def test_names_that_differ_in_marks_alone_are_refused(runs, tmp_path):
+    for name in ("a|b", "a_b"):
+        shutil.copytree(runs["interactions.mle0"], tmp_path / name)
+    with pytest.raises(RunError, match="two runs are called 'a_b'"):
+        compare([tmp_path / "a|b", tmp_path / "a_b"])
+
+
 def evaluation_of(name: str, sequence: list[int], rank: list[float]) -> Evaluation:
     made = scores(sequence=sequence, rank=rank)
     return Evaluation(
@@ -301,7 +364,7 @@ def test_a_segment_that_surely_loses_says_no(runs):
     assert segment_check(worse, found.deployed, "all.nDCG@20", generous).passed is True
 
 
-def test_a_sure_loss_by_propensities_says_no(runs):
+def test_without_overlap_the_value_is_not_known_unless_a_gain_is_asked(runs):
     found = gate(
         runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=GateRules(overlap={"min_effective": 1.0})
     )

@@ -183,12 +183,28 @@ def test_words_say_whether_the_lead_is_sure():
 
 def test_words_know_the_floor():
     text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
-    assert "no more than another seed would (floor 0.040)" in text
+    assert "not surely further than another seed would be (floor 0.040)" in text
     assert found["lpi moved further than noise"] is False
     text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=None)
     assert "only a second mle seed would tell" in text
     assert found["lpi moved further than noise"] is None
     assert "is not known" in said(row("lpi", "lpi_rl", 0.35, None))[0]
+
+
+def test_words_and_findings_go_by_one_rule_for_noise():
+    """JS 0.043 ± 0.002, floor 0.040 ± 0.002: the mean is above the floor's interval, its own interval is not."""
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.043))
+    assert "not surely further" in text and "times" not in text
+    assert found["lpi moved further than noise"] is False
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.045))
+    assert "1.1 times the noise floor" in text
+    assert found["lpi moved further than noise"] is True
+
+
+def test_a_floor_of_nothing_is_no_divisor():
+    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=0.0)
+    assert "It moved JS 0.12 from the log; the noise floor is 0." in text
+    assert found["lpi moved further than noise"] is True
 
 
 def test_words_do_not_hide_a_simple_baseline_that_wins():

@@ -53,6 +53,15 @@ def test_every_name_finds_room_beside_its_point(identity: str, section: Section,
         assert apart, (one, other)
 
 
+def test_names_are_written_in_the_ink_of_the_page(browser: Browser) -> None:
+    words = "[...document.querySelectorAll('.names_marks text, .role-axis-title text')]"
+    inks = f"{words}.map(one => getComputedStyle(one).fill)"
+    for scheme, ink in (("light", "rgb(91, 96, 104)"), ("dark", "rgb(164, 170, 179)")):
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        assert set(browser.run(inks)) == {ink}
+    browser.call("Emulation.setEmulatedMedia", features=[])
+
+
 def test_floor_and_logging_value_are_named(browser: Browser) -> None:
     words = browser.run("[...document.querySelectorAll('#s1-frontier text')].map(text => text.textContent)")
     assert "noise floor 0.0128 ± 0.0010" in words and "J(μ) = 0.4123" in words

@@ -9,7 +9,16 @@ from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
-from localpolicy.report.numbers import excludes_zero, fixed, interval_text, joined, percent, places, range_text
+from localpolicy.report.numbers import (
+    beyond_floor,
+    excludes_zero,
+    fixed,
+    interval_text,
+    joined,
+    percent,
+    places,
+    range_text,
+)
 from localpolicy.report.palette import OBJECTIVES, looks
 
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
@@ -86,6 +95,45 @@ def test_rounds_are_charted_and_pictured() -> None:
     picture = steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
     assert picture.startswith("<svg") and all(row.name in picture for row in section.rows)
     assert picture == steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+
+
+def test_letters_are_dark_enough_to_read() -> None:
+    """Colours of policies are for marks; letters need a contrast of 4.5 on white (WCAG 2, AA)."""
+    assert contrast(OBJECTIVES["reward_weighted"][0]) < 3, "no colour for letters"
+    section = store()
+    chart = dots.frontier(section, drawn(section), "f")
+    legend = steps._legend(len(section.rows))
+    words = [layer for spec in (chart.spec, legend) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
+    assert {layer["name"] for layer in words} == {"floor_words", "level_words", "names", "legend_words"}
+    for layer in words:
+        assert "color" not in layer["encoding"]
+        assert contrast(layer["mark"]["color"]) >= 4.5
+
+
+def contrast(colour: str) -> float:
+    """Of a colour on white: 1.05 / (luminance + 0.05)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+
+
+def test_a_picture_is_written_for_the_version_that_the_pages_charts_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list = []
+    monkeypatch.setattr(steps.vl_convert, "vegalite_to_svg", lambda spec: asked.append(spec))
+    section = store()
+    steps.rounds_picture(Contents("", "", [section]), ["J(π)"])
+    chart = dots.frontier(section, drawn(section), "f")
+    assert asked[0]["$schema"] == chart.spec["$schema"]
+
+
+def test_further_than_noise_means_that_the_intervals_do_not_meet() -> None:
+    floor, nan = Interval(0.04, 0.03, 0.05), float("nan")
+    assert beyond_floor(Interval(0.07, 0.051, 0.09), floor) is True
+    assert beyond_floor(Interval(0.07, 0.05, 0.09), floor) is False, "they touch"
+    assert beyond_floor(Interval(0.07, 0.045, 0.095), floor) is False, "the mean alone is above"
+    assert beyond_floor(Interval(0.07, nan, nan), floor) is None
+    assert beyond_floor(Interval(0.07, 0.06, 0.08), Interval(0.04, nan, nan)) is None
+    assert beyond_floor(None, floor) is beyond_floor(floor, None) is None
 
 
 def test_what_stands_upright() -> None:

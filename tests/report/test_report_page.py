@@ -163,7 +163,7 @@ def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
         "touching": Interval(0.1, 0.0, 0.2),
         "exact": Interval(0.1, 0.1, 0.1),
     }
-    js = {"above": 0.02, "below": 0.0101, "astride": 0.0099, "touching": 0.5, "exact": 0.0}
+    js = {"above": 0.021, "below": 0.019, "astride": 0.0099, "touching": 0.5, "exact": 0.0}
     rows = [
         PolicyRow(
             name,
@@ -171,7 +171,7 @@ def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
             gain=gain,
             metrics={"HR@5": Interval.of(0.3, 0.1)},
             differences={"HR@5": gain},
-            js=Interval.of(js[name], 0.0),
+            js=Interval(js[name], js[name] / 2, 2 * js[name]),
         )
         for name, gain in gains.items()
     ]
@@ -179,7 +179,7 @@ def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
     expected = {"above": ["▲"], "below": ["▼"], "astride": [], "touching": [], "exact": ["▲"]}
     assert {name: marks(row["gain"]) for name, row in found.items()} == expected
     assert {name: marks(row["HR@5"]) for name, row in found.items()} == expected
-    assert [name for name, row in found.items() if marks(row["JS"])] == ["astride", "exact"]
+    assert [name for name, row in found.items() if marks(row["JS"])] == ["below", "astride", "exact"]
 
 
 def test_figures_that_are_missing(light: Light) -> None:

@@ -61,6 +61,17 @@ def test_a_file_in_the_way_is_named(tmp_path):
         pass
 
 
+def test_a_folder_in_the_way_of_a_file_is_named_before_anything_is_written(tmp_path):
+    with pytest.raises(LocalPolicyError, match="is a folder; expected the name of a file"), whole_file(tmp_path):
+        raise AssertionError("nothing is to be written")
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(LocalPolicyError, match="file is a file, not a folder"):
+        write_json(tmp_path / "file" / "x.json", {})
+    with pytest.raises(LocalPolicyError, match="is a file, not a folder"):
+        write_json(tmp_path / "file" / "deeper" / "x.json", {})
+    assert (tmp_path / "file").read_text() == "here"
+
+
 def test_numbers_that_are_not_finite_never_reach_json(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "x.json", {"mean": float("nan")})

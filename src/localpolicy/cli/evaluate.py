@@ -85,11 +85,9 @@ def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
 def give(
     tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
 ) -> None:
-    """Print the tables, and write what was asked for."""
+    """Write what was asked for, and print the tables: last, since `| head` ends the program there."""
     from localpolicy.vocabulary.files import whole_file, write_json
 
-    for table in tables:
-        show_table(table.title, table.columns, table.plain(), note=table.note)
     if json is not None:
         write_json(json, content)
     for path, text in (
@@ -99,3 +97,5 @@ def give(
         if path is not None:
             with whole_file(path) as partial:
                 partial.write_text("\n".join(text))
+    for table in tables:
+        show_table(table.title, table.columns, table.plain(), note=table.note)

@@ -1,7 +1,7 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
 Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no; 130 stopped by Ctrl-C, saved;
-1 our fault.
+141 nobody read on (`lpi … | head -1`); 1 our fault.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
 from localpolicy.cli.loop import loop
+from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
@@ -77,6 +78,7 @@ def _options(version: bool = typer.Option(False, "--version", callback=_version,
 
 def main() -> None:
     """Run `lpi`."""
+    leave_when_unread()
     try:
         app()
     except Stopped as stop:
@@ -85,5 +87,5 @@ def main() -> None:
     except LocalPolicyError as error:
         print(f"lpi: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.exit(0)
+    finally:
+        sys.stdout.flush()  # while it can still be told whether anybody reads it

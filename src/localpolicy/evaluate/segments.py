@@ -7,6 +7,7 @@ import numpy as np
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.evaluate.score import Scores
 
+WHATEVER_EVENT = ("all", "repeat", "new")  # groups that every log has
 HISTORY = (5, 10, 15)  # actions before a position, at most
 HEAD, MIDDLE = 1 / 3, 2 / 3  # shares of all events: the most popular items that make up the first third are the head
 
@@ -26,7 +27,8 @@ def groups(scores: Scores) -> dict[str, np.ndarray]:
         if name != NO_ANSWER and here.any():
             found[name] = here
     every = answered(scores)
-    return {**found, "all": every, "repeat": every & scores.repeat, "new": every & ~scores.repeat}
+    others = (every, every & scores.repeat, every & ~scores.repeat)
+    return found | dict(zip(WHATEVER_EVENT, others, strict=True))
 
 
 def segments(scores: Scores, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:

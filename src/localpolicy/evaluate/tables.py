@@ -86,7 +86,10 @@ class Table:
     def html(self) -> str:
         """A table element, with its title as caption and its note below."""
         heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
-        rows = "".join("<tr>" + "".join(f"<td>{cell.html()}</td>" for cell in row) + "</tr>\n" for row in self.rows)
+        rows = "".join(
+            f'<tr><th scope="row">{first.html()}</th>{"".join(f"<td>{cell.html()}</td>" for cell in rest)}</tr>\n'
+            for first, *rest in self.rows
+        )
         note = f"<p>{escape(self.note)}</p>\n" if self.note else ""
         return (
             f"<table><caption>{escape(self.title)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
@@ -99,7 +102,8 @@ def html_page(tables: Sequence[Table], *, title: str) -> str:
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#222}table{border-collapse:collapse;margin:.5rem 0}"
         "caption{text-align:left;font-weight:600;padding:.5rem 0}td,th{padding:.2rem .6rem;text-align:right;"
-        "border-bottom:1px solid #ddd;white-space:nowrap}td:first-child,th:first-child{text-align:left}"
+        "border-bottom:1px solid #ddd;white-space:nowrap}th:first-child{text-align:left}"
+        "tbody th{font-weight:normal}"
         "main{overflow-x:auto}p{max-width:60rem;color:#555}"
     )
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localpolicy.evaluate.baselines import BASELINES
 from localpolicy.report.contents import Finding, PolicyRow, Section
-from localpolicy.report.numbers import fixed, interval_text, known, places, short
+from localpolicy.report.numbers import beyond_floor, fixed, interval_text, known, places, short
 from localpolicy.report.tables import FEW
 from localpolicy.verdict.compare import Comparison
 
@@ -71,9 +71,11 @@ def _moved(section: Section, best: PolicyRow) -> str:
     js = short(best.js.mean, 2)
     if section.floor is None:
         return f"It moved JS {js} from the log; how much of that is noise, only a second mle seed would tell."
-    if best.js.mean <= section.floor.high:
+    if not beyond_floor(best.js, section.floor):
         floor = short(section.floor.mean, 2)
-        return f"At JS {js} from the log it differs no more than another seed would (floor {floor})."
+        return f"At JS {js} from the log it is not surely further than another seed would be (floor {floor})."
+    if section.floor.mean == 0:
+        return f"It moved JS {js} from the log; the noise floor is 0."
     times = short(best.js.mean / section.floor.mean, 2)
     return f"It moved JS {js} from the log, {times} times the noise floor."
 
@@ -111,7 +113,7 @@ def _has_moved(section: Section, best: PolicyRow) -> Finding:
     digits = places([best.js.mean, section.floor.mean])
     js, floor = interval_text(best.js, digits), interval_text(section.floor, digits)
     because = f"JS {js} from the reference, noise floor {floor}"
-    return Finding(claim, best.js.low > section.floor.high, because)
+    return Finding(claim, beyond_floor(best.js, section.floor), because)
 
 
 def _beats_simple(section: Section) -> list[Finding]:

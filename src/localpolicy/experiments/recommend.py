@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from localpolicy.model.policy import Policy
 from localpolicy.train.run import Run
@@ -28,10 +28,14 @@ def recommend(
     seed: int | None = None,
 ) -> int:
     """Write one JSON line per history: items, log-probabilities and, where drawn, propensities."""
+    histories = Path(histories)
+    if not histories.is_file():
+        found = "is a folder" if histories.is_dir() else "does not exist"
+        raise DataError(f"{histories} {found}: --histories expects a file of JSON lines, one per history.")
     policy = Run(run).policy(beta=beta)
     count = 0
-    with Path(histories).open() as source, whole_file(Path(out)) as partial, partial.open("w") as file:
-        lines = _read(source, Path(histories))
+    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w") as file:
+        lines = _read(source, histories)
         while block := list(islice(lines, BLOCK)):
             _write(
                 policy,
@@ -46,15 +50,30 @@ def recommend(
     return count
 
 
-def _read(source: TextIO, path: Path) -> Iterator[dict[str, Any]]:
-    for number, text in enumerate(source, start=1):
+def _read(source: BinaryIO, path: Path) -> Iterator[dict[str, Any]]:
+    for number, content in enumerate(source, start=1):
         try:
+            text = content.decode()
             line = json.loads(text)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, line {number}: not UTF-8 ({error}); write the file as UTF-8 text.") from None
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(line, dict) or not isinstance(line.get("history"), list):
-            raise DataError(f'{path}, line {number}: expected {{"history": [...]}}, got {text.strip()[:80]}')
+        if not isinstance(line, dict) or not _listed(line.get("history"), (str, int, float)):
+            raise DataError(
+                f'{path}, line {number}: expected {{"history": [...]}} with items as numbers or texts, got '
+                f"{text.strip()[:80]}"
+            )
+        if line.get("answers") is not None and not _listed(line["answers"], str):
+            raise DataError(
+                f'{path}, line {number}: expected "answers" as a list of events\' names, got {text.strip()[:80]}'
+            )
         yield line
+
+
+def _listed(values: Any, kind: type | tuple[type, ...]) -> bool:
+    """Whether this is a list of such values."""
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
 
 
 def _write(

@@ -14,7 +14,7 @@
       .map((mark) => mark.name)
       .filter((name) => /^(points|across|along|dials|floor_words|floor_rule|level_words|level_rule)_/.test(name));
     names.from = { data: "points_marks" };
-    names.encode = { enter: { text: { field: "datum.label" }, fill: { field: "datum.colour" }, fontSize: { value: 12 } } };
+    names.encode = { enter: { text: { field: "datum.label" }, fill: names.encode.update.fill, fontSize: { value: 12 } } };
     names.transform = [
       { type: "label", size: { signal: "[max(width, 1), max(height, 1)]" }, anchor: distances.flatMap(() => anchors), offset: distances.flatMap((far) => anchors.map(() => far)), avoidBaseMark: true, avoidMarks: avoid },
     ];

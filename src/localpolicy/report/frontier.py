@@ -236,12 +236,13 @@ def _point_layers(axis: Axis, scales: Scales, *, gains: bool, dials: bool) -> li
     across = layer("across", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
     along = layer("along", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
     marks = layer("points", "points").mark_point(size=95, filled=True, strokeWidth=1.6, opacity=1)
-    names = layer("names", "points").mark_text(fontSize=12, aria=False)  # the page's script finds room for each
+    # The page's script finds room for each name. Policies' colours are too light for letters of this size.
+    names = layer("names", "points").mark_text(fontSize=12, color=DARK, aria=False)
     return [
         # Lines without any point break the placing of names.
         *([joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR)] if dials else []),
         across.encode(x=alt.X("x_low:Q", scale=scales.x), x2="x_high:Q", y=y, color=COLOUR),
         along.encode(x=x, y=alt.Y("y_low:Q", scale=scales.y), y2="y_high:Q", color=COLOUR),
         marks.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips),
-        names.encode(x=x, y=y, text="label:N", color=COLOUR),
+        names.encode(x=x, y=y, text="label:N"),
     ]

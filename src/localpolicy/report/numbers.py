@@ -72,6 +72,17 @@ def excludes_zero(interval: Interval | None) -> int:
     return int(interval.low > 0) - int(interval.high < 0)
 
 
+def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
+    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
+
+    The one rule of a report, for its words, findings and marks. Both figures are estimates from the same few sequences:
+    of two policies as far as noise goes, one has the larger mean, so a larger mean alone says nothing.
+    """
+    if js is None or floor is None or not (known(js.low) and known(floor.high)):
+        return None
+    return js.low > floor.high
+
+
 def floor_text(section: Section) -> str:
     """The noise floor in words, with as many places as the divergences beside it."""
     digits = places([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])

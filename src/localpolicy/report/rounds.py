@@ -12,6 +12,7 @@ import vl_convert
 from localpolicy.report.charts import (
     COLOUR,
     CONFIG,
+    DARK,
     DASH,
     FILL,
     SHAPE,
@@ -156,7 +157,7 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
         for place, (row, look) in enumerate(zip(section.rows, styles, strict=True))
     ]
     whole = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "$schema": alt.SCHEMA_URL,
         "hconcat": [*charts, _legend(len(section.rows))],
         "datasets": data,
         "config": {**CONFIG, "background": "white", "title": {"fontSize": 13, "fontWeight": "normal"}},
@@ -175,11 +176,11 @@ def _rename(part: dict[str, Any], place: int) -> None:
 def _legend(rows: int) -> dict[str, Any]:
     y = alt.Y("place:O", axis=None)
     marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4, opacity=1)
-    words = layer("legend_words", "names").mark_text(align="left", dx=12)
+    words = layer("legend_words", "names").mark_text(align="left", dx=12, color=DARK)
     place = alt.value(8)
     layers = [
         marks.encode(x=place, y=y, fill=FILL, stroke=STROKE, shape=SHAPE),
-        words.encode(x=place, y=y, text="label:N", color=COLOUR),
+        words.encode(x=place, y=y, text="label:N"),
     ]
     spec: dict[str, Any] = alt.layer(*layers).properties(width=170, height=22 * rows).to_dict()
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}

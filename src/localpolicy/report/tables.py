@@ -8,7 +8,7 @@ from html import escape
 
 from localpolicy.report.contents import Interval, PolicyRow, Section
 from localpolicy.report.markup import Cell, Column, estimate, hidden, name_of, number, share, table, text
-from localpolicy.report.numbers import excludes_zero, joined, known, places
+from localpolicy.report.numbers import beyond_floor, excludes_zero, joined, known, places
 from localpolicy.report.palette import Look
 
 FEW = 0.1  # an effective share below this is marked: a tenth of the log decides
@@ -17,7 +17,7 @@ SIZES = {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "la
 
 BETTER = f'<span class="mark up" title="better: the interval excludes 0">▲{hidden(" better")}</span>'
 WORSE = f'<span class="mark down" title="worse: the interval excludes 0">▼{hidden(" worse")}</span>'
-LEVEL = f'<span class="mark" title="within the noise floor">≈{hidden(" within the noise floor")}</span>'
+LEVEL = f'<span class="mark" title="not surely beyond the noise floor">≈{hidden(" not beyond noise")}</span>'
 SCARCE = f'<span class="mark down" title="a tenth of the log decides">!{hidden(" few positions decide")}</span>'
 MARKS = {1: BETTER, -1: WORSE, 0: ""}
 
@@ -61,11 +61,8 @@ def comparison(section: Section, looks: Sequence[Look], identity: str) -> str:
 
 
 def _figures(section: Section) -> list[Figures]:
-    floor = section.floor
-
     def near(row: PolicyRow) -> str:
-        within = floor is not None and row.js is not None and known(floor.high) and row.js.mean <= floor.high
-        return LEVEL if within else ""
+        return LEVEL if beyond_floor(row.js, section.floor) is False else ""
 
     def metric(name: str) -> Figures:
         return Figures(
@@ -93,7 +90,7 @@ def _caption(section: Section, shown: Sequence[Figures]) -> str:
     if against:
         said.append(f"▲ better, ▼ worse than {joined(against)}: the 95 % interval of the difference excludes 0.")
     if "JS" in titles and section.floor:
-        said.append("≈ no further from the reference than another seed (within the noise floor).")
+        said.append("≈ not surely further from the reference than another seed (the interval reaches the noise floor).")
     if "JS" in titles and section.reference:
         said.append(f"JS and KL are taken from {section.reference}.")
     return " ".join(said)

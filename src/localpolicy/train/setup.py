@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import nn
 
@@ -25,7 +27,7 @@ def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
     """The config with every default that depends on data or machine filled in, and its objective."""
     found, settings = objective(config.objective)
     answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
-    train = {"device": _device(config.train.device), "select": rule(config.train.select, data, settings.name)}
+    train = {"device": device_called(config.train.device), "select": rule(config.train.select, data, settings.name)}
     changes = {
         "objective": settings,
         "model": config.model.model_copy(update={"answers": answers}),
@@ -34,11 +36,16 @@ def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
     return config.model_copy(update=changes), found
 
 
-def _device(name: str) -> str:
+def device_called(name: str) -> str:
+    """The device that `auto` stands for, or the one named, where torch has it."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ConfigError(f"device: expected cpu, cuda, cuda:N or auto, got '{name}'.")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"train.device: '{name}' asked for, but torch sees no CUDA device; use cpu.")
+        raise ConfigError(f"device: '{name}' asked for, but torch sees no CUDA device; use cpu.")
+    if (torch.device(name).index or 0) >= max(torch.cuda.device_count(), 1):
+        raise ConfigError(f"device: '{name}' asked for, but torch sees {torch.cuda.device_count()}, counted from 0.")
     return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from localpolicy.data.store import Prepared
+from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.evaluate.baselines import BASELINES
 from localpolicy.evaluate.breakdown import Bucket, Valued, breakdown
 from localpolicy.evaluate.divergence import Reference
 from localpolicy.evaluate.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluate.figures import Figure, finite
 from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluate.metrics import metric
+from localpolicy.evaluate.segments import WHATEVER_EVENT
 from localpolicy.evaluate.significance import Paired, holm, paired, paired_bootstrap, stars
 from localpolicy.evaluate.tables import Cell, Table, number
 from localpolicy.evaluate.truth import EPISODES, true_value
@@ -35,7 +37,7 @@ from localpolicy.verdict.contenders import (
     window_of,
 )
 from localpolicy.verdict.evaluate import settings_of, world_of
-from localpolicy.vocabulary.errors import RunError
+from localpolicy.vocabulary.errors import ConfigError, RunError, nearest
 
 
 class Lead(NamedTuple):
@@ -200,6 +202,19 @@ def _plain(value: Figure | float) -> float:
     return value.mean if isinstance(value, Figure) else value
 
 
+def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Sequence[str]) -> None:
+    """Raise where a column is not one of these groups of positions, a dot and a metric."""
+    for column in columns:
+        group, _, name = column.rpartition(".")
+        if group not in groups:
+            known = [f"{each}.{one}" for each in groups for one in metrics]
+            raise ConfigError(
+                f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
+                f"{nearest(column, known)}"
+            )
+        metric(name)
+
+
 def compare(
     runs: Sequence[RunLike],
     *,
@@ -224,7 +239,7 @@ def compare(
         raise RunError("nothing to compare: name at least one run.")
     others = [as_run(run) for run in against]
     extra = [run for run in others if run.folder.resolve() not in {one.folder.resolve() for one in opened}]
-    names = names_of([*opened, *extra])
+    names = names_of([*opened, *extra], taken=BASELINES if baselines else ())
     every = [open_run(run, name, device=device) for run, name in zip([*opened, *extra], names, strict=True)]
     refuse_incomparable(every)
     references = [one for one in every if _named(one, others)]
@@ -234,12 +249,15 @@ def compare(
         seeds = Counter(one.about.family for one in estimates)
         references = [one for one in estimates if one.about.family == max(seeds, key=lambda each: seeds[each])]
     prepared = open_data(opened[0], data)
+    settings = settings_of(config, every[0].facts["train.min_history"])
+    metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
+    if columns:
+        refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT} - {NO_ANSWER}, metrics)
+        metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
+    settings = settings.model_copy(update={"metrics": metrics})
     contenders = every[: len(opened)]
     if baselines:
         contenders += [Contender(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
-    settings = settings_of(config, every[0].facts["train.min_history"])
-    if config is None:
-        settings = settings.model_copy(update={"metrics": ("HR@20", "nDCG@20")})
     place = world_of(prepared, world)
     built = None if place is None else load_world(place)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
@@ -256,6 +274,7 @@ def compare(
             described=[reference.about for reference in mine],
             imputation=imputed,
         )
+        refuse_unknown(columns or (), evaluation.metrics, metrics)  # an event may have no position in this split
         truth = None if built is None else true_value(contender.policy, built, episodes=episodes)
         found.append(replace(evaluation, truth=truth))
     events = [event for event in paid_events(prepared) if event in found[0].metrics]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
@@ -18,6 +16,7 @@ from localpolicy.evaluate.scorer import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.train.config import Config
 from localpolicy.train.run import Run
+from localpolicy.train.setup import device_called
 from localpolicy.vocabulary.errors import DataError, LocalPolicyError, RunError
 
 RunLike = Run | Path | str
@@ -39,25 +38,32 @@ def as_run(run: RunLike) -> Run:
     return run if isinstance(run, Run) else Run(run)
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The folders' names, with their parents' where two are the same."""
+def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
+    """The folders' names, with their parents' where two are the same; none that is `taken` already."""
     short = [run.folder.name or str(run.folder) for run in runs]
     often = Counter(short)
     names = [
         name if often[name] == 1 else f"{run.folder.parent.name}/{name}" for name, run in zip(short, runs, strict=True)
     ]
+    # '|' joins the names of two references, ':' follows a column's kind.
+    names = [name.replace("|", "_").replace(":", "_") for name in names]
     again = [name for name, count in Counter(names).items() if count > 1]
     if again:
         raise RunError(f"two runs are called '{again[0]}': name each run once, or rename a folder.")
-    # '|' joins the names of two references, ':' follows a column's kind.
-    return [name.replace("|", "_").replace(":", "_") for name in names]
+    clash = next((name for name in names if name in taken), None)
+    if clash is not None:
+        raise RunError(
+            f"a run is called '{clash}', as the simple baseline beside it is: rename its folder, or leave the "
+            "baselines out (--no-baselines)."
+        )
+    return names
 
 
 def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "auto") -> Contender:
     """The policy a run selected; with `beta`, its dial."""
     manifest, config = run.manifest, run.config
     policy = run.policy(beta=beta)
-    policy.network.to(_device(device))
+    policy.network.to(device_called(device))
     selected = manifest["selected"]
     about = Reference(
         name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
@@ -75,12 +81,6 @@ def family_of(config: Config) -> str:
     """The same text for runs whose configurations differ in seed and device alone."""
     settings = config.model_dump_json(exclude={"train": {"seed", "device", "tensorboard"}})
     return hashlib.sha256(settings.encode()).hexdigest()[:12]
-
-
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name
 
 
 def refuse_incomparable(contenders: Sequence[Contender]) -> None:

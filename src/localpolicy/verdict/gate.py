@@ -47,7 +47,9 @@ class GateRules(Settings):
     max_segment_loss: float = Field(0.0, ge=0, description="a segment may not surely lose more than this")
     min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
     min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
-    require_value_gain: bool = Field(False, description="an off-policy estimate must show a gain, not just no loss")
+    require_value_gain: bool = Field(
+        False, description="an off-policy estimate must surely gain, not just not surely lose"
+    )
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
 
 
@@ -198,7 +200,10 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
 
 
 def value_check(evaluation: Evaluation, rules: GateRules) -> Check:
-    """By the doubly robust estimate the policy surely loses nothing (or, where asked, surely gains)."""
+    """By the doubly robust estimate the policy does not surely lose: the gain's interval reaches 0 or more.
+
+    That it might lose is let pass; `require_value_gain` asks for the whole interval above 0.
+    """
     found, log = evaluation.off_policy, decisions(evaluation.scores)
     if found is None or log is None:
         return Check("value", False if rules.require_value_gain else None, "the log has no propensities")
@@ -211,7 +216,7 @@ def value_check(evaluation: Evaluation, rules: GateRules) -> Check:
     reason = (
         f"estimated J {found.estimates['DR'].value:.4f} against {found.logged.value:.4f} logged: gain "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({found.overlap.effective:,.0f} "
-        "effective decisions)"
+        f"effective decisions); {'all of it must be above 0' if rules.require_value_gain else 'it may not lie below 0'}"
     )
     return Check("value", bool(interval.low > 0 if rules.require_value_gain else interval.high >= 0), reason)
 

@@ -47,9 +47,14 @@ def _flush(path: Path) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` when the block ends well, and vanishes when it does not."""
     path = Path(path)
+    if path.is_dir():
+        raise LocalPolicyError(f"{path} is a folder; expected the name of a file to write, as {path / 'result'}.")
     partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}")
     with told_when_full(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise LocalPolicyError(f"{path} cannot be written: {path.parent} is a file, not a folder.") from None
         try:
             yield partial
             _flush(partial)
