@@ -10,7 +10,7 @@ import sys
 import pytest
 from small_logs import write_small
 
-from localpolicy.cli.main import VERBS
+from localpolicy.cli.main import VERBS, main
 from localpolicy.cli.output import UNREAD
 from localpolicy.experiments.recommend import recommend
 from localpolicy.vocabulary.errors import DataError
@@ -134,6 +134,10 @@ def test_recommend_writes_one_list_per_history(walked):
     [
         (b'{"history": [100]}\n{"histroy": [1]}\n', "line 2: expected"),
         (b'{"history": [100]}\n{"history": [[1]]}\n', "line 2: expected"),
+        (b'{"history": ["100"]}\n', "line 1: expected .* whole numbers, as in the log"),
+        (b'{"history": [100.5]}\n', "whole numbers"),
+        (b'{"history": [true]}\n', "whole numbers"),
+        (b'{"history": [null]}\n', "whole numbers"),
         (b'{"history": [100], "answers": 5}\n', 'line 1: expected "answers"'),
         (b'{"history": [100]}\n\n', "line 2: not JSON"),
         (b'{"history": ["caf\xe9"]}\n', "line 1: not UTF-8"),
@@ -151,6 +155,30 @@ def test_recommend_names_what_is_wrong_with_the_histories(walked, tmp_path, cont
     with pytest.raises(DataError, match=said):
         recommend(walked[0] / "run", histories=place, out=tmp_path / "no", k=3)
     assert not (tmp_path / "no").exists()
+
+
+def test_recommend_counts_items_it_never_saw(walked, tmp_path):
+    (tmp_path / "histories.jsonl").write_text('{"history": [100, 999]}\n{"history": [998]}\n')
+    told = []
+    recommend(walked[0] / "run", histories=tmp_path / "histories.jsonl", out=tmp_path / "lists", k=3, say=told.append)
+    assert told == ["2 of 3 items of the histories are not in the policy's catalogue and were left out."]
+
+
+def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, capsys):
+    def forbidden(*given, **options):
+        raise PermissionError(13, "Permission denied", "somewhere/lists")
+
+    monkeypatch.setattr("localpolicy.experiments.recommend.whole_file", forbidden)
+    monkeypatch.setattr("localpolicy.cli.main.leave_when_unread", lambda: None)
+    (tmp_path / "x").write_text('{"history": [100]}\n')
+    words = ["lpi", "recommend", walked[0] / "run", "--histories", tmp_path / "x", "--out", tmp_path / "lists"]
+    monkeypatch.setattr("sys.argv", [str(word) for word in words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err == (
+        "lpi: somewhere/lists: Permission denied. Check the path and who may read or write it.\n"
+    )
 
 
 def test_recommend_leaves_with_2_for_a_mistake(walked, tmp_path):

@@ -399,3 +399,13 @@ def test_the_verbs(runs, tmp_path):
     (tmp_path / "rules.yaml").write_text("min_gian: 1\n")
     result = lpi(*arguments)
     assert isinstance(result.exception, LocalPolicyError) and "did you mean 'min_gain'" in str(result.exception)
+
+
+def test_data_that_were_altered_are_not_measured_on(runs, tmp_path):
+    run, _ = moved_tree(runs, tmp_path / "moved")
+    path = tmp_path / "moved" / "interactions" / "test" / "item.npy"
+    content = bytearray(path.read_bytes())
+    content[-4] ^= 1  # one item is another now; the file is as long as before
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"item\.npy was altered"):
+        open_data(Run(run), tmp_path / "moved" / "interactions")

@@ -63,9 +63,10 @@ def compare(
         device=device,
     )
     pages = comparison_pages(result, baseline=baseline, by_count=breakdown)
-    give(pages, result.json(), json=json, markdown=markdown, latex=latex)
     if html is not None:
         from localpolicy.experiments.comparison_report import write_comparison
 
         write_comparison(result, html, baseline=baseline)
+    give(pages, result.json(), json=json, markdown=markdown, latex=latex)
+    if html is not None:
         say(f"report: {html}")

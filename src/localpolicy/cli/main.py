@@ -87,5 +87,10 @@ def main() -> None:
     except LocalPolicyError as error:
         print(f"lpi: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise  # not about a file of the user's
+        print(f"lpi: {error.filename}: {error.strerror}. Check the path and who may read or write it.", file=sys.stderr)
+        sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

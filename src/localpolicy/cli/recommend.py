@@ -24,6 +24,6 @@ def recommend(
     from localpolicy.experiments.recommend import recommend as run_it
 
     count = run_it(
-        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed
+        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed, say=say
     )
-    say(f"wrote {count} lists to {out}")
+    say(f"wrote {count:,} {'list' if count == 1 else 'lists'} to {out}")

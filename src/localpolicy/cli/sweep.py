@@ -51,8 +51,8 @@ def sweep(
         processes=processes,
         say=say,
     )
-    give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
+    give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
     say(f"written: {', '.join(map(str, written))}")
     if result.chosen is None:
         raise typer.Exit(NOTHING_CHOSEN)

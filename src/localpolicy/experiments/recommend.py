@@ -8,6 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+import pyarrow as pa
+
+from localpolicy.experiments.jobs import Say
 from localpolicy.model.policy import Policy
 from localpolicy.train.run import Run
 from localpolicy.vocabulary.errors import DataError
@@ -26,16 +29,21 @@ def recommend(
     sample: bool = False,
     exclude_seen: bool = False,
     seed: int | None = None,
+    say: Say = lambda text: None,
 ) -> int:
-    """Write one JSON line per history: items, log-probabilities and, where drawn, propensities."""
+    """Write one JSON line per history: items, log-probabilities and, where drawn, propensities.
+
+    Items that the policy never saw say nothing to it: they are left out of the histories, and counted.
+    """
     histories = Path(histories)
     if not histories.is_file():
         found = "is a folder" if histories.is_dir() else "does not exist"
         raise DataError(f"{histories} {found}: --histories expects a file of JSON lines, one per history.")
     policy = Run(run).policy(beta=beta)
-    count = 0
+    known, kind = set(policy.items["item_id"].to_pylist()), _kind(policy)
+    count = given = unknown = 0
     with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w") as file:
-        lines = _read(source, histories)
+        lines = _read(source, histories, kind)
         while block := list(islice(lines, BLOCK)):
             _write(
                 policy,
@@ -47,10 +55,19 @@ def recommend(
                 seed=None if seed is None else seed + count,
             )
             count += len(block)
+            given += sum(len(line["history"]) for line in block)
+            unknown += sum(item not in known for line in block for item in line["history"])
+    if unknown:
+        say(f"{unknown:,} of {given:,} items of the histories are not in the policy's catalogue and were left out.")
     return count
 
 
-def _read(source: BinaryIO, path: Path) -> Iterator[dict[str, Any]]:
+def _kind(policy: Policy) -> type:
+    """The type of the catalogue's ids, in JSON."""
+    return int if pa.types.is_integer(policy.items["item_id"].type) else str
+
+
+def _read(source: BinaryIO, path: Path, kind: type) -> Iterator[dict[str, Any]]:
     for number, content in enumerate(source, start=1):
         try:
             text = content.decode()
@@ -59,9 +76,10 @@ def _read(source: BinaryIO, path: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path}, line {number}: not UTF-8 ({error}); write the file as UTF-8 text.") from None
         except json.JSONDecodeError as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(line, dict) or not _listed(line.get("history"), (str, int, float)):
+        if not isinstance(line, dict) or not _listed(line.get("history"), kind):
+            items = "whole numbers" if kind is int else "texts"
             raise DataError(
-                f'{path}, line {number}: expected {{"history": [...]}} with items as numbers or texts, got '
+                f'{path}, line {number}: expected {{"history": [...]}} with items as {items}, as in the log, got '
                 f"{text.strip()[:80]}"
             )
         if line.get("answers") is not None and not _listed(line["answers"], str):
@@ -71,9 +89,9 @@ def _read(source: BinaryIO, path: Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def _listed(values: Any, kind: type | tuple[type, ...]) -> bool:
-    """Whether this is a list of such values."""
-    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+def _listed(values: Any, kind: type) -> bool:
+    """Whether this is a list of such values; to Python `true` is a whole number, to nobody else."""
+    return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
 def _write(

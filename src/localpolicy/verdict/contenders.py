@@ -121,6 +121,7 @@ def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
             f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
             f"{expected[:12]})."
         )
+    opened.verify()
     return opened
 
 
