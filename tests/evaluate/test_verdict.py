@@ -30,7 +30,7 @@ from localpolicy.train.run import Run
 from localpolicy.verdict import GateRules, compare, evaluate, gate
 from localpolicy.verdict.comparison_pages import comparison_pages
 from localpolicy.verdict.contenders import open_data
-from localpolicy.vocabulary.errors import ConfigError, LocalPolicyError, RunError
+from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
