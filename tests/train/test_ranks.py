@@ -163,6 +163,29 @@ def test_a_run_may_go_on_with_other_processes(tmp_path):
         torch.testing.assert_close(found[key], tensor, rtol=1e-6, atol=1e-7)
 
 
+def goes_on(ranks, data, out):
+    torch.set_default_dtype(torch.float64)
+    train(data, out=out, config=config("lpi_rl", shard=True), resume=True)
+
+
+def test_shards_may_go_on_from_a_whole_checkpoint(tmp_path, monkeypatch):
+    """The other way round: each rank takes its own rows of weights and moments."""
+    data = write_small(tmp_path / "data", sequences=60, items=13)
+    torch.set_default_dtype(torch.float64)
+    try:
+        train(data, out=tmp_path / "whole", config=config("lpi_rl"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_finish", lambda self, done, seconds: self.run)
+            train(data, out=tmp_path / "moved", config=config("lpi_rl", train={"epochs": 1}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    in_processes(2, goes_on, str(data.path), str(tmp_path / "moved"))
+    assert len(Run(tmp_path / "moved").metrics()) == 2
+    expected, found = (load_weights(tmp_path / name / "last.safetensors") for name in ("whole", "moved"))
+    for key, tensor in expected.items():
+        torch.testing.assert_close(found[key], tensor, rtol=1e-6, atol=1e-7)
+
+
 def breaks(ranks, data, out):
     """The last step breaks a row that the other rank holds: both must end, and neither wait for the other."""
     step = Trainer.step
