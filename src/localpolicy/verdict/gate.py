@@ -216,7 +216,7 @@ def value_check(evaluation: Evaluation, rules: GateRules) -> Check:
     reason = (
         f"estimated J {found.estimates['DR'].value:.4f} against {found.logged.value:.4f} logged: gain "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({found.overlap.effective:,.0f} "
-        f"effective decisions); {'all of it must be above 0' if rules.require_value_gain else 'it may not lie below 0'}"
+        f"effective decisions); {'all of it must be above 0' if rules.require_value_gain else 'it must reach 0'}"
     )
     return Check("value", bool(interval.low > 0 if rules.require_value_gain else interval.high >= 0), reason)
 
