@@ -149,7 +149,7 @@ def test_references_that_share_a_seed_with_a_point_are_told(swept):
     again(swept, against=[runs / "mle-seed=101", point], **options)
     notes = [text for text in told if text.startswith("note:")]
     assert len(notes) == 1
-    assert f"--against {point} has seed 0" in notes[0]
+    assert f"--against {point.name} has seed 0" in notes[0]
     assert "(1 and above)" in notes[0]
 
 

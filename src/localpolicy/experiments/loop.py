@@ -24,9 +24,9 @@ from pydantic import Field, field_validator
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.truth import EPISODES, agent, bandit_probabilities
-from localpolicy.experiments.demo import SCENES, Arm, Scene
 from localpolicy.experiments.jobs import Job, Say, train_all
 from localpolicy.experiments.loop_measure import Gauge, World
+from localpolicy.experiments.scenes import SCENES, Entrant, Scene
 from localpolicy.objectives import OBJECTIVES, objective
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.simulate import BanditWorld, write_log
@@ -79,7 +79,7 @@ class Loop:
 
     config: LoopConfig
     world: World
-    arms: list[Arm]
+    arms: list[Entrant]
     first: list[dict[str, Any]]  # μ's figures, by seed
     rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
@@ -126,7 +126,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     return Loop(config, world, arms, first, found)
 
 
-def arms_of(config: LoopConfig) -> list[Arm]:
+def arms_of(config: LoopConfig) -> list[Entrant]:
     """One arm per objective, and per β where it has one that is not given with it."""
     found = []
     for text in config.objectives:
@@ -138,7 +138,7 @@ def arms_of(config: LoopConfig) -> list[Arm]:
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
         for beta in config.betas if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
-            found.append(Arm(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+            found.append(Entrant(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
@@ -204,7 +204,7 @@ def _prepare_log(
 class _Chain:
     """One objective's rounds under one seed."""
 
-    def __init__(self, config: LoopConfig, world: World, arm: Arm, seed: int, folder: Path) -> None:
+    def __init__(self, config: LoopConfig, world: World, arm: Entrant, seed: int, folder: Path) -> None:
         self.config, self.world, self.arm, self.seed = config, world, arm, seed
         self.start, self.folder = folder / "start", folder / _folder_name(arm)
 
@@ -305,7 +305,7 @@ class _Chain:
         return found
 
 
-def _folder_name(arm: Arm) -> str:
+def _folder_name(arm: Entrant) -> str:
     """Fit for a path: the arm's settings in their order."""
     parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
     return "-".join(parts).replace("/", "_")

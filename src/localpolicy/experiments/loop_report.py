@@ -9,9 +9,9 @@ from typing import Any
 
 from localpolicy import __version__
 from localpolicy.evaluate.tables import Cell, Table
-from localpolicy.experiments.demo import SCENES, Arm
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.loop_words import Figures, Trouble, loop_findings, loop_verdict, summary, troubles
+from localpolicy.experiments.scenes import SCENES, Entrant
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report
@@ -45,7 +45,7 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
 # ---------------------------------------------------------------------- figures
 
 
-def way(loop: Loop, arm: Arm) -> Way:
+def way(loop: Loop, arm: Entrant) -> Way:
     """One objective's figures by round, over the seeds that got there, and what went wrong."""
     seeds = loop.rounds[arm.name]
     stopped = {
@@ -105,7 +105,7 @@ def loop_contents(loop: Loop, ways: dict[str, Way]) -> Contents:
     return Contents(f"A loop of {last} rounds", loop_verdict(ways), [section], settings)
 
 
-def _row(arm: Arm, rounds: Sequence[Figures], wrong: Sequence[Trouble]) -> PolicyRow:
+def _row(arm: Entrant, rounds: Sequence[Figures], wrong: Sequence[Trouble]) -> PolicyRow:
     last = rounds[-1]
     lines = [
         {"figure": name, "round": number, **asdict(figures[name])}

@@ -1,4 +1,4 @@
-"""What a comparison's figures say, in sentences that are true or marked as not holding."""
+"""What the demo's figures say, in sentences that are true or marked as not holding."""
 
 from __future__ import annotations
 

@@ -1,0 +1,90 @@
+"""Scenes of the demo and the loop: a world, how a log of it is made, and what is trained on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One policy to train."""
+
+    name: str
+    objective: dict[str, Any]
+    seed: int = 0
+
+    @property
+    def folder(self) -> str:
+        """The name of its run."""
+        beta = f"-beta-{self.objective['beta']:g}" if "beta" in self.objective else ""
+        return f"{self.objective['name']}{beta}" + (f"-seed-{self.seed}" if self.seed else "")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A world, how a log of it is made, and what is trained on it."""
+
+    world: str
+    title: str
+    about: str
+    sequences: int
+    items: int
+    settings: dict[str, dict[str, Any]]
+    arms: tuple[Entrant, ...]
+    changes: tuple[str, ...] = field(default=())
+
+
+def _arms(*objectives: dict[str, Any]) -> tuple[Entrant, ...]:
+    """The logging policy twice, with different seeds, then the rest."""
+    arms = [Entrant("μ̂ (mle)", {"name": "mle"}), Entrant(REFERENCE, {"name": "mle"}, seed=1)]
+    for settings in objectives:
+        beta = f" β={settings['beta']:g}" if "beta" in settings else ""
+        arms.append(Entrant(f"{settings['name']}{beta}", settings))
+    return tuple(arms)
+
+
+SCENES = (
+    Scene(
+        world="bandit",
+        title="A contextual bandit",
+        about="200 contexts, 100 items, one click or none per impression; the logging policy follows a noisy estimate "
+        "of what is clicked, and popularity. True reward is an exact sum over every context and item.",
+        sequences=40_000,
+        items=100,
+        settings={
+            "data": {"length": 4},
+            "model": {"width": 32},
+            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003},
+        },
+        arms=_arms(
+            {"name": "reward_weighted"},
+            {"name": "ips"},
+            *({"name": "lpi_cb", "beta": beta} for beta in (1.0, 0.3, 0.1)),
+        ),
+    ),
+    Scene(
+        world="store",
+        title="A store whose shoppers change",
+        about="Shoppers see one item at a time and answer with nothing, a click or a purchase; tastes and the intent "
+        "to buy change with what they click, so the best immediate reward is not always the best choice. True reward "
+        "is the mean per impression of simulated visits of 20.",
+        sequences=6_000,
+        items=300,
+        settings={
+            "data": {"length": 20},
+            "model": {"width": 32},
+            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003},
+        },
+        arms=_arms(
+            {"name": "reward_weighted"},
+            {"name": "pg"},
+            {"name": "ips_pg"},
+            {"name": "sqn"},
+            {"name": "sac"},
+            *({"name": "lpi_rl", "beta": beta} for beta in (1.0, 0.1, 0.03)),
+        ),
+    ),
+)
