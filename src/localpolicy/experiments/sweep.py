@@ -242,8 +242,8 @@ def _say_shared_seeds(study: Study, seeds: int) -> None:
         seed = Run(run).manifest["seed"]
         if seed in range(seeds):
             study.say(
-                f"note: --against {run.name} has seed {seed}, and so have points of this sweep; what they share makes their "
-                f"divergence look small. Better: references of seeds that no point has ({seeds} and above)."
+                f"note: --against {run.name} has seed {seed}, and so have points of this sweep; what they share makes "
+                f"their divergence look small. Better: references of seeds that no point has ({seeds} and above)."
             )
 
 
