@@ -15,6 +15,7 @@ from localpolicy.report.palette import OBJECTIVES, looks
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
 steps = pytest.importorskip("localpolicy.report.rounds", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
+whole_ticks = pytest.importorskip("localpolicy.report.charts", reason="the extra `report` is not installed").whole_ticks
 
 
 def drawn(section: Section) -> list:
@@ -86,6 +87,24 @@ def test_rounds_are_charted_and_pictured() -> None:
     picture = steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
     assert picture.startswith("<svg") and all(row.name in picture for row in section.rows)
     assert picture == steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(1, 2, [1, 2]), (0, 1, [0, 1]), (1, 1, [1]), (1, 8, [*range(1, 9)]), (0, 8, [0, 2, 4, 6, 8]),
+     (1, 30, [5, 10, 15, 20, 25, 30]), (0, 1000, [0, 200, 400, 600, 800, 1000])],
+)  # fmt: skip
+def test_counts_have_whole_ticks(first: int, last: int, expected: list[int]) -> None:
+    assert whole_ticks(first, last) == expected
+
+
+def test_epochs_and_rounds_are_counted_once() -> None:
+    curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
+    rounds = [{"figure": "J(π)", "round": number, "mean": 0.3} for number in (0, 1)]
+    section = Section("", "", [PolicyRow("mle", "mle", curve=curve, rounds=rounds)])
+    charts = [lines.curves(section, drawn(section), "c")[0], steps.round_charts(section, drawn(section), "r")[0]]
+    ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
+    assert ticks == [[[1, 2]] * 3, [[0, 1]] * 3]
 
 
 def test_what_stands_upright() -> None:

@@ -22,6 +22,7 @@ from localpolicy.report.charts import (
     layer,
     look_of,
     styled,
+    whole_ticks,
 )
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.markup import Cell, Column, estimate, table
@@ -91,7 +92,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
     x = alt.X(
         "round:Q",
         title="round",
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
+        axis=alt.Axis(values=whole_ticks(0, last), format="d", grid=False),
         scale=alt.Scale(domain=[0, max(last, 1)], nice=False),
     )
     scale = alt.Scale(zero=name != "J(π)")
