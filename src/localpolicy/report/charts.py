@@ -112,7 +112,6 @@ def domain(values: Sequence[float], *, padding: float = 0.08) -> list[float]:
 
 def whole_ticks(first: int, last: int, most: int = 8) -> list[int]:
     """Ticks of a count, all whole and told apart: a format alone would write 1.5 as a second 2."""
-    step = next(
-        digit * 10**power for power in range(18) for digit in (1, 2, 5) if last - first < most * digit * 10**power
-    )
+    steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    step = next(step for step in steps if last - first < most * step)
     return list(range(-(-first // step) * step, last + 1, step))
