@@ -125,6 +125,17 @@ def test_the_table_says_what_the_json_says(made):
     assert "published" in page
 
 
+def test_bold_is_what_is_shown_as_best(made):
+    _, _, table = made
+    own = [row for row in main_table(table).rows if not row[0].text.startswith("  ")]
+    for place in range(1, 13):
+        largest = max(row[place].text for row in own)
+        assert [row[place].best for row in own] == [row[place].text == largest for row in own]
+    assert not any(row[13].best for row in own), "a distance is no merit"
+    bold = [(row[0].text, row[1].text) for row in choices(table).rows if row[2].best]
+    assert bold == [("LPI", table.row("lpi_rl").chosen)], "only LPI had a choice"
+
+
 def test_claims_are_judged_by_the_figures(made):
     _, _, table = made
     found = {one.claim: one for one in findings(table)}
@@ -325,6 +336,8 @@ def test_table_1(ratings):
         assert float(cells[1]) == pytest.approx(there["test"]["iAR@1"]["mean"], abs=5e-4)
         assert float(cells[2]) == pytest.approx(there["test"]["JS"]["mean"], abs=5e-4)
         assert float(cells[3]) == pytest.approx(there["entropy"], abs=5e-3)
+    assert not any(row[3].best for row in table.table().rows), "JS is a distance"
+    assert any(row[2].best for row in table.table().rows)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
     assert "context alone" in table.table().note

@@ -35,7 +35,7 @@ def points_table(sweep: Sweep) -> Table:
         rows.append(
             [
                 Cell(one.point.name or sweep.objective),
-                Cell(_worth(one), best=chosen),
+                Cell(_worth(one), best=chosen and len(sweep.tried) > 1),
                 Cell("—" if one.js is None else with_error(one.js.mean, one.js.se, 3)),
                 Cell(ratio),
                 Cell(_shares(one, "effective_share")),

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.breakdown import Bucket
 from localpolicy.evaluate.figures import Figure
-from localpolicy.evaluate.tables import Cell, Table, number, with_error
+from localpolicy.evaluate.tables import Cell, Table, with_error
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.jobs import Say
@@ -24,6 +23,7 @@ from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
 from localpolicy.experiments.paper.table3 import Table3
 from localpolicy.report.pictures import MISSING, can_draw, write_picture
+from localpolicy.verdict.comparison_pages import bucket_cell
 
 SYMBOLS = {"beta": "β", "td_weight": "λ"}
 EVENTS = ("purchase", "click")
@@ -130,7 +130,7 @@ def breakdown_tables(table: Table3) -> list[Table]:
     for event in EVENTS:
         buckets = table.breakdown(event)
         names = list(buckets[0].means) if buckets else []
-        rows = [[Cell(name), *(_bucket_cell(bucket, name) for bucket in buckets)] for name in names]
+        rows = [[Cell(name), *(bucket_cell(bucket, name) for bucket in buckets)] for name in names]
         heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
         fast = "FAST VERSION. " if table.recipe.fast else ""
         note = (
@@ -139,11 +139,6 @@ def breakdown_tables(table: Table3) -> list[Table]:
         )
         found.append(Table(f"nDCG@20 by number of {event}s: {table.data.name}", ["policy", *heads], rows, note))
     return found
-
-
-def _bucket_cell(bucket: Bucket, name: str) -> Cell:
-    best = bucket.best == name
-    return Cell(number(bucket.means[name].mean), best, bucket.stars if best else "")
 
 
 def breakdown_spec(table: Table3) -> dict[str, Any]:
