@@ -9,12 +9,13 @@ from page_tree import parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
-from localpolicy.report.numbers import excludes_zero, fixed, interval_text, joined, percent, places, range_text
+from localpolicy.report.numbers import ends, excludes_zero, fixed, interval_text, joined, percent, places, range_text
 from localpolicy.report.palette import OBJECTIVES, looks
 
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
 steps = pytest.importorskip("localpolicy.report.rounds", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
+cuts = pytest.importorskip("localpolicy.report.segments", reason="the extra `report` is not installed")
 whole_ticks = pytest.importorskip("localpolicy.report.charts", reason="the extra `report` is not installed").whole_ticks
 
 
@@ -70,6 +71,28 @@ def test_a_band_shows_nothing_impossible() -> None:
     bands = {name: (one["low"], one["high"]) for name, one in found.items()}
     assert bands == {"J(π)": (-0.2, 1.1), "entropy": (0.0, 1.1), "coverage": (0.0, 1.0)}
     assert len({one["value_text"] for one in found.values()}) == 1, "the words keep the whole interval"
+
+
+def test_a_bar_shows_nothing_impossible() -> None:
+    cut = {"by": "history", "metric": "buy nDCG@20", "mean": 0.6, "low": -0.06, "high": 1.21}
+    parts = [{**cut, "segment": segment} for segment in ("1-3", "4-8")]
+    wide = Interval(0.6, -0.1, 1.3)
+    row = PolicyRow("mle", "mle", segments=parts, metrics={"buy nDCG@20": wide}, js=Interval(0.1, -0.2, 0.4))
+    section = Section("", "", [row])
+    (chart,) = cuts.segment_charts(section, drawn(section), "s")
+    assert {(one["low"], one["high"]) for one in chart.spec["datasets"]["values"]} == {(0.0, 1.0)}
+    assert all("[−0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
+    point = dots.frontier(section, drawn(section), "f").spec["datasets"]["points"][0]
+    assert [point[end] for end in ("x_low", "x_high", "y_low", "y_high")] == [0.0, 0.4, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [("HR@5", (0.0, 1.0)), ("click MRR", (0.0, 1.0)), ("purchase.nDCG@20", (0.0, 1.0)), ("coverage", (0.0, 1.0)), ("KL", (0.0, 2.0)),
+     ("AR@1", (-2.0, 2.0)), ("gain", (-2.0, 2.0)), ("validation 1*buy.nDCG@20 + 2*view.nDCG@20", (-2.0, 2.0))],
+)  # fmt: skip
+def test_what_a_figure_can_be(figure: str, expected: tuple[float, float]) -> None:
+    assert ends(Interval(0.5, -2.0, 2.0), figure) == expected
 
 
 def test_rounds_are_charted_and_pictured() -> None:
