@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 from shop_logs import from_markdown, write_shop
 
 from localpolicy.data.store import Prepared, writing
@@ -302,6 +303,30 @@ def test_the_breakdown_is_by_events_per_sequence(made):
     rows = from_markdown(clicks.markdown(), clicks.title)
     assert set(rows) == {"SQN", "SAC", "LPI"}
     assert float(rows["LPI"][0].rstrip("*")) == pytest.approx(buckets[0].means["LPI"].mean, abs=5e-5)
+
+
+def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
+    _, _, table = made
+    shown = breakdown_spec(replace(table, recipe=replace(RECIPE, fast=True)))
+    assert shown["title"]["text"] == "shop: FAST VERSION"
+    assert breakdown_spec(table)["title"]["text"] == "shop"
+    clicks = shown["hconcat"][1]
+    assert clicks["layer"][0]["encoding"]["x"]["title"] == "clicks per sequence (n sequences)"
+    rows = {(row["bucket"], row["policy"]): row for row in shown["datasets"][clicks["data"]["name"]]}
+    for bucket in table.breakdown("click"):
+        one = bucket.means["LPI"]
+        row = rows[f"{bucket.label.removeprefix('click ')}|n = {one.n:,}", "LPI"]
+        reach = stats.t.ppf(0.975, one.n - 1) * one.se
+        assert row["high"] == pytest.approx(min(one.mean + reach, 1.0))
+        assert row["low"] == pytest.approx(max(one.mean - reach, 0.0))
+
+
+def test_points_of_a_dial_stand_off_the_edges(made):
+    folder, data, _ = made
+    shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta").spec()
+    assert shown["title"]["text"] == "shop"
+    low, high = shown["hconcat"][0]["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert low < 0.1 and high > 1.0 and 0.1 / low == pytest.approx(high / 1.0)
 
 
 @pytest.fixture(scope="module")

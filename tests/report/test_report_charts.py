@@ -88,8 +88,9 @@ def test_a_bar_shows_nothing_impossible() -> None:
 
 @pytest.mark.parametrize(
     ("figure", "expected"),
-    [("HR@5", (0.0, 1.0)), ("click MRR", (0.0, 1.0)), ("purchase.nDCG@20", (0.0, 1.0)), ("coverage", (0.0, 1.0)), ("KL", (0.0, 2.0)),
-     ("AR@1", (-2.0, 2.0)), ("gain", (-2.0, 2.0)), ("validation 1*buy.nDCG@20 + 2*view.nDCG@20", (-2.0, 2.0))],
+    [("HR@5", (0.0, 1.0)), ("click MRR", (0.0, 1.0)), ("purchase.nDCG@20", (0.0, 1.0)), ("coverage", (0.0, 1.0)),
+     ("KL", (0.0, 2.0)), ("AR@1", (-2.0, 2.0)), ("gain", (-2.0, 2.0)),
+     ("validation 1*buy.nDCG@20 + 2*view.nDCG@20", (-2.0, 2.0))],
 )  # fmt: skip
 def test_what_a_figure_can_be(figure: str, expected: tuple[float, float]) -> None:
     assert ends(Interval(0.5, -2.0, 2.0), figure) == expected
