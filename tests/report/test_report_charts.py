@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,17 @@ def test_histogram_and_segments_show_all(usual_page: Path) -> None:
     assert sorted(one["value"] for one in values) == sorted(
         part["mean"] for row in store().rows for part in row.segments
     )
+
+
+def test_bins_of_any_width_are_told_apart(light: Callable[[Contents], Path]) -> None:
+    edges = [(0.02 * step) ** 2 for step in range(11)]
+    bins = [(low, high, 5) for low, high in pairwise(edges)]
+    section = Section("", "", [PolicyRow("mle", "mle", js_histogram=bins)])
+    page = parse(light(Contents("", "", [section])))
+    said = [one["range"] for one in specs(page)["s1-spread"]["datasets"]["bins"]]
+    assert said[:2] == ["0.00000 to 0.00040", "0.00040 to 0.00160"] and len(set(said)) == len(bins)
+    axis = specs(page)["s1-spread"]["layer"][0]["encoding"]["x"]["axis"]
+    assert axis["values"] == [0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
 
 
 def test_colours_follow_objectives_everywhere() -> None:
