@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 from shop_logs import from_markdown, write_shop
 
+from localpolicy.cli.paper import _dial
 from localpolicy.data.store import Prepared, writing
 from localpolicy.evaluate.figures import figure
 from localpolicy.evaluate.metrics import metric
@@ -319,6 +320,15 @@ def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
         reach = stats.t.ppf(0.975, one.n - 1) * one.se
         assert row["high"] == pytest.approx(min(one.mean + reach, 1.0))
         assert row["low"] == pytest.approx(max(one.mean - reach, 0.0))
+
+
+def test_pictures_are_among_what_was_written(made, tmp_path, capsys):
+    folder, data, _ = made
+    studies = [(data, study(data, folder / "out"))]
+    _dial("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
+    said = capsys.readouterr().err
+    for form in ("json", "md", "tex", "html", "svg", "png"):
+        assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
 
 
 def test_points_of_a_dial_stand_off_the_edges(made):
