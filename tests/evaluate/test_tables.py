@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.tables import Cell, Table, cells, html_page, latex_text, number, with_error
+from localpolicy.evaluate.tables import Cell, Table, cells, html_page, largest_shown, latex_text, number, with_error
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
@@ -39,3 +39,19 @@ def test_terminal_and_numbers():
     assert TABLE.plain() == [["lpi_rl", "0.31**"], ["a|b", "0.3"]]
     assert number(None) == number(float("nan")) == "—"
     assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"
+
+
+def test_html():
+    rows = [[Cell("𝓛_μ"), Cell("0.31", best=True, stars="**")], cells("  published", "0.3"), cells("x" * 31, "a & b")]
+    page = html_page([Table("T", ["policy", "p.nDCG@20"], rows)], title="T & U")
+    assert "𝓛<sub>μ</sub>" in page and "<b>0.31</b><sup>**</sup>" in page and "<title>T &amp; U</title>" in page
+    assert page.count('<tr class="under">') == page.count(f'<span class="words">{"x" * 31}') == 1
+    assert '<div class="scroll" role="region" tabindex="0" aria-label="T">' in page
+    assert "p.<wbr>nDCG@20" in page
+
+
+def test_all_that_are_shown_as_the_largest_lead():
+    column = [0.8124, 0.8121, 0.8119, 0.7, float("nan")]
+    assert [largest_shown(value, column, 3) for value in column] == [True, True, True, False, False]
+    assert [largest_shown(value, column) for value in column] == [True, False, False, False, False]
+    assert not largest_shown(0.5, [0.5]) and not largest_shown(0.5, [0.5, float("nan")])

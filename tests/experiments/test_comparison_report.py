@@ -111,9 +111,11 @@ def test_the_histogram_holds_every_context_once(comparison, section):
     for row in section.rows:
         counts = [count for _, _, count in row.js_histogram]
         assert sum(counts) == len(comparison[row.name].scores)
+        steps = np.diff(np.sqrt([row.js_histogram[0][0], *(high for _, high, _ in row.js_histogram)]))
+        assert steps == pytest.approx(np.full(len(counts), steps[0])), "equal steps of the root"
         middle = sum((low + high) / 2 * count for low, high, count in row.js_histogram) / sum(counts)
         assert row.js is not None
-        assert middle == pytest.approx(row.js.mean, abs=row.js_histogram[0][1])
+        assert middle == pytest.approx(row.js.mean, abs=max(high - low for low, high, _ in row.js_histogram))
 
 
 def test_the_floor_is_the_distance_between_two_estimates(comparison, section, runs):

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 from shop_logs import from_markdown, write_shop
 
+from localpolicy.cli.paper import _dial
 from localpolicy.data.store import Prepared, writing
 from localpolicy.evaluate.figures import figure
 from localpolicy.evaluate.metrics import metric
@@ -123,6 +125,17 @@ def test_the_table_says_what_the_json_says(made):
     page = html_page(pages(table), title="Table 3")
     assert page.count("<table>") == 3
     assert "published" in page
+
+
+def test_bold_is_what_is_shown_as_best(made):
+    _, _, table = made
+    own = [row for row in main_table(table).rows if not row[0].text.startswith("  ")]
+    for place in range(1, 13):
+        largest = max(row[place].text for row in own)
+        assert [row[place].best for row in own] == [row[place].text == largest for row in own]
+    assert not any(row[13].best for row in own), "a distance is no merit"
+    bold = [(row[0].text, row[1].text) for row in choices(table).rows if row[2].best]
+    assert bold == [("LPI", table.row("lpi_rl").chosen)], "only LPI had a choice"
 
 
 def test_claims_are_judged_by_the_figures(made):
@@ -293,6 +306,39 @@ def test_the_breakdown_is_by_events_per_sequence(made):
     assert float(rows["LPI"][0].rstrip("*")) == pytest.approx(buckets[0].means["LPI"].mean, abs=5e-5)
 
 
+def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
+    _, _, table = made
+    shown = breakdown_spec(replace(table, recipe=replace(RECIPE, fast=True)))
+    assert shown["title"]["text"] == "shop: FAST VERSION"
+    assert breakdown_spec(table)["title"]["text"] == "shop"
+    clicks = shown["hconcat"][1]
+    assert clicks["layer"][0]["encoding"]["x"]["title"] == "clicks per sequence (n sequences)"
+    rows = {(row["bucket"], row["policy"]): row for row in shown["datasets"][clicks["data"]["name"]]}
+    for bucket in table.breakdown("click"):
+        one = bucket.means["LPI"]
+        row = rows[f"{bucket.label.removeprefix('click ')}|n = {one.n:,}", "LPI"]
+        reach = stats.t.ppf(0.975, one.n - 1) * one.se
+        assert row["high"] == pytest.approx(min(one.mean + reach, 1.0))
+        assert row["low"] == pytest.approx(max(one.mean - reach, 0.0))
+
+
+def test_pictures_are_among_what_was_written(made, tmp_path, capsys):
+    folder, data, _ = made
+    studies = [(data, study(data, folder / "out"))]
+    _dial("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
+    said = capsys.readouterr().err
+    for form in ("json", "md", "tex", "html", "svg", "png"):
+        assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
+
+
+def test_points_of_a_dial_stand_off_the_edges(made):
+    folder, data, _ = made
+    shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta").spec()
+    assert shown["title"]["text"] == "shop"
+    low, high = shown["hconcat"][0]["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert low < 0.1 and high > 1.0 and 0.1 / low == pytest.approx(high / 1.0)
+
+
 @pytest.fixture(scope="module")
 def ratings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ratings")
@@ -325,6 +371,8 @@ def test_table_1(ratings):
         assert float(cells[1]) == pytest.approx(there["test"]["iAR@1"]["mean"], abs=5e-4)
         assert float(cells[2]) == pytest.approx(there["test"]["JS"]["mean"], abs=5e-4)
         assert float(cells[3]) == pytest.approx(there["entropy"], abs=5e-3)
+    assert not any(row[3].best for row in table.table().rows), "JS is a distance"
+    assert any(row[2].best for row in table.table().rows)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
     assert "context alone" in table.table().note

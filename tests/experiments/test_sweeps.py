@@ -20,7 +20,7 @@ from shop_logs import from_markdown, write_shop
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
-from localpolicy.experiments.sweep_pages import draw, pages, section
+from localpolicy.experiments.sweep_pages import draw, findings, pages, section, verdict
 from localpolicy.report.numbers import interval_text
 from localpolicy.train.config import Config
 from localpolicy.train.loop import train
@@ -293,9 +293,33 @@ def test_intervals_are_students_over_seeds(swept):
     (shown,) = section(found).rows[0].metrics.values()
     reach = 12.706 * spread / math.sqrt(2)  # Student's with one degree of freedom
     assert (shown.low, shown.high) == pytest.approx((np.mean(worth) - reach, np.mean(worth) + reach), rel=1e-3)
-    single = replace(found, tried=[replace(one, seeds=one.seeds[:1])])
+    first = replace(one, seeds=one.seeds[:1])
+    single = replace(found, tried=[first], chosen=first)
     (alone,) = section(single).rows[0].metrics.values()
     assert interval_text(alone).endswith("± ?"), "of one seed nobody knows how far another is"
+
+
+def test_a_lead_must_be_larger_than_seeds_differ(swept):
+    _, _, found = swept
+    low, high = sorted(found.tried, key=lambda one: one.worth)
+
+    def shifted(one, *worths):
+        return replace(one, seeds=[SimpleNamespace(worth=worth, failed=None) for worth in worths])
+
+    def lead(first, second, **changes):
+        tried = [shifted(high, *first), shifted(low, *second)]
+        return findings(replace(found, tried=tried, chosen=tried[0], **changes))[-1]
+
+    sure = lead((0.50, 0.60), (0.40, 0.501))
+    assert sure.holds and "+0.0995 over" in sure.because and "+0.0931 to +0.1059, paired over 2 seeds" in sure.because
+    chance = lead((0.50, 0.60), (0.40, 0.59))
+    assert chance.holds is False and high.point.name in chance.claim
+    assert lead((0.5,), (0.4,)).holds is None
+    alone = replace(found, tried=[high], chosen=high)
+    assert findings(alone)[-1].holds is None
+    assert found.select in verdict(found) and f"{found.chosen.worth:.4f}" in verdict(found)
+    none = replace(found, chosen=None, max_js=1e-9)
+    assert [one.holds for one in findings(none)] == [False] and verdict(none) == "No point is within JS 1e-09."
 
 
 def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):

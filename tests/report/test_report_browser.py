@@ -132,3 +132,21 @@ def test_paper_shows_the_facts(browser: Browser) -> None:
     assert browser.run("[...document.querySelectorAll('details.facts')].every(block => block.open)")
     browser.run("window.dispatchEvent(new Event('afterprint'))")
     assert not browser.run("[...document.querySelectorAll('details.facts')].some(block => block.open)")
+
+
+def test_paper_shows_every_column(browser: Browser) -> None:
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=900, deviceScaleFactor=1, mobile=False)
+    rights = "[...document.querySelectorAll('.scroll table')].map(table => table.getBoundingClientRect().right)"
+    assert max(browser.run(rights)) <= 718
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_wide_tables_use_the_window_and_say_where_they_go_on(browser: Browser) -> None:
+    region = "document.querySelector('#s2-comparison').closest('.scroll')"
+    hidden = f"{region}.scrollWidth - {region}.clientWidth"
+    for width, cut in ((1700, False), (420, True)):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        assert (browser.run(hidden) > 0) == cut
+    assert "gradient" in browser.run(f"getComputedStyle({region}).backgroundImage")
+    assert browser.run(f"({region}.focus(), document.activeElement === {region})")

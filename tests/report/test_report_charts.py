@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from report_examples import bandit, crowded, store, three
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.numbers import (
     beyond_floor,
+    ends,
     excludes_zero,
     fixed,
     interval_text,
@@ -24,6 +27,8 @@ from localpolicy.report.palette import OBJECTIVES, looks
 lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
 steps = pytest.importorskip("localpolicy.report.rounds", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
+cuts = pytest.importorskip("localpolicy.report.segments", reason="the extra `report` is not installed")
+whole_ticks = pytest.importorskip("localpolicy.report.charts", reason="the extra `report` is not installed").whole_ticks
 
 
 def drawn(section: Section) -> list:
@@ -80,6 +85,29 @@ def test_a_band_shows_nothing_impossible() -> None:
     assert len({one["value_text"] for one in found.values()}) == 1, "the words keep the whole interval"
 
 
+def test_a_bar_shows_nothing_impossible() -> None:
+    cut = {"by": "history", "metric": "buy nDCG@20", "mean": 0.6, "low": -0.06, "high": 1.21}
+    parts = [{**cut, "segment": segment} for segment in ("1-3", "4-8")]
+    wide = Interval(0.6, -0.1, 1.3)
+    row = PolicyRow("mle", "mle", segments=parts, metrics={"buy nDCG@20": wide}, js=Interval(0.1, -0.2, 0.4))
+    section = Section("", "", [row])
+    (chart,) = cuts.segment_charts(section, drawn(section), "s")
+    assert {(one["low"], one["high"]) for one in chart.spec["datasets"]["values"]} == {(0.0, 1.0)}
+    assert all("[−0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
+    point = dots.frontier(section, drawn(section), "f").spec["datasets"]["points"][0]
+    assert [point[end] for end in ("x_low", "x_high", "y_low", "y_high")] == [0.0, 0.4, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [("HR@5", (0.0, 1.0)), ("click MRR", (0.0, 1.0)), ("purchase.nDCG@20", (0.0, 1.0)), ("coverage", (0.0, 1.0)),
+     ("KL", (0.0, 2.0)), ("AR@1", (-2.0, 2.0)), ("gain", (-2.0, 2.0)),
+     ("validation 1*buy.nDCG@20 + 2*view.nDCG@20", (-2.0, 2.0))],
+)  # fmt: skip
+def test_what_a_figure_can_be(figure: str, expected: tuple[float, float]) -> None:
+    assert ends(Interval(0.5, -2.0, 2.0), figure) == expected
+
+
 def test_rounds_are_charted_and_pictured() -> None:
     section = store()
     charts = steps.round_charts(section, drawn(section), "r")
@@ -134,6 +162,24 @@ def test_further_than_noise_means_that_the_intervals_do_not_meet() -> None:
     assert beyond_floor(Interval(0.07, nan, nan), floor) is None
     assert beyond_floor(Interval(0.07, 0.06, 0.08), Interval(0.04, nan, nan)) is None
     assert beyond_floor(None, floor) is beyond_floor(floor, None) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(1, 2, [1, 2]), (0, 1, [0, 1]), (1, 1, [1]), (1, 6, [*range(1, 7)]), (1, 8, [2, 4, 6, 8]), (0, 8, [0, 2, 4, 6, 8]),
+     (1, 30, [5, 10, 15, 20, 25, 30]), (0, 1000, [0, 200, 400, 600, 800, 1000])],
+)  # fmt: skip
+def test_counts_have_whole_ticks(first: int, last: int, expected: list[int]) -> None:
+    assert whole_ticks(first, last) == expected
+
+
+def test_epochs_and_rounds_are_counted_once() -> None:
+    curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
+    rounds = [{"figure": "J(π)", "round": number, "mean": 0.3} for number in (0, 1)]
+    section = Section("", "", [PolicyRow("mle", "mle", curve=curve, rounds=rounds)])
+    charts = [lines.curves(section, drawn(section), "c")[0], steps.round_charts(section, drawn(section), "r")[0]]
+    ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
+    assert ticks == [[[1, 2]] * 3, [[0, 1]] * 3]
 
 
 def test_what_stands_upright() -> None:
@@ -202,6 +248,17 @@ def test_histogram_and_segments_show_all(usual_page: Path) -> None:
     assert sorted(one["value"] for one in values) == sorted(
         part["mean"] for row in store().rows for part in row.segments
     )
+
+
+def test_bins_of_any_width_are_told_apart(light: Callable[[Contents], Path]) -> None:
+    edges = [(0.02 * step) ** 2 for step in range(11)]
+    bins = [(low, high, 5) for low, high in pairwise(edges)]
+    section = Section("", "", [PolicyRow("mle", "mle", js_histogram=bins)])
+    page = parse(light(Contents("", "", [section])))
+    said = [one["range"] for one in specs(page)["s1-spread"]["datasets"]["bins"]]
+    assert said[:2] == ["0.00000 to 0.00040", "0.00040 to 0.00160"] and len(set(said)) == len(bins)
+    axis = specs(page)["s1-spread"]["layer"][0]["encoding"]["x"]["axis"]
+    assert axis["values"] == [0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
 
 
 def test_colours_follow_objectives_everywhere() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -204,7 +204,8 @@ def figure_breakdown(
     _give("figure-breakdown", [table for one in found for table in breakdown_tables(one)], content, out)
     for one in found:
         if one.rows:
-            draw(partial(breakdown_spec, one), out, _figure_name("figure-breakdown", one.data, found), say=say)
+            picture = _figure_name("figure-breakdown", one.data, found)
+            _say_written(draw(partial(breakdown_spec, one), out, picture, say=say))
     _stop_unless_done([name for one in found for name in one.missing])
 
 
@@ -215,7 +216,7 @@ def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, 
     _give(name, [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
     for one in found:
         if one.points:
-            draw(one.spec, out, _figure_name(name, one.data, found), say=say)
+            _say_written(draw(one.spec, out, _figure_name(name, one.data, found), say=say))
     _stop_unless_done([arm for one in found for arm in one.missing])
 
 
@@ -309,7 +310,12 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path) -> None:
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
     with whole_file(places["html"]) as file:
         file.write_text(html_page(tables, title=tables[0].title))
-    say(f"written: {', '.join(map(str, places.values()))}")
+    _say_written(places.values())
+
+
+def _say_written(places: Iterable[Path]) -> None:
+    if text := ", ".join(map(str, places)):
+        say(f"written: {text}")
 
 
 def _stop_unless_done(missing: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ from localpolicy.verdict.compare import Comparison
 from localpolicy.verdict.contenders import Contender
 from localpolicy.vocabulary.errors import ConfigError, nearest
 
-BINS = 30  # of the divergence's histogram
+BINS = 60  # of the divergence's histogram
 CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
 BOTH = "repeats against new items"
 
@@ -155,9 +155,10 @@ def _contexts_js(one: Evaluation) -> np.ndarray | None:
 
 
 def _bins(comparison: Comparison) -> np.ndarray:
-    """One scale for all policies, from 0 to the furthest context."""
+    """One scale for all policies, from 0 to the furthest context; in steps of √JS, which tell small ones apart."""
     furthest = [found.max() for one in comparison.evaluations if (found := _contexts_js(one)) is not None]
-    return np.linspace(0.0, max(furthest, default=0.0) or 1.0, BINS + 1)
+    last = float(max(furthest, default=0.0)) or 1.0
+    return np.append(np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last)  # the square of a root may fall short
 
 
 def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:

@@ -10,7 +10,7 @@ from localpolicy.evaluate.tables import Cell, Table, number, with_error
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
-from localpolicy.experiments.sweep import Sweep, Tried
+from localpolicy.experiments.sweep import Sweep, Tried, best_within
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, Section
 from localpolicy.report.page import write_report
 from localpolicy.report.pictures import MISSING, can_draw, write_picture
@@ -34,8 +34,8 @@ def points_table(sweep: Sweep) -> Table:
         ratio = f"{one.js.mean / floor:.1f}" if floor and one.js is not None else "—"
         rows.append(
             [
-                Cell(one.point.name or sweep.objective),
-                Cell(_worth(one), best=chosen),
+                Cell(_name(sweep, one)),
+                Cell(_worth(one), best=chosen and len(sweep.tried) > 1),
                 Cell("—" if one.js is None else with_error(one.js.mean, one.js.se, 3)),
                 Cell(ratio),
                 Cell(_shares(one, "effective_share")),
@@ -115,7 +115,7 @@ def section(sweep: Sweep) -> Section:
         rows=rows,
         reference=" and ".join(sweep.references),
         floor=None if floor is None else Interval.of(floor.mean, floor.se),
-        findings=[_choice(sweep)],
+        findings=findings(sweep),
         facts={"data digest": sweep.data[:16], "seeds": str(sweep.seeds), "search": sweep.search},
         main_metric=metric,
     )
@@ -125,7 +125,7 @@ def _row(sweep: Sweep, one: Tried, metric: str) -> PolicyRow:
     beta = dict(one.point.settings).get("objective.beta")
     unknown = [math.nan] * len(one.seeds)  # how far one seed is from another, nobody knows who has one
     return PolicyRow(
-        name=one.point.name or sweep.objective,
+        name=_name(sweep, one),
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
         metrics={metric: over_seeds([each.worth for each in one.seeds], unknown)},
@@ -136,12 +136,45 @@ def _row(sweep: Sweep, one: Tried, metric: str) -> PolicyRow:
     )
 
 
-def _choice(sweep: Sweep) -> Finding:
-    budget = "" if sweep.max_js is None else f" within JS {sweep.max_js:g}"
-    claim = f"a point is best on validation{budget}"
+def verdict(sweep: Sweep) -> str:
+    """Which point was chosen, by which figure."""
     if sweep.chosen is None:
-        return Finding(claim, False, "no point is within the budget")
-    return Finding(claim, True, f"{sweep.chosen.point.name}: {sweep.chosen.worth:.4f}")
+        return f"No point is within JS {sweep.max_js:g}."
+    among = "" if sweep.max_js is None else f" within JS {sweep.max_js:g}"
+    return f"{_name(sweep, sweep.chosen)} has the highest validation {sweep.select}{among}: {sweep.chosen.worth:.4f}."
+
+
+def findings(sweep: Sweep) -> list[Finding]:
+    """Whether anything keeps the budget, and whether the choice is more than a lucky seed."""
+    found = []
+    if sweep.max_js is not None:
+        nearest = min((one.js.mean for one in sweep.tried if one.js is not None), default=math.nan)
+        claim = f"a point is within the budget of JS {sweep.max_js:g}"
+        found.append(Finding(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
+    if sweep.chosen is not None:
+        found.append(_lead(sweep, sweep.chosen))
+    return found
+
+
+def _lead(sweep: Sweep, chosen: Tried) -> Finding:
+    """The chosen point against the second best, seed by seed."""
+    claim = f"the lead of {_name(sweep, chosen)} is larger than what seeds differ by"
+    others = [one for one in sweep.tried if one.point != chosen.point]
+    second = best_within(others, sweep.max_js)
+    if second is None:
+        return Finding(claim, None, "no other point to compare it with")
+    differences = [one.worth - other.worth for one, other in zip(chosen.seeds, second.seeds, strict=True)]
+    lead = over_seeds(differences, [math.nan])
+    text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
+    if len(differences) == 1:
+        return Finding(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
+    flattered = f"; the highest of {len(sweep.tried)} is flattered by that" if len(others) > 1 else ""
+    seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
+    return Finding(claim, lead.low > 0, f"{text}; {seeds}")
+
+
+def _name(sweep: Sweep, one: Tried) -> str:
+    return one.point.name or sweep.objective
 
 
 def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
@@ -153,7 +186,7 @@ def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
     from localpolicy.report.palette import looks
 
     shown = section(sweep)
-    contents = Contents(f"Sweep of {sweep.objective}", _choice(sweep).because, [shown])
+    contents = Contents(f"Sweep of {sweep.objective}", verdict(sweep), [shown])
     chart = frontier(shown, looks(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import altair as alt
@@ -107,3 +108,11 @@ def domain(values: Sequence[float], *, padding: float = 0.08) -> list[float]:
     low, high = min(values), max(values)
     air = padding * (high - low) or 0.1 * abs(high) or 1.0
     return [low - air, high + air]
+
+
+def whole_ticks(first: int, last: int) -> list[int]:
+    """Ticks of a count, all whole and told apart: a format alone would write 1.5 as a second 2."""
+    most = CONFIG["axis"]["tickCount"]  # more are thinned by the library
+    steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    step = next(step for step in steps if last - first < most * step)
+    return list(range(-(-first // step) * step, last + 1, step))

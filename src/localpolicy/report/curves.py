@@ -8,7 +8,19 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.report.charts import COLOUR, DASH, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
+from localpolicy.report.charts import (
+    COLOUR,
+    DASH,
+    FILL,
+    SHAPE,
+    STROKE,
+    Chart,
+    Datum,
+    drawn,
+    look_of,
+    styled,
+    whole_ticks,
+)
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.markup import Cell, Column, number, table
 from localpolicy.report.numbers import known, places, short
@@ -102,12 +114,12 @@ def _chart(
         "kept": [datum for datum in values if datum["kept"]],
         "looks": [look_of(section.rows[key], looks[key], key) for key in shown],
     }
-    last = max(datum["epoch"] for datum in values)
+    first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
     x = alt.X(
         "epoch:Q",
         title="epoch",
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-        scale=alt.Scale(domain=[min(datum["epoch"] for datum in values), max(last, 2)], nice=False),
+        axis=alt.Axis(values=whole_ticks(first, last), format="d", grid=False),
+        scale=alt.Scale(domain=[first, max(last, 2)], nice=False),
     )
     y = alt.Y(
         "value:Q",

@@ -23,7 +23,7 @@ from localpolicy.report.charts import (
     shortened,
 )
 from localpolicy.report.contents import Interval, PolicyRow, Section
-from localpolicy.report.numbers import fixed, floor_text, interval_text, joined, known, places
+from localpolicy.report.numbers import ends, fixed, floor_text, interval_text, joined, known, places
 from localpolicy.report.palette import Look
 
 HEIGHT = 420
@@ -71,8 +71,8 @@ def frontier(section: Section, looks: Sequence[Look], identity: str) -> Chart | 
             **look,
             "objective": row.objective,
             "beta": 0.0 if row.beta is None else float(row.beta),
-            **_bounds("x", x),
-            **_bounds("y", y),
+            **_bounds("x", x, "JS"),
+            **_bounds("y", y, axis.name),
             "x_text": interval_text(x, digits_x),
             "y_text": interval_text(y, digits_y),
             "gain_text": interval_text(row.gain),
@@ -133,10 +133,9 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     return " ".join(said)
 
 
-def _bounds(name: str, interval: Interval) -> Datum:
-    low = interval.low if known(interval.low) else interval.mean
-    high = interval.high if known(interval.high) else interval.mean
-    return {name: float(interval.mean), f"{name}_low": float(low), f"{name}_high": float(high)}
+def _bounds(name: str, interval: Interval, figure: str) -> Datum:
+    low, high = ends(interval, figure)
+    return {name: float(interval.mean), f"{name}_low": low, f"{name}_high": high}
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def _scales(points: Sequence[Datum], level: Interval | None, floor: Interval | N
 def _floor(section: Section) -> list[Datum]:
     if section.floor is None or not known(section.floor.mean):
         return []
-    return [{"from": 0.0, **_bounds("x", section.floor), "said": floor_text(section)}]
+    return [{"from": 0.0, **_bounds("x", section.floor, "JS"), "said": floor_text(section)}]
 
 
 def _floor_layers(scales: Scales) -> list[alt.Chart]:
@@ -184,7 +183,7 @@ def _floor_layers(scales: Scales) -> list[alt.Chart]:
 def _level(level: Interval | None, digits: int) -> list[Datum]:
     if level is None or not known(level.mean):
         return []
-    return [{**_bounds("y", level), "said": f"J(μ) = {interval_text(level, digits)}"}]
+    return [{**_bounds("y", level, "J(π)"), "said": f"J(μ) = {interval_text(level, digits)}"}]
 
 
 def _level_layers(scales: Scales) -> list[alt.Chart]:

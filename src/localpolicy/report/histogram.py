@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import altair as alt
 
@@ -16,6 +16,7 @@ from localpolicy.report.palette import Look
 ROW = 44  # pixels
 TALLEST = 0.86  # of a row
 AIR = 0.4  # of a row, for the words above
+TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
 
 
 def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart | None:
@@ -23,7 +24,7 @@ def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart |
     rows = [(row, look) for row, look in zip(section.rows, looks, strict=True) if _total(row)]
     if not rows:
         return None
-    digits = places([end for row, _ in rows for _, end, _ in row.js_histogram], 3)
+    digits = places([_narrowest(row for row, _ in rows)], 2)
     bins: list[Datum] = [
         {
             "key": place,
@@ -41,7 +42,16 @@ def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart |
     ]
     furthest = max(end for row, _ in rows for _, end, _ in row.js_histogram)
     x = alt.X(
-        "from:Q", title="JS divergence of a context, in nats", scale=alt.Scale(domain=[0.0, furthest], nice=False)
+        "from:Q",
+        title="JS divergence of a context, in nats",
+        scale=alt.Scale(type="sqrt", domain=[0.0, furthest], nice=False),
+        axis=alt.Axis(
+            values=[0, *(value for value in TICKS if furthest / 300 < value <= furthest)],
+            tickCount=100,  # else the library thins the values
+            format="~g",
+            labelOverlap="greedy",
+            labelSeparation=6,
+        ),
     )
     names = [shortened(row.name, 24) for row, _ in rows]
     said = "{" + ", ".join(f"'{-place}': {json.dumps(name)}" for place, name in enumerate(names)) + "}"
@@ -73,7 +83,8 @@ def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart |
     height = round(ROW * (len(rows) + AIR))
     description = f"Histograms of the JS divergence over contexts, one row for each of {len(rows)} policies."
     caption = (
-        "Share of held-out contexts by their divergence from the reference; each row is scaled to its own tallest bar."
+        "Share of held-out contexts by their divergence from the reference, on a square-root scale; each row is scaled "
+        "to its own tallest bar."
     )
     if floor:
         caption += " The floor is the mean divergence between two estimates of the logging policy."
@@ -84,7 +95,7 @@ def histogram_table(section: Section, identity: str) -> str:
     """The numbers behind it: bins down, policies across (policies with other bins have rows of their own)."""
     rows = [row for row in section.rows if _total(row)]
     bins = sorted({(float(start), float(end)) for row in rows for start, end, _ in row.js_histogram})
-    digits = places([end for _, end in bins], 3)
+    digits = places([_narrowest(rows)], 2)
     shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
     columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
     body: list[list[Cell]] = [
@@ -92,6 +103,10 @@ def histogram_table(section: Section, identity: str) -> str:
         for start, end in bins
     ]
     return table("Share of contexts by divergence", columns, body, identity=identity)
+
+
+def _narrowest(rows: Iterable[PolicyRow]) -> float:
+    return min(end - start for row in rows for start, end, _ in row.js_histogram)
 
 
 def _total(row: PolicyRow) -> int:

@@ -47,7 +47,8 @@ def estimate(interval: Interval | None, digits: int, mark: str = "") -> Cell:
     if interval is None or not known(interval.mean):
         return Cell(NOTHING)
     around = range_text(interval, digits)
-    shown = fixed(interval.mean, digits) + mark + (f'<span class="range">{escape(around)}</span>' if around else "")
+    kind = "range ends" if around.startswith("[") else "range"
+    shown = fixed(interval.mean, digits) + mark + (f'<span class="{kind}">{escape(around)}</span>' if around else "")
     return Cell(shown, interval.mean)
 
 
@@ -66,7 +67,8 @@ def table(
     feet = f"<tfoot>{''.join(_row(row, columns) for row in foot)}</tfoot>" if foot else ""
     kind = ' class="sortable"' if sortable else ""
     return (
-        f'<div class="scroll" role="region" aria-labelledby="{identity}" tabindex="0"><table{kind}>'
+        f'<div class="scroll" role="region" aria-labelledby="{identity}" tabindex="0" style="--columns:{len(columns)}">'
+        f"<table{kind}>"
         f'<caption id="{identity}">{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody>{feet}</table></div>"
     )

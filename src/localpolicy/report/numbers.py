@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from localpolicy.report.contents import Interval, Section
@@ -10,6 +11,8 @@ from localpolicy.report.contents import Interval, Section
 NOTHING = "–"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
 MOST_PLACES = 6
+SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
+NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
 
 def known(value: float | None) -> bool:
@@ -81,6 +84,15 @@ def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
     if js is None or floor is None or not (known(js.low) and known(floor.high)):
         return None
     return js.low > floor.high
+
+
+def ends(interval: Interval, figure: str) -> tuple[float, float]:
+    """Where the bar of a figure's interval ends: one over few values may leave what is possible, its bar does not."""
+    least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf
+    most = 1.0 if SHARE.search(figure) else math.inf
+    low = max(interval.low, least) if known(interval.low) else interval.mean
+    high = min(interval.high, most) if known(interval.high) else interval.mean
+    return float(low), float(high)
 
 
 def floor_text(section: Section) -> str:

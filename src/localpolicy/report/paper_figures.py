@@ -13,7 +13,7 @@ COLOURS = ("#0072b2", "#d98f00", "#009e73", "#882255")
 PANEL = (320, 240)  # width and height
 
 
-def dial(points: Sequence[Datum], *, symbol: str, floor: float | None) -> dict[str, Any]:
+def dial(points: Sequence[Datum], *, symbol: str, floor: float | None, title: str) -> dict[str, Any]:
     """Two panels over a hyperparameter: nDCG@20 by event, and JS with its floor.
 
     A point is {"x", "series", "y", "low", "high"}; the series "JS" makes the second panel.
@@ -32,50 +32,59 @@ def dial(points: Sequence[Datum], *, symbol: str, floor: float | None) -> dict[s
             x=alt.value(0), y="y:Q", text="said:N"
         )
         right = right + rule + words
-    return _spec(left | right)
+    return _spec(left | right, title)
 
 
 def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zero: bool = False) -> Any:
     base = alt.Chart(alt.InlineData(list(points)))
     values = sorted({point["x"] for point in points})
-    x = alt.X("x:Q", scale=alt.Scale(type="log"), axis=alt.Axis(values=values, format="~g"), title=symbol)
+    air = (values[-1] / values[0]) ** 0.06 if len(values) > 1 else 2.0  # on a log scale, the same on both sides
+    scale = alt.Scale(type="log", domain=[values[0] / air, values[-1] * air], nice=False)
+    x = alt.X("x:Q", scale=scale, axis=alt.Axis(values=values, format="~g"), title=symbol)
     y = alt.Y("y:Q", scale=alt.Scale(zero=zero), title=title)
     lines = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(x=x, y=y, color=colour)
     bars = base.mark_rule(opacity=0.7).encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour)
     return (bars + lines).properties(width=PANEL[0], height=PANEL[1])
 
 
-def bars(rows: Sequence[Datum], *, policies: Sequence[str]) -> dict[str, Any]:
+def bars(rows: Sequence[Datum], *, policies: Sequence[str], title: str) -> dict[str, Any]:
     """Grouped bars: one panel per event, one group per bucket, stars over the best.
 
-    A row is {"event", "bucket", "place", "policy", "y", "low", "high", "stars"}.
+    A row is {"event", "bucket", "n", "place", "policy", "y", "low", "high", "stars"}.
     """
     panels = [
         _bars([row for row in rows if row["event"] == event], event, policies)
         for event in dict.fromkeys(row["event"] for row in rows)
     ]
     # Shared offsets would give the bars of one panel the other's width.
-    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"))
+    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"), title)
 
 
 def _bars(rows: Sequence[Datum], event: str, policies: Sequence[str]) -> Any:
-    base = alt.Chart(alt.InlineData(list(rows)))
+    rows = [{**row, "bucket": f"{row['bucket']}|n = {row['n']:,}"} for row in rows]
+    base = alt.Chart(alt.InlineData(rows))
     order = list(dict.fromkeys(row["bucket"] for row in sorted(rows, key=lambda row: row["place"])))
-    x = alt.X("bucket:N", sort=order, title=None, axis=alt.Axis(labelAngle=0))
+    axis = alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')")  # two lines
+    x = alt.X("bucket:N", sort=order, title=f"{event}s per sequence (n sequences)", axis=axis)
     offset = alt.XOffset("policy:N", sort=list(policies))
     colour = alt.Color(
         "policy:N", scale=alt.Scale(domain=list(policies), range=list(COLOURS[: len(policies)])), title=None
     )
     title = f"{event} nDCG@20 per sequence"
     drawn = base.mark_bar().encode(x=x, xOffset=offset, y=alt.Y("y:Q", title=title), color=colour)
-    errors = base.mark_rule(color=DARK).encode(x=x, xOffset=offset, y=alt.Y("low:Q", title=title), y2="high:Q")
+    errors = [
+        base.mark_rule(color=colour, strokeWidth=width).encode(
+            x=x, xOffset=offset, y=alt.Y("low:Q", title=title), y2="high:Q"
+        )
+        for colour, width in (("white", 4.0), ("black", 1.5))  # seen on any fill, and on paper
+    ]
     stars = base.mark_text(dy=-8, fontSize=13).encode(
         x=x, xOffset=offset, y=alt.Y("high:Q", title=title), text="stars:N"
     )
-    return (drawn + errors + stars).properties(width=PANEL[0] + 60, height=PANEL[1])
+    return alt.layer(drawn, *errors, stars).properties(width=PANEL[0] + 60, height=PANEL[1])
 
 
-def _spec(chart: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
+def _spec(chart: Any, title: str) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.properties(title=alt.Title(title, fontSize=13, fontWeight="normal")).to_dict()
     spec["config"] = CONFIG  # in place of the caller's theme
     return spec

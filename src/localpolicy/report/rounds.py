@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,10 +22,11 @@ from localpolicy.report.charts import (
     layer,
     look_of,
     styled,
+    whole_ticks,
 )
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.markup import Cell, Column, estimate, table
-from localpolicy.report.numbers import interval_text, known, places
+from localpolicy.report.numbers import ends, interval_text, known, places
 from localpolicy.report.palette import Look, looks
 
 HEIGHT = 230
@@ -41,7 +41,6 @@ CAPTIONS = {
     "effective share": "Of the log; 5 %: one position in twenty decides what is learnt.",
 }
 SHARES = ("coverage", "effective share")
-LEAST, MOST = {"J(π)": -math.inf}, dict.fromkeys(SHARES, 1.0)  # what a figure can be, where not 0 and ∞
 
 Entry = Mapping[str, Any]
 
@@ -79,9 +78,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
             "key": place,
             "round": number,
             "value": figure.mean,
-            # Student's interval over a few seeds may leave what is possible; its band does not.
-            "low": max(figure.low, LEAST.get(name, 0.0)) if known(figure.low) else figure.mean,
-            "high": min(figure.high, MOST.get(name, math.inf)) if known(figure.high) else figure.mean,
+            **dict(zip(("low", "high"), ends(figure, name), strict=True)),
             "value_text": interval_text(figure, digits),
         }
         for place, number, figure in found
@@ -92,7 +89,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
     x = alt.X(
         "round:Q",
         title="round",
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
+        axis=alt.Axis(values=whole_ticks(0, last), format="d", grid=False),
         scale=alt.Scale(domain=[0, max(last, 1)], nice=False),
     )
     scale = alt.Scale(zero=name != "J(π)")

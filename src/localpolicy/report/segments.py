@@ -10,7 +10,7 @@ import altair as alt
 from localpolicy.report.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
 from localpolicy.report.contents import Interval, Section
 from localpolicy.report.markup import Cell, Column, estimate, table, text
-from localpolicy.report.numbers import interval_text, known, places
+from localpolicy.report.numbers import ends, interval_text, known, places
 from localpolicy.report.palette import Look
 
 CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
@@ -56,8 +56,7 @@ def _chart(section: Section, looks: Sequence[Look], identity: str, by: str, metr
             "key": place,
             "segment": str(one["segment"]),
             "value": figure.mean,
-            "low": figure.low if known(figure.low) else figure.mean,
-            "high": figure.high if known(figure.high) else figure.mean,
+            **dict(zip(("low", "high"), ends(figure, metric), strict=True)),
             "value_text": interval_text(figure, digits),
             "n": f"{int(one['n']):,}" if one.get("n") is not None else "not said",
         }

@@ -86,7 +86,8 @@ class EpochLog:
             "effective_share": effective_share(total, squares, count),
             "clipped_share": clipped / count,
             "mean": total / count,
-            **{f"q{round(100 * share)}": self._quantile(share) for share in QUANTILES},
+            # A bin's middle may lie above every weight in it.
+            **{f"q{round(100 * share)}": min(self._quantile(share), largest) for share in QUANTILES},
             "max": largest,
         }
 

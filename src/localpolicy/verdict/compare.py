@@ -22,7 +22,7 @@ from localpolicy.evaluate.imputation import imputation_at
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.segments import WHATEVER_EVENT
 from localpolicy.evaluate.significance import Paired, holm, paired, paired_bootstrap, stars
-from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.evaluate.tables import Cell, Table, largest_shown, number
 from localpolicy.evaluate.truth import EPISODES, true_value
 from localpolicy.simulate.truth import load_world
 from localpolicy.train.run import Run
@@ -158,9 +158,9 @@ class Comparison:
         return Table("Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, self._note())
 
     def _cell(self, one: Evaluation, column: str) -> Cell:
-        lead = self.leads.get(column)
-        best = lead is not None and lead.best == one.name
-        return Cell(number(one.figure(column).mean), best, lead.stars if lead is not None and best else "")
+        lead, mean = self.leads.get(column), one.figure(column).mean
+        stars = lead.stars if lead is not None and lead.best == one.name else ""
+        return Cell(number(mean), largest_shown(mean, [each.figure(column).mean for each in self.evaluations]), stars)
 
     def _note(self) -> str:
         first = self.evaluations[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from localpolicy.evaluate.breakdown import Bucket
 from localpolicy.evaluate.significance import stars
-from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.evaluate.tables import Cell, Table, largest_shown, number
 from localpolicy.verdict.compare import Comparison
 from localpolicy.vocabulary.errors import ConfigError, nearest
 
@@ -35,6 +36,13 @@ def gains_table(comparison: Comparison, baseline: str) -> Table:
     return Table(f"Gain over {baseline}", ["policy", *comparison.columns], rows, note)
 
 
+def bucket_cell(bucket: Bucket, name: str) -> Cell:
+    """A policy's mean in a bucket, with the paper's marks."""
+    mean = bucket.means[name].mean
+    best = largest_shown(mean, [one.mean for one in bucket.means.values()])
+    return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
+
+
 def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
     """Sequence-level means by number of events."""
     buckets = comparison.breakdown(event, metric=metric)
@@ -42,8 +50,7 @@ def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20")
     for one in comparison.evaluations:
         row = [Cell(one.name)]
         for bucket in buckets:
-            best = bucket.best == one.name
-            row.append(Cell(number(bucket.means[one.name].mean), best, bucket.stars if best else ""))
+            row.append(bucket_cell(bucket, one.name))
         rows.append(row)
     heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
     note = "Means over sequences; stars: the largest against the second largest, paired t-test, not corrected."

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from localpolicy.evaluate.breakdown import Bucket
 from localpolicy.evaluate.figures import Figure
-from localpolicy.evaluate.tables import Cell, Table, number, with_error
+from localpolicy.evaluate.tables import Cell, Table, with_error
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.jobs import Say
@@ -23,7 +23,10 @@ from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
 from localpolicy.experiments.paper.table3 import Table3
+from localpolicy.report.contents import Interval
+from localpolicy.report.numbers import ends
 from localpolicy.report.pictures import MISSING, can_draw, write_picture
+from localpolicy.verdict.comparison_pages import bucket_cell
 
 SYMBOLS = {"beta": "β", "td_weight": "λ"}
 EVENTS = ("purchase", "click")
@@ -92,11 +95,10 @@ class DialFigure:
         for value, seeds in self.points.items():
             for name in (*EVENTS, "JS"):
                 mean, se = self.figure(seeds, name)
-                points.append(
-                    {"x": value, "series": name, "y": mean, "low": mean - 1.96 * se, "high": mean + 1.96 * se}
-                )
+                low, high = ends(Interval.of(mean, se), "JS" if name == "JS" else "nDCG@20")
+                points.append({"x": value, "series": name, "y": mean, "low": low, "high": high})
         floor = None if self.floor is None else self.floor["validation"].mean
-        return dial(points, symbol=SYMBOLS[self.key], floor=floor)
+        return dial(points, symbol=SYMBOLS[self.key], floor=floor, title=_title(self.data, self.fast))
 
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFigure:
@@ -130,7 +132,7 @@ def breakdown_tables(table: Table3) -> list[Table]:
     for event in EVENTS:
         buckets = table.breakdown(event)
         names = list(buckets[0].means) if buckets else []
-        rows = [[Cell(name), *(_bucket_cell(bucket, name) for bucket in buckets)] for name in names]
+        rows = [[Cell(name), *(bucket_cell(bucket, name) for bucket in buckets)] for name in names]
         heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
         fast = "FAST VERSION. " if table.recipe.fast else ""
         note = (
@@ -141,11 +143,6 @@ def breakdown_tables(table: Table3) -> list[Table]:
     return found
 
 
-def _bucket_cell(bucket: Bucket, name: str) -> Cell:
-    best = bucket.best == name
-    return Cell(number(bucket.means[name].mean), best, bucket.stars if best else "")
-
-
 def breakdown_spec(table: Table3) -> dict[str, Any]:
     """The picture."""
     from localpolicy.report.paper_figures import bars
@@ -154,18 +151,29 @@ def breakdown_spec(table: Table3) -> dict[str, Any]:
         {
             "event": event,
             "bucket": bucket.label.removeprefix(f"{event} "),
+            "n": one.n,
             "place": place,
             "policy": name,
             "y": one.mean,
-            "low": one.mean - 1.96 * one.se if one.n > 1 else one.mean,
-            "high": one.mean + 1.96 * one.se if one.n > 1 else one.mean,
+            **dict(zip(("low", "high"), ends(_interval(one), "nDCG@20"), strict=True)),
             "stars": bucket.stars if bucket.best == name else "",
         }
         for event in EVENTS
         for place, bucket in enumerate(table.breakdown(event))
         for name, one in bucket.means.items()
     ]
-    return bars(rows, policies=[POLICIES[name] for name in TUNED if table.row(name) is not None])
+    policies = [POLICIES[name] for name in TUNED if table.row(name) is not None]
+    return bars(rows, policies=policies, title=_title(table.data, table.recipe.fast))
+
+
+def _interval(one: Figure) -> Interval:
+    """Student's over the sequences of a bucket, which may be few; none of a single one."""
+    reach = float(stats.t.ppf(0.975, one.n - 1)) * one.se if one.n > 1 else 0.0
+    return Interval(one.mean, one.mean - reach, one.mean + reach)
+
+
+def _title(data: DataSet, fast: bool) -> str:
+    return f"{data.name}: FAST VERSION" if fast else data.name
 
 
 def draw(spec: Callable[[], dict[str, Any]], out: Path, name: str, *, say: Say) -> list[Path]:

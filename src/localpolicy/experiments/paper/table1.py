@@ -15,7 +15,7 @@ import numpy as np
 
 from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.imputation import imputation_at
-from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.evaluate.tables import Cell, Table, largest_shown, number
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
@@ -157,8 +157,7 @@ class Table1:
 
     def table(self) -> Table:
         """Ours beside the paper's."""
-        best = max((row.figure("iAR@1").mean for row in self.rows), default=math.nan)
-        furthest = max((row.figure("JS").mean for row in self.rows), default=math.nan)
+        every = [row.figure("iAR@1").mean for row in self.rows]
         rows = []
         for row in self.rows:
             ar, imputed, js = (row.figure(name) for name in FIGURES)
@@ -166,8 +165,8 @@ class Table1:
             cells = [
                 Cell(row.label),
                 Cell(number(ar.mean)),
-                Cell(number(imputed.mean, 3), best=imputed.mean == best),
-                Cell(number(js.mean, 3), best=js.mean == furthest),
+                Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
+                Cell(number(js.mean, 3)),
                 Cell(number(row.policy("entropy"), 2)),
                 Cell(f"{row.policy('coverage@1'):.1%}"),
             ]

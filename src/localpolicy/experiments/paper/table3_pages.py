@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from localpolicy.evaluate.tables import Cell, Table, number
+from localpolicy.evaluate.tables import Cell, Table, largest_shown, number
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.experiments.paper.table3_findings import findings
@@ -24,7 +22,8 @@ def main_table(table: Table3) -> Table:
     truth = any(row.truth is not None for row in table.rows)
     rows: list[list[Cell]] = []
     for row in table.rows:
-        mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), _js(table, row)]
+        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a distance is no merit
+        mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), js]
         rows.append([*mine, Cell(number(row.truth))] if truth else mine)
         there, rest = table.published.get(row.objective), [Cell("—")] if truth else []
         if there:
@@ -39,14 +38,9 @@ def main_table(table: Table3) -> Table:
 
 
 def _cell(table: Table3, row: Row, name: str) -> Cell:
-    lead = table.leads.get(name)
-    best = lead is not None and lead.best == row.pooled.name
-    return Cell(number(row.pooled.figure(name).mean, 3), best, lead.stars if lead is not None and best else "")
-
-
-def _js(table: Table3, row: Row) -> Cell:
-    largest = max((one.js.mean for one in table.rows if one.js is not None), default=math.nan)
-    return Cell(number(None if row.js is None else row.js.mean, 3), row.js is not None and row.js.mean == largest)
+    lead, mean = table.leads.get(name), row.pooled.figure(name).mean
+    stars = lead.stars if lead is not None and lead.best == row.pooled.name else ""
+    return Cell(number(mean, 3), largest_shown(mean, [one.pooled.figure(name).mean for one in table.rows], 3), stars)
 
 
 def _note(table: Table3) -> str:
@@ -106,7 +100,7 @@ def choices(table: Table3) -> Table:
             rows.append(
                 [
                     *head,
-                    Cell(number(one.worth), best=chosen),
+                    Cell(number(one.worth), best=chosen and len(row.grid) > 1),
                     Cell(number(None if js is None else js.mean, 3)),
                     Cell(f"{one.epoch} of {one.about['run']['epochs']}"),
                     *([Cell(number(one.truth["value"] if one.truth else None))] if truth else []),
