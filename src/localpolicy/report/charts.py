@@ -6,6 +6,7 @@ contents must give equal bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -110,9 +111,9 @@ def domain(values: Sequence[float], *, padding: float = 0.08) -> list[float]:
     return [low - air, high + air]
 
 
-def whole_ticks(first: int, last: int) -> list[int]:
+def whole_ticks(first: float, last: float) -> list[int]:
     """Ticks of a count, all whole and told apart: a format alone would write 1.5 as a second 2."""
     most = CONFIG["axis"]["tickCount"]  # more are thinned by the library
     steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
     step = next(step for step in steps if last - first < most * step)
-    return list(range(-(-first // step) * step, last + 1, step))
+    return list(range(math.ceil(first / step) * step, math.floor(last) + 1, step))
