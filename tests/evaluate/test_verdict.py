@@ -31,6 +31,7 @@ from localpolicy.verdict import GateRules, compare, evaluate, gate
 from localpolicy.verdict.comparison_pages import comparison_pages
 from localpolicy.verdict.contenders import open_data
 from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError
+from localpolicy.vocabulary.files import sha256
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
@@ -90,6 +91,9 @@ def test_a_broken_policy_is_measured_and_what_is_not_known_is_null(kind, runs, t
     shutil.copytree(runs[f"{kind}.lpi_rl2"], broken)
     weights = load_weights(broken / "policy.safetensors")
     save_weights({name: tensor * math.nan for name, tensor in weights.items()}, broken / "policy.safetensors")
+    manifest = json.loads((broken / "manifest.json").read_text())
+    manifest["policy_sha256"] = sha256(broken / "policy.safetensors")
+    (broken / "manifest.json").write_text(json.dumps(manifest))
     references = [runs[f"{kind}.mle0"], runs[f"{kind}.mle1"]]
     done = lpi("evaluate", broken, "--against", references[0], "--against", references[1])
     assert done.exit_code == 0, done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from math import exp, log
 
 import numpy as np
@@ -120,12 +121,17 @@ def test_the_policy_that_served_a_log_is_its_logging_policy(older, small, tmp_pa
                 train(log, out=tmp_path / f"run-{number}", config=config("lpi_cb", served.folder))
 
 
-def test_a_frozen_run_that_changed_is_refused_on_resume(small, older, tmp_path, monkeypatch):
-    settings = config("lpi_cb", older.folder, checkpoint_every=2)
+def test_a_frozen_run_that_changed_is_refused_on_resume(small, older, tmp_path):
+    logging = tmp_path / "mle"
+    shutil.copytree(older.folder, logging)
+    settings = config("lpi_cb", logging, checkpoint_every=2)
     train_until(3, small, out=tmp_path / "run", config=settings)
-    with monkeypatch.context() as patch, pytest.raises(RunError, match="another logging policy"):
-        patch.setattr("localpolicy.train.frozen.Run.manifest", {"policy_sha256": "other", "data": {}})
+    other = older.config.with_changes(["train.seed=7"])
+    train(small, out=logging, config=other, force=True)
+    with pytest.raises(RunError, match="another logging policy"):
         train(small, out=tmp_path / "run", config=settings, resume=True)
+    shutil.rmtree(logging)
+    shutil.copytree(older.folder, logging)
     assert train(small, out=tmp_path / "run", config=settings, resume=True).finished
 
 
