@@ -11,8 +11,9 @@ import pytest
 from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
+from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.significance import paired
-from localpolicy.experiments.comparison_report import comparison_section, write_comparison
+from localpolicy.experiments.comparison_report import _floor, comparison_section, write_comparison
 from localpolicy.experiments.comparison_words import comparison_findings, comparison_verdict
 from localpolicy.report.contents import Interval, PolicyRow, Section
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
@@ -152,6 +153,17 @@ def row(name: str, objective: str, metric: float, js: float | None, gain: float 
         truth=None if gain is None else Interval.of(1 + gain, 0.01),
         gain=None if gain is None else Interval.of(gain, 0.01),
     )
+
+
+def test_of_several_floors_the_largest_is_drawn():
+    """A policy must be further than the noisiest pair of estimates."""
+    floors = [
+        SimpleNamespace(floor_js=SimpleNamespace(overall=Figure(mean, 0.001, 50, 0.001))) for mean in (0.02, 0.05)
+    ]
+    other = SimpleNamespace(about=SimpleNamespace(objective="lpi_rl", family="another"))
+    measured = [SimpleNamespace(divergence=one) for one in floors]
+    found = _floor(SimpleNamespace(evaluations=measured, contenders=[other, other], references=[]))
+    assert found is not None and found.mean == 0.05
 
 
 def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[str, dict[str, bool | None]]:

@@ -97,7 +97,7 @@ class Study:
         named = {arm.name: arm.config for arm in self.references} | {run.name: None for run in self.against}
         families = {family for family, _ in self._kinds.values()}
         seeds = {seed for _, seed in self._kinds.values()}
-        if len(families) != 1 or len(seeds) < 2 or len(seeds) < len(named):
+        if len(families) != 1 or len(seeds) < max(2, len(named)):
             return None
         self._do({name: config for name, config in named.items() if self._known(name, config) is None})
         found = [one for name, config in named.items() if (one := self._known(name, config)) is not None]
