@@ -10,6 +10,8 @@ import sys
 import pytest
 from shop_logs import write_shop
 
+from localpolicy.cli.main import app
+
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=4", "--set", "train.batch_size=64", "--device", "cpu")
 
 
@@ -59,3 +61,21 @@ def test_a_table_in_pieces_on_a_machine_without_duckdb_and_altair(tmp_path):
     content = json.loads((tmp_path / "out" / "table3.json").read_text())["data"]
     assert list(content["policies"]) == ["sqn", "lpi_rl"]
     assert content["missing"] == []
+
+
+def test_every_file_is_there_before_anything_is_printed(tmp_path, monkeypatch):
+    """`lpi … | head -1` ends the program at the first table."""
+    pytest.importorskip("altair")
+
+    def unread(*given, **options):
+        raise SystemExit(141)
+
+    monkeypatch.setattr("localpolicy.cli.evaluate.show_table", unread)
+    write_shop(tmp_path / "data")
+    line = ("lpi", "paper", "figure-beta", "--data", tmp_path / "data", "--out", tmp_path / "out", "--betas", "1")
+    monkeypatch.setattr("sys.argv", [str(word) for word in (*line, "--processes", "1", *SMALL)])
+    with pytest.raises(SystemExit, match="141"):
+        app()
+    assert {f"figure-beta.{form}" for form in ("json", "md", "tex", "html", "svg", "png")} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -201,11 +201,10 @@ def figure_breakdown(
     sets = _data(data, out, simulate, sequences, items, fast)
     found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=False)]
     content = {one.data.name: one.json()["breakdown"] for one in found}
-    _give("figure-breakdown", [table for one in found for table in breakdown_tables(one)], content, out)
-    for one in found:
-        if one.rows:
-            picture = _figure_name("figure-breakdown", one.data, found)
-            _say_written(draw(partial(breakdown_spec, one), out, picture, say=say))
+    name = partial(_figure_name, "figure-breakdown", found=found)
+    drawn = [draw(partial(breakdown_spec, one), out, name(one.data), say=say) for one in found if one.rows]
+    tables = [table for one in found for table in breakdown_tables(one)]
+    _give("figure-breakdown", tables, content, out, [path for each in drawn for path in each])
     _stop_unless_done([name for one in found for name in one.missing])
 
 
@@ -213,10 +212,9 @@ def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, 
     from localpolicy.experiments.paper.figures import dial_figure, draw
 
     found = [dial_figure(one, study, recipe, key) for one, study in studies]
-    _give(name, [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
-    for one in found:
-        if one.points:
-            _say_written(draw(one.spec, out, _figure_name(name, one.data, found), say=say))
+    drawn = [draw(one.spec, out, _figure_name(name, one.data, found), say=say) for one in found if one.points]
+    content = {one.data.name: one.json() for one in found}
+    _give(name, [one.table() for one in found], content, out, [path for each in drawn for path in each])
     _stop_unless_done([arm for one in found for arm in one.missing])
 
 
@@ -301,21 +299,16 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
         raise ConfigError(f"{option}: expected numbers as 0.1,0.3,1; got '{text}'.") from None
 
 
-def _give(name: str, tables: Sequence[Table], content: Any, out: Path) -> None:
-    """Print the tables, and write them in every form."""
+def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
+    """Write the tables in every form, and print them: last, since `| head` ends the program there."""
     from localpolicy.evaluate.tables import html_page
     from localpolicy.vocabulary.files import whole_file
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
-    give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
     with whole_file(places["html"]) as file:
         file.write_text(html_page(tables, title=tables[0].title))
-    _say_written(places.values())
-
-
-def _say_written(places: Iterable[Path]) -> None:
-    if text := ", ".join(map(str, places)):
-        say(f"written: {text}")
+    give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
+    say(f"written: {', '.join(map(str, [*places.values(), *pictures]))}")
 
 
 def _stop_unless_done(missing: Sequence[str]) -> None:
