@@ -1,0 +1,64 @@
+"""How large a tile is, and how many programs share a catalogue. Chosen by measurement (docs/kernels.md)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+WIDEST = 256  # the largest D whose tiles fit into registers and shared memory
+
+
+class Tile(NamedTuple):
+    """The shape of a tile and the resources of the program that works on it."""
+
+    positions: int
+    items: int
+    warps: int
+    stages: int
+
+    @property
+    def launch(self) -> dict[str, int]:
+        """What a launch takes beside its arguments."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+
+# By the padded width, for half-precision and for float32 inputs.
+PULLED = {16: {32: Tile(128, 128, 8, 3), 64: Tile(128, 128, 8, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 64, 8, 2)},
+          32: {32: Tile(128, 64, 8, 3), 64: Tile(128, 64, 8, 3), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)}}  # fmt: skip
+SUMMED = {16: {32: Tile(128, 128, 8, 3), 64: Tile(128, 128, 8, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 64, 8, 2)},
+          32: {32: Tile(128, 64, 8, 3), 64: Tile(128, 64, 8, 3), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)}}  # fmt: skip
+GRADIENT = {16: {32: Tile(64, 128, 8, 3), 64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)},
+            32: {32: Tile(64, 64, 8, 3), 64: Tile(64, 64, 8, 3), 128: Tile(32, 64, 8, 2), 256: Tile(32, 64, 8, 2)}}  # fmt: skip
+LARGEST = {16: {32: Tile(64, 128, 4, 3), 64: Tile(64, 128, 4, 3), 128: Tile(64, 64, 4, 3), 256: Tile(64, 64, 8, 2)},
+           32: {32: Tile(64, 64, 4, 3), 64: Tile(64, 64, 4, 3), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)}}  # fmt: skip
+
+
+def padded(width: int) -> int:
+    """The power of two that a tile's width is."""
+    return max(16, triton.next_power_of_2(width))
+
+
+def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor) -> Tile:
+    """The tile for inputs of this width and type."""
+    return table[16 if like.dtype.itemsize == 2 else 32][max(32, padded(width))]
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Streaming multiprocessors; the interpreter has a few, so that splits are tested."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6
+
+
+def splits(work: int, other: int, step: int, device: torch.device, *, waves: int = 2) -> tuple[int, int]:
+    """Into how many parts `work` is cut so that, times `other` programs, the device is full; and the size of a part.
+
+    A part is a whole number of steps.
+    """
+    steps = triton.cdiv(work, step)
+    wanted = max(1, min(steps, waves * processors(device) // max(other, 1)))
+    part = triton.cdiv(steps, wanted) * step
+    return max(1, triton.cdiv(work, part)), part
