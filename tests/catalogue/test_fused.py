@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu covers the kernels where there is a device"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # numpy forms both branches of a `where`
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),  # in older interpreters
 ]
 
 SHAPES = [(1, 1, 6), (7, 2, 16), (3, 63, 5), (17, 65, 33), (130, 300, 64)]
