@@ -1,6 +1,6 @@
 """What this GPU can do at most: bytes, products and exponentials per second, measured. The roofline's three sides.
 
-    python benchmarks/ceilings.py
+python benchmarks/ceilings.py
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def measure(size: int = 8192) -> Ceilings:
     source = torch.randn(1 << 29, device="cuda")
     target = torch.empty_like(source)
     copied = 2 * source.nbytes / _seconds(lambda: target.copy_(source))
-    del source, target
     rates = []
     for dtype in (torch.bfloat16, torch.float32):
         a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))

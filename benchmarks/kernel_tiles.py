@@ -20,16 +20,16 @@ from localpolicy.catalogue.kernels.gradient import weight_gradient
 from localpolicy.catalogue.kernels.largest import largest
 from localpolicy.catalogue.kernels.softmax import softmax_sums
 from localpolicy.catalogue.kernels.tiles import Tile
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.logits import Head, LinearLogits
 
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.SUMMED, "gradient": tiles.GRADIENT,
+TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.VALUED, "gradient": tiles.GRADIENT,
           "largest": tiles.LARGEST}  # fmt: skip
 SHAPES = [(64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 4), (128, 128, 8), (64, 128, 8),
           (64, 256, 8), (128, 256, 8), (256, 64, 8), (32, 128, 4), (64, 32, 4)]  # fmt: skip
 
 
-def inputs(n: int, v: int, d: int, dtype: torch.dtype) -> tuple[LinearRows, LinearRows, torch.Tensor]:
+def inputs(n: int, v: int, d: int, dtype: torch.dtype) -> tuple[LinearLogits, LinearLogits, torch.Tensor]:
     torch.manual_seed(0)
     device = "cuda"
 
@@ -38,10 +38,10 @@ def inputs(n: int, v: int, d: int, dtype: torch.dtype) -> tuple[LinearRows, Line
 
     hidden = draw(n, d).to(dtype)
     heads = [Head((draw(v, d) / 8).to(dtype), draw(v).to(dtype)) for _ in range(2)]
-    return LinearRows(hidden, heads[0]), LinearRows(hidden, heads[1]), torch.randint(v, (n,), device=device)
+    return LinearLogits(hidden, heads[0]), LinearLogits(hidden, heads[1]), torch.randint(v, (n,), device=device)
 
 
-def work(kind: str, rows: LinearRows, values: LinearRows, items: torch.Tensor) -> Callable[[], object]:
+def work(kind: str, rows: LinearLogits, values: LinearLogits, items: torch.Tensor) -> Callable[[], object]:
     normal = softmax_sums(rows).normaliser
     upstream = torch.rand(len(items), device="cuda")
     return {
@@ -105,7 +105,7 @@ def main() -> None:
                         continue
                     use(kind, type_name, shape, given.width)
                     try:
-                        timed.append((triton.testing.do_bench(run, warmup=5, rep=25, return_mode="median"), shape))
+                        timed.append((triton.testing.do_bench_cudagraph(run, rep=20, return_mode="median"), shape))
                     except Exception:
                         continue
                 timed.sort()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 
 from localpolicy.catalogue import dense, fused
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.logits import Head, LinearLogits
 
 
 def draw_rows(n, v, d, dtype=torch.float32, *, device="cpu", seed=0, scale=1.0, bias=True):
-    """Rows whose scores have a standard deviation of about `scale`."""
+    """Logits whose scores have a standard deviation of about `scale`."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device, dtype)
 
-    return LinearRows(draw(n, d), Head(draw(v, d) * (scale * d**-0.5), draw(v) * scale if bias else None))
+    return LinearLogits(draw(n, d), Head(draw(v, d) * (scale * d**-0.5), draw(v) * scale if bias else None))
 
 
 def draw_items(n, v, device="cpu"):
@@ -23,7 +23,7 @@ def draw_items(n, v, device="cpu"):
 
 
 def exact(rows):
-    return LinearRows(rows.hidden.double(), Head(*(None if part is None else part.double() for part in rows.head)))
+    return LinearLogits(rows.hidden.double(), Head(*(None if part is None else part.double() for part in rows.head)))
 
 
 def far(found, expected):
@@ -49,19 +49,22 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
         "rank": (fused.rank(p, items) / v, dense.rank(p64, items) / v),
     }
     both = fused.log_prob_and_mean(p, items, q)
-    pairs["log_prob, with mean"], pairs["mean, with log_prob"] = (both[0], pairs["log_prob"][1]), (both[1], pairs["mean"][1])
+    pairs["log_prob, with mean"], pairs["mean, with log_prob"] = (
+        (both[0], pairs["log_prob"][1]),
+        (both[1], pairs["mean"][1]),
+    )
     for name, one, two in zip(("js", "kl"), fused.divergence(p, q), dense.divergence(p64, q64), strict=True):
         pairs[name] = (one, two)
     errors = {name: far(*pair) for name, pair in pairs.items()}
     assert all(error < tolerance for error in errors.values()), errors
-    best, item = fused.maximum(p)
+    _, item = fused.maximum(p)
     # Rounding may put another item first, but never one that is not as good.
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
 
 
 def gradients(module, rows, items, upstream):
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
-    value = module.log_prob(LinearRows(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
+    value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
     return [leaf.grad for leaf in leaves]
 

@@ -1,4 +1,4 @@
-"""The fused kernels' logic on a CPU, through Triton's interpreter. On a GPU: tests/gpu/test_fused.py."""
+"""The fused kernels' logic on a CPU, through Triton's interpreter. On a GPU: tests/gpu/test_fused_cuda.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 from fused_checks import check_gradients, check_values, draw_items, draw_rows, exact
 
 from localpolicy.catalogue import chunked, dense, fused
-from localpolicy.catalogue.rows import DenseRows, Head, LinearRows
+from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
@@ -55,7 +55,7 @@ def test_an_item_that_cannot_be_shown_has_no_share():
 
 def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
     head = Head(torch.zeros(150, 4), torch.zeros(150))
-    rows = LinearRows(torch.randn(3, 4), head)
+    rows = LinearLogits(torch.randn(3, 4), head)
     assert fused.maximum(rows)[1].tolist() == [0, 0, 0]
     assert fused.rank(rows, torch.tensor([0, 70, 149])).tolist() == [1 + 149 / 2] * 3
     head.bias[[20, 90, 149]] = 1.0
@@ -69,7 +69,7 @@ def test_no_positions_give_no_numbers():
 
 
 @pytest.mark.parametrize(
-    "rows", [draw_rows(3, 9, 4, torch.float64), draw_rows(3, 9, 300), DenseRows(torch.randn(3, 9))], ids=type
+    "rows", [draw_rows(3, 9, 4, torch.float64), draw_rows(3, 9, 300), DenseLogits(torch.randn(3, 9))], ids=type
 )
 def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
     assert not fused.serves(rows)

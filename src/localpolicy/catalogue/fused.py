@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 
 WIDEST = 256
 CAPABILITY = (8, 0)  # the first GPUs with TF32 and bf16 products
@@ -45,10 +45,10 @@ def missing() -> str | None:
     return None
 
 
-def serves(rows: Rows) -> TypeGuard[LinearRows]:
+def serves(rows: Logits) -> TypeGuard[LinearLogits]:
     """Whether the kernels know such rows."""
     return (
-        isinstance(rows, LinearRows)
+        isinstance(rows, LinearLogits)
         and rows.hidden.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and rows.hidden.dtype == rows.head.weight.dtype
         and rows.hidden.shape[1] <= WIDEST
@@ -67,11 +67,11 @@ class _LogProb(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         items: Tensor,
-        values: LinearRows | None,
+        values: LinearLogits | None,
     ) -> tuple[Tensor, Tensor]:
         from localpolicy.catalogue.kernels.softmax import softmax_sums
 
-        rows = LinearRows(hidden, Head(weight, bias))
+        rows = LinearLogits(hidden, Head(weight, bias))
         sums = softmax_sums(rows, values=values, pull=ctx.needs_input_grad[0], items=items, precision=TRAINING)
         ctx.save_for_backward(hidden, weight, bias, items, sums.normaliser, sums.pulled)
         expected = sums.normaliser.new_empty(0) if sums.mean is None else sums.mean
@@ -87,7 +87,7 @@ class _LogProb(torch.autograd.Function):
         hidden, weight, bias, items, normaliser, pulled = ctx.saved_tensors
         _, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         upstream = upstream.float().contiguous()
-        rows = LinearRows(hidden, Head(weight, bias))
+        rows = LinearLogits(hidden, Head(weight, bias))
         for_weight = for_bias = None
         if wants_weight or wants_bias:
             biased = wants_bias and bias is not None
@@ -96,14 +96,14 @@ class _LogProb(torch.autograd.Function):
         return for_hidden, for_weight if wants_weight else None, for_bias, None, None
 
 
-def log_prob(rows: Rows, items: Tensor) -> Tensor:
+def log_prob(rows: Logits, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
     if not serves(rows):
         return chunked.log_prob(rows, items)
     return _LogProb.apply(rows.hidden, *rows.head, items, None)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
-def log_prob_and_mean(rows: LinearRows, items: Tensor, values: LinearRows) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     if not (serves(rows) and serves(values)):
         return chunked.log_prob_and_mean(rows, items, values)
@@ -111,7 +111,7 @@ def log_prob_and_mean(rows: LinearRows, items: Tensor, values: LinearRows) -> tu
 
 
 @torch.no_grad()
-def logsumexp(rows: Rows) -> Tensor:
+def logsumexp(rows: Logits) -> Tensor:
     """log Σ_a exp(row_a)."""
     if not serves(rows):
         return chunked.logsumexp(rows)
@@ -121,7 +121,7 @@ def logsumexp(rows: Rows) -> Tensor:
 
 
 @torch.no_grad()
-def mean(rows: Rows, values: Rows) -> Tensor:
+def mean(rows: Logits, values: Logits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     if not (serves(rows) and serves(values)):
         return chunked.mean(rows, values)
@@ -133,7 +133,7 @@ def mean(rows: Rows, values: Rows) -> Tensor:
 
 
 @torch.no_grad()
-def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
+def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     if not serves(rows):
         return chunked.maximum(rows)
@@ -143,7 +143,7 @@ def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def entropy(rows: Rows) -> Tensor:
+def entropy(rows: Logits) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     if not serves(rows):
         return chunked.entropy(rows)
@@ -155,7 +155,7 @@ def entropy(rows: Rows) -> Tensor:
 
 
 @torch.no_grad()
-def rank(rows: Rows, items: Tensor) -> Tensor:
+def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
     if not serves(rows):
         return chunked.rank(rows, items)
@@ -166,7 +166,7 @@ def rank(rows: Rows, items: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
+def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
     """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q)."""
     if not (serves(p) and serves(q)):
         return chunked.divergence(p, q)
@@ -177,6 +177,6 @@ def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
     return chunked.top(rows, k)

@@ -107,7 +107,7 @@ class LinearLogits(NamedTuple):
         if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
             hidden, rows = hidden.float(), rows.float()
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
-        return scores if self.head.bias is None else scores + self.head.bias[items]
+        return scores if self.head.bias is None else scores + self.head.bias.index_select(0, items)
 
     def detach(self) -> LinearLogits:
         """The same rows as constants."""

@@ -46,6 +46,11 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     return layout.flatten(block)
 
 
+def _scored(hidden: Tensor, batch: Batch) -> Tensor:
+    """The hidden states of the positions: [N, D]."""
+    return hidden if batch.whole else hidden.index_select(0, batch.scored)
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads from `network` what an objective declared."""
@@ -72,7 +77,7 @@ class Reader:
             if "q_sampled" in self.reads:
                 numbers["q_sampled"] = self._sampled(numbers, items, generator)
             numbers.pop("features", None)
-        current = hidden[at]
+        current = _scored(hidden, batch)
         if "q_fit" in self.reads:
             numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
         if "return_to_go" in self.reads:
@@ -96,11 +101,11 @@ class Reader:
         """μ̂'s rows at these tokens."""
         if self.frozen is not None:
             return self.frozen.rows_at(batch, tokens)
-        return self.network.head("logging").logits(hidden_eval[tokens])
+        return self.network.head("logging").logits(hidden_eval.index_select(0, tokens))
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads, self.catalogue
-        items, here = batch.item[at], hidden_eval[at]
+        items, here = batch.item[at], _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
         rows = self._critic().logits(here) if self.critic is not None else None
         if rows is not None and reads & {"q", "q_sampled"}:
@@ -125,21 +130,27 @@ class Reader:
     def _next_value(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
         after, exists = batch.next_token()
-        tokens = after[exists]
+        # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
+        tokens = after[exists] if batch.counted is None else after
         fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
-        evaluated = other.logits(hidden_eval[tokens])
+        following_hidden = hidden_eval.index_select(0, tokens)
+        evaluated = other.logits(following_hidden)
         if self.target == "max":
-            _, best = self.catalogue.maximum(fitted.logits(hidden_eval[tokens]))
+            _, best = self.catalogue.maximum(fitted.logits(following_hidden))
             following = evaluated.at(best)
         else:
             following = self.catalogue.mean(self._logging(batch, hidden_eval, tokens), evaluated)
+        if batch.counted is not None:
+            return torch.where(exists, following, 0.0)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
 
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
         """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
         head, features = self._critic(), numbers["features"]
-        drawn = torch.randint(self.network.items, (len(items), self.negatives), generator=generator).to(items.device)
+        device = items.device if generator is None else generator.device
+        shape = (len(items), self.negatives)
+        drawn = torch.randint(self.network.items, shape, generator=generator, device=device).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.negatives):
             total += head.logits(features).at(drawn[:, column])

@@ -26,11 +26,15 @@ class Losses(nn.Module):
         self.config = config
         self.reads_in = half  # precision of the products; sums and weights keep theirs
 
-    def forward(self, batch: Batch, step: int, coin: bool, count: float) -> tuple[Tensor, dict[str, Tensor], Terms]:
+    def forward(
+        self, batch: Batch, step: int, coin: bool, count: float | Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], Terms]:
         """The loss, its named means, and the terms per position."""
         frozen = None if self.reader.frozen is None else self.reader.frozen.network
         with reading_in(self.reads_in, self.network, frozen):
             readout = self.reader.read(batch, step=step, coin=coin)
         terms = self.formula(readout, self.config)
+        if batch.counted is not None:
+            terms = terms.masked(batch.counted)
         means = mean_losses(terms.losses, count=count)
         return total(means), means, terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue import backend, chosen, sharded
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError
@@ -26,7 +26,12 @@ def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
     """The config with every default that depends on data or machine filled in, and its objective."""
     found, settings = objective(config.objective)
     answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
-    train = {"device": device_called(config.train.device), "select": rule(config.train.select, data, settings.name)}
+    device = device_called(config.train.device)
+    train = {
+        "device": device,
+        "select": rule(config.train.select, data, settings.name),
+        "catalogue": chosen(config.train.catalogue, device),
+    }
     changes = {
         "objective": settings,
         "model": config.model.model_copy(update={"answers": answers}),
@@ -89,7 +94,10 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
     groups = [{"params": others, "weight_decay": config.train.weight_decay}]
     if value:
         groups.append({"params": value, "weight_decay": config.train.value_decay})
-    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
+    rate: float | torch.Tensor = config.train.learning_rate
+    if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
+        rate = torch.tensor(rate, device=network.embedding.device)
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=network.embedding.is_cuda)
 
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:

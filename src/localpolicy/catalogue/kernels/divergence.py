@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import SUMMED, padded, splits, tile
-from localpolicy.catalogue.rows import LinearRows
+from localpolicy.catalogue.kernels.tiles import VALUED, padded, splits, tile
+from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -64,12 +64,12 @@ def _sums(
 
 
 def divergence_sums(
-    p: LinearRows, q: LinearRows, normal_p: Tensor, normal_q: Tensor, *, precision: str = "tf32x3"
+    p: LinearLogits, q: LinearLogits, normal_p: Tensor, normal_q: Tensor, *, precision: str = "tf32x3"
 ) -> tuple[Tensor, Tensor]:
     """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers: [N] each."""
     (n, width_p), v = p.hidden.shape, len(p.head.weight)
     width_q = q.hidden.shape[1]
-    shape = tile(SUMMED, max(width_p, width_q), p.hidden)
+    shape = tile(VALUED, max(width_p, width_q), p.hidden)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, p.hidden.device)
     mixed, kl = (p.hidden.new_empty((cuts, n), dtype=torch.float32) for _ in range(2))

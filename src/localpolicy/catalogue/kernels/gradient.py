@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import GRADIENT, padded, splits, tile
-from localpolicy.catalogue.rows import LinearRows
+from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -84,7 +84,7 @@ def _take(
 
 
 def weight_gradient(
-    rows: LinearRows, normaliser: Tensor, upstream: Tensor, *, biased: bool, precision: str = "tf32"
+    rows: LinearLogits, normaliser: Tensor, upstream: Tensor, *, biased: bool, precision: str = "tf32"
 ) -> tuple[Tensor, Tensor | None]:
     """-Σ_n upstream_n p_n hidden_n [V, D] in float32, and with `biased` -Σ_n upstream_n p_n [V]."""
     hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
@@ -105,7 +105,7 @@ def weight_gradient(
 
 
 def taken_gradient(
-    rows: LinearRows,
+    rows: LinearLogits,
     items: Tensor,
     upstream: Tensor,
     pulled: Tensor | None,

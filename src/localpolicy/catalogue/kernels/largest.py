@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import LARGEST, padded, splits, tile
-from localpolicy.catalogue.rows import LinearRows
+from localpolicy.catalogue.logits import LinearLogits
 
 NO_ITEM = tl.constexpr(2147483647)
 
@@ -70,7 +70,7 @@ def _combine(bests, bearers, best, bearer, n_rows, cuts, ROWS: tl.constexpr):
     tl.store(bearer + row, item.to(tl.int64), mask=here)
 
 
-def largest(rows: LinearRows, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
+def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
     """max_a row_a [N], and its first item [N]."""
     hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
     (n, width), v = hidden.shape, len(weight)

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import SUMMED, padded, splits, tile
-from localpolicy.catalogue.rows import LinearRows
+from localpolicy.catalogue.logits import LinearLogits
 
 
 @triton.jit
@@ -39,9 +39,7 @@ def _walk(
     for start in range(first, last, ITEMS):
         item = start + column
         ok = item < last
-        w = tl.load(
-            weight + item[:, None].to(tl.int64) * D + d[None], mask=ok[:, None] & (d < D)[None], other=0.0
-        )
+        w = tl.load(weight + item[:, None].to(tl.int64) * D + d[None], mask=ok[:, None] & (d < D)[None], other=0.0)
         x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
         if BIASED:
             x += tl.load(bias + item, mask=ok, other=0.0).to(tl.float32)[None]
@@ -59,9 +57,7 @@ def _walk(
         tl.store(tied + at, equal, mask=here)
 
 
-def _launch(
-    rows: LinearRows, items: Tensor, own: Tensor | None, precision: str
-) -> tuple[Tensor, Tensor]:
+def _launch(rows: LinearLogits, items: Tensor, own: Tensor | None, precision: str) -> tuple[Tensor, Tensor]:
     hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
     (n, width), v = hidden.shape, len(weight)
     shape = tile(SUMMED, width, hidden)
@@ -80,12 +76,12 @@ def _launch(
     return found, tied
 
 
-def scores_at(rows: LinearRows, items: Tensor, *, precision: str = "tf32x3") -> Tensor:
+def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -> Tensor:
     """Row n at its item, as the tiles compute it: [N]."""
     return _launch(rows, items, None, precision)[0]
 
 
-def counts(rows: LinearRows, items: Tensor, own: Tensor, *, precision: str = "tf32x3") -> tuple[Tensor, Tensor]:
+def counts(rows: LinearLogits, items: Tensor, own: Tensor, *, precision: str = "tf32x3") -> tuple[Tensor, Tensor]:
     """How many items score above `own`, and how many others tie with it: [N] each."""
     above, tied = _launch(rows, items, own, precision)
     return above.sum(0), tied.sum(0) - 1

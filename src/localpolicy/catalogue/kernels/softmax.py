@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, padded, splits, tile
-from localpolicy.catalogue.rows import LinearRows
+from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, padded, splits, tile
+from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -57,16 +57,6 @@ def _partial(
             other=0.0,
         )
         x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
-        if BIASED:  # items beyond the end get -inf from here, at no cost
-            x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
-        else:
-            x = tl.where(ok[None], x, -float("inf"))
-        largest = tl.maximum(top, tl.max(x, 1))
-        # A row of -inf so far: e^{-inf - -inf} would be NaN.
-        shift = tl.where(largest == -float("inf"), 0.0, largest) * LOG2E
-        scale = tl.exp2(top * LOG2E - shift)
-        e = tl.exp2(x * LOG2E - shift[:, None])
-        total = total * scale + tl.sum(e, 1)
         if VALUES:
             value_w = tl.load(
                 value_weight + item[:, None].to(tl.int64) * VALUE_D + value_d[None],
@@ -74,8 +64,19 @@ def _partial(
                 other=0.0,
             )
             value = tl.dot(value_h, tl.trans(value_w), input_precision=PRECISION)
-            if VALUE_BIASED:
-                value += tl.load(value_bias + item, mask=ok, other=0.0).to(tl.float32)[None]
+        if BIASED:  # items beyond the end get -inf from here, at no cost
+            x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
+        else:
+            x = tl.where(ok[None], x, -float("inf"))
+        if VALUES and VALUE_BIASED:
+            value += tl.load(value_bias + item, mask=ok, other=0.0).to(tl.float32)[None]
+        largest = tl.maximum(top, tl.max(x, 1))
+        # A row of -inf so far: e^{-inf - -inf} would be NaN.
+        shift = tl.where(largest == -float("inf"), 0.0, largest) * LOG2E
+        scale = tl.exp2(top * LOG2E - shift)
+        e = tl.exp2(x * LOG2E - shift[:, None])
+        total = total * scale + tl.sum(e, 1)
+        if VALUES:
             weighted = weighted * scale + tl.sum(e * value, 1)
         if OWN_VALUES:  # Σ p·x, where 0 · -inf counts as 0
             weighted = weighted * scale + tl.sum(tl.where(e > 0, e * x, 0.0), 1)
@@ -149,9 +150,9 @@ class Sums(NamedTuple):
 
 
 def softmax_sums(
-    rows: LinearRows,
+    rows: LinearLogits,
     *,
-    values: LinearRows | None = None,
+    values: LinearLogits | None = None,
     own_values: bool = False,
     pull: bool = False,
     items: Tensor | None = None,
@@ -163,7 +164,8 @@ def softmax_sums(
     other = rows if values is None else values
     value_hidden, value_weight, value_bias = other.hidden.contiguous(), other.head.weight.contiguous(), other.head.bias
     value_width = value_weight.shape[1]
-    shape = tile(PULLED if pull else SUMMED, max(width, value_width), hidden)
+    table = PULLED if pull else SUMMED if values is None else VALUED
+    shape = tile(table, max(width, value_width), hidden)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)
     weigh = values is not None or own_values

@@ -53,7 +53,9 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
-        hidden = functional.dropout(embedded + self.position[layout.column], self.dropout, self.training)
+        hidden = functional.dropout(
+            embedded + functional.embedding(layout.column, self.position), self.dropout, self.training
+        )
         for block in self.blocks:
             hidden = block(hidden, layout)
         return self.norm(hidden)  # type: ignore[no-any-return]
