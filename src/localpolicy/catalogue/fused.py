@@ -50,7 +50,7 @@ def serves(rows: Logits) -> TypeGuard[LinearLogits]:
     return (
         isinstance(rows, LinearLogits)
         and rows.hidden.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and rows.hidden.dtype == rows.head.weight.dtype
+        and rows.head.weight.dtype in (rows.hidden.dtype, torch.float32)
         and rows.hidden.shape[1] <= WIDEST
         and (rows.hidden.is_cuda or interpreted())
         and missing() is None
@@ -71,6 +71,8 @@ class _LogProb(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         from localpolicy.catalogue.kernels.softmax import softmax_sums
 
+        # A head may keep more precision than its products have; its gradient has the head's.
+        weight, bias = Head(weight, bias).to(hidden.dtype)
         rows = LinearLogits(hidden, Head(weight, bias))
         sums = softmax_sums(rows, values=values, pull=ctx.needs_input_grad[0], items=items, precision=TRAINING)
         ctx.save_for_backward(hidden, weight, bias, items, sums.normaliser, sums.pulled)

@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 class Logits(Protocol):
@@ -96,16 +95,16 @@ class LinearLogits(NamedTuple):
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        weight = self.head.weight[start:stop].T
-        if self.head.bias is None:
-            return torch.mm(self.hidden, weight, out=out)
-        return torch.addmm(self.head.bias[start:stop], self.hidden, weight, out=out)
+        part = Head(*(None if one is None else one[start:stop] for one in self.head)).to(self.hidden.dtype)
+        if part.bias is None:
+            return torch.mm(self.hidden, part.weight.T, out=out)
+        return torch.addmm(part.bias, self.hidden, part.weight.T, out=out)
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]. With gradients; touches N rows of the head, not V."""
-        hidden, rows = self.hidden, functional.embedding(items, self.head.weight)
+        hidden, rows = self.hidden, self.head.weight.index_select(0, items)
         if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
-            hidden, rows = hidden.float(), rows.float()
+            hidden, rows = hidden.float(), rows.to(torch.float32)
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
         return scores if self.head.bias is None else scores + self.head.bias.index_select(0, items)
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from localpolicy.catalogue.logits import AnyHead, Head
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
@@ -116,19 +115,18 @@ class Network(nn.Module):
         begins = batch.previous_item == START
         before = batch.previous_item.clamp(min=0)
         if self.shard is None:
-            embedded = functional.embedding(before, self.embedding)
+            embedded = self.embedding.index_select(0, before)
         else:
             embedded = lookup(self.embedding, before, self.shard)
         if self.answer is not None:
-            embedded = embedded + functional.embedding(batch.previous_event, self.answer)
+            embedded = embedded + self.answer.index_select(0, batch.previous_event)
         return torch.where(begins[:, None], self.start, embedded)
 
     def hidden(self, batch: Batch) -> Tensor:
         """The context of every token, [M, D]."""
-        if self.reads_in is None:
-            return self.backbone(self.embed(batch), Layout.of(batch))  # type: ignore[no-any-return]
-        with torch.autocast(self.embedding.device.type, dtype=self.reads_in):
-            return self.backbone(self.embed(batch), Layout.of(batch)).to(self.reads_in)  # type: ignore[no-any-return]
+        hidden: Tensor = self.backbone(self.embed(batch), Layout.of(batch))
+        # The backbone keeps its precision: at these widths casts cost more than half-precision products save.
+        return hidden if self.reads_in is None else hidden.to(self.reads_in)
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
@@ -164,7 +162,7 @@ class Network(nn.Module):
 
     def _numbers(self, name: str) -> AnyHead:
         numbers: AnyHead = self.heads[name].numbers()  # type: ignore[operator]
-        return numbers if self.reads_in is None else numbers.to(self.reads_in)
+        return numbers
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""
@@ -184,7 +182,7 @@ class Network(nn.Module):
 
 @contextmanager
 def reading_in(half: torch.dtype | None, *networks: Network | None) -> Iterator[None]:
-    """Within the block these networks give hidden states and heads in half precision; their weights keep theirs."""
+    """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
     for network in changed:
         network.reads_in = half

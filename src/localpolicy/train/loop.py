@@ -50,6 +50,8 @@ from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
+# Settings that say how a run is computed, not what: a checkpoint goes on under others.
+BESIDE_THE_POINT = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture"}
 LOOK_EVERY = 200  # steps between looks at whether the losses are finite, where steps are captured
 
 
@@ -317,7 +319,7 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}}),
+            "config": self.config.model_dump(exclude={"train": BESIDE_THE_POINT}),
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import VALUED, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import VALUED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -67,17 +67,14 @@ def divergence_sums(
     p: LinearLogits, q: LinearLogits, normal_p: Tensor, normal_q: Tensor, *, precision: str = "tf32x3"
 ) -> tuple[Tensor, Tensor]:
     """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers: [N] each."""
-    (n, width_p), v = p.hidden.shape, len(p.head.weight)
-    width_q = q.hidden.shape[1]
+    (n, width_p), v, width_q = p.hidden.shape, len(p.head.weight), q.hidden.shape[1]
     shape = tile(VALUED, max(width_p, width_q), p.hidden)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, p.hidden.device)
     mixed, kl = (p.hidden.new_empty((cuts, n), dtype=torch.float32) for _ in range(2))
     if n:
         _sums[(blocks, cuts)](
-            p.hidden.contiguous(), p.head.weight.contiguous(), p.hidden if p.head.bias is None else p.head.bias,
-            normal_p, q.hidden.contiguous(), q.head.weight.contiguous(),
-            q.hidden if q.head.bias is None else q.head.bias, normal_q, mixed, kl, n, v, part,
+            *operands(p), normal_p, *operands(q), normal_q, mixed, kl, n, v, part,
             D_P=width_p, DP_P=padded(width_p), BIASED_P=p.head.bias is not None,
             D_Q=width_q, DP_Q=padded(width_q), BIASED_Q=q.head.bias is not None,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,

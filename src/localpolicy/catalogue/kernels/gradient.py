@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import GRADIENT, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import GRADIENT, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -87,7 +87,7 @@ def weight_gradient(
     rows: LinearLogits, normaliser: Tensor, upstream: Tensor, *, biased: bool, precision: str = "tf32"
 ) -> tuple[Tensor, Tensor | None]:
     """-Σ_n upstream_n p_n hidden_n [V, D] in float32, and with `biased` -Σ_n upstream_n p_n [V]."""
-    hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
+    hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = tile(GRADIENT, width, hidden)
     blocks = triton.cdiv(v, shape.items)
@@ -95,8 +95,8 @@ def weight_gradient(
     for_weight = hidden.new_empty((cuts, v, width), dtype=torch.float32)
     for_bias = hidden.new_empty((cuts, v) if biased else (1, 1), dtype=torch.float32)
     _pull[(blocks, cuts)](
-        hidden, weight, hidden if bias is None else bias, normaliser, upstream, for_weight, for_bias, n, v, part,
-        D=width, DP=padded(width), BIASED=bias is not None, WANTS_BIAS=biased,
+        hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n, v, part,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_BIAS=biased,
         ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
     )  # fmt: skip
     if cuts == 1:
@@ -113,7 +113,7 @@ def taken_gradient(
     for_bias: Tensor | None,
 ) -> Tensor | None:
     """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D]."""
-    hidden, weight = rows.hidden.contiguous(), rows.head.weight.contiguous()
+    hidden, weight, _ = operands(rows)
     n, width = hidden.shape
     if torch.are_deterministic_algorithms_enabled():
         # Atomic sums have no order; torch's own have one when asked.

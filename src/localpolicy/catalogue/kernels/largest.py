@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import LARGEST, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import LARGEST, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 NO_ITEM = tl.constexpr(2147483647)
@@ -72,7 +72,7 @@ def _combine(bests, bearers, best, bearer, n_rows, cuts, ROWS: tl.constexpr):
 
 def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
     """max_a row_a [N], and its first item [N]."""
-    hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
+    hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     best = hidden.new_empty((n,), dtype=torch.float32)
     bearer = hidden.new_empty((n,), dtype=torch.long)
@@ -84,8 +84,8 @@ def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Ten
     bests = hidden.new_empty((cuts, n), dtype=torch.float32)
     bearers = hidden.new_empty((cuts, n), dtype=torch.int32)
     _partial[(blocks, cuts)](
-        hidden, weight, hidden if bias is None else bias, bests, bearers, n, v, part,
-        D=width, DP=padded(width), BIASED=bias is not None, ROWS=shape.positions, ITEMS=shape.items,
+        hidden, weight, bias, bests, bearers, n, v, part,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, ROWS=shape.positions, ITEMS=shape.items,
         PRECISION=precision, **shape.launch,
     )  # fmt: skip
     _combine[(triton.cdiv(n, 128),)](bests, bearers, best, bearer, n, cuts, ROWS=128, num_warps=4)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import SUMMED, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import SUMMED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 
@@ -58,7 +58,7 @@ def _walk(
 
 
 def _launch(rows: LinearLogits, items: Tensor, own: Tensor | None, precision: str) -> tuple[Tensor, Tensor]:
-    hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
+    hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = tile(SUMMED, width, hidden)
     blocks = triton.cdiv(n, shape.positions)
@@ -69,8 +69,8 @@ def _launch(rows: LinearLogits, items: Tensor, own: Tensor | None, precision: st
         found, tied = (torch.empty((cuts, n), dtype=torch.int32, device=hidden.device) for _ in range(2))
     if n:
         _walk[(blocks, cuts)](
-            hidden, weight, hidden if bias is None else bias, items, hidden if own is None else own, found, tied,
-            n, v, part, D=width, DP=padded(width), BIASED=bias is not None, READ=own is None,
+            hidden, weight, bias, items, hidden if own is None else own, found, tied,
+            n, v, part, D=width, DP=padded(width), BIASED=rows.head.bias is not None, READ=own is None,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
         )  # fmt: skip
     return found, tied

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -159,10 +159,10 @@ def softmax_sums(
     precision: str = "tf32",
 ) -> Sums:
     """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too."""
-    hidden, weight, bias = rows.hidden.contiguous(), rows.head.weight.contiguous(), rows.head.bias
+    hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     other = rows if values is None else values
-    value_hidden, value_weight, value_bias = other.hidden.contiguous(), other.head.weight.contiguous(), other.head.bias
+    value_hidden, value_weight, value_bias = (hidden, weight, bias) if values is None else operands(values)
     value_width = value_weight.shape[1]
     table = PULLED if pull else SUMMED if values is None else VALUED
     shape = tile(table, max(width, value_width), hidden)
@@ -180,19 +180,19 @@ def softmax_sums(
     if n == 0:
         return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)
     _partial[(blocks, cuts)](
-        hidden, weight, hidden if bias is None else bias,
-        value_hidden, value_weight, hidden if value_bias is None else value_bias,
+        hidden, weight, bias,
+        value_hidden, value_weight, value_bias,
         tops, totals, weighteds, pulleds, n, v, part,
         D=width, DP=padded(width), VALUE_D=value_width, VALUE_DP=padded(value_width),
-        BIASED=bias is not None, VALUE_BIASED=value_bias is not None, VALUES=values is not None,
+        BIASED=rows.head.bias is not None, VALUE_BIASED=other.head.bias is not None, VALUES=values is not None,
         OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
         **shape.launch,
     )  # fmt: skip
     rows_each = 16
     _combine[(triton.cdiv(n, rows_each),)](
-        tops, totals, weighteds, pulleds, hidden, weight, hidden if bias is None else bias,
+        tops, totals, weighteds, pulleds, hidden, weight, bias,
         tops if items is None else items, normaliser, mean, pulled, taken, n, cuts,
-        D=width, DP=padded(width), BIASED=bias is not None, VALUES=weigh, PULL=pull, TAKEN=items is not None,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, VALUES=weigh, PULL=pull, TAKEN=items is not None,
         ROWS=rows_each, num_warps=4,
     )  # fmt: skip
     return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)

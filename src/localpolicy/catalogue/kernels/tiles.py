@@ -9,6 +9,8 @@ import torch
 import triton
 from torch import Tensor
 
+from localpolicy.catalogue.logits import LinearLogits
+
 WIDEST = 256  # the largest D whose tiles fit into registers and shared memory
 
 
@@ -51,6 +53,13 @@ LARGEST = {
     16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 8, 2)),
     32: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
 }
+
+
+def operands(rows: LinearLogits) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, weights in their type, and biases (or anything, where there are none)."""
+    hidden = rows.hidden.contiguous()
+    weight = rows.head.weight.to(hidden.dtype).contiguous()
+    return hidden, weight, hidden if rows.head.bias is None else rows.head.bias.contiguous()
 
 
 def padded(width: int) -> int:

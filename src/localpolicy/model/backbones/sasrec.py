@@ -54,7 +54,7 @@ class SASRec(nn.Module):
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
         hidden = functional.dropout(
-            embedded + functional.embedding(layout.column, self.position), self.dropout, self.training
+            embedded + self.position.index_select(0, layout.column), self.dropout, self.training
         )
         for block in self.blocks:
             hidden = block(hidden, layout)
