@@ -13,6 +13,7 @@ ROOT = Path(localpolicy.__file__).parent
 # A package may import those to its left, and itself.
 LAYERS = (
     "vocabulary",
+    "runtime",
     "catalogue",
     "data",
     "simulate",

@@ -11,7 +11,12 @@ from localpolicy.cli.output import say, show_table
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help="events, yoochoose, retailrocket, netflix, movielens or openbandit")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="events, yoochoose, retailrocket, netflix, movielens or openbandit; or a reader: package.module:Name"
+        ),
+    ],
     paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
     out: Annotated[Path, typer.Option(help="the data set's folder", show_default=False)],
     columns: Annotated[
@@ -94,8 +99,8 @@ def prepare(
         "seed": seed,
     }
     data = prepare_log(
-        source,
-        paths,
+        *paths,
+        source=source,
         out=out,
         engine=engine,
         append=append,

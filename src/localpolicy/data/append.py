@@ -95,5 +95,5 @@ def check_fits(data: Prepared, tables: Sequence[Table], reading: Reading) -> Non
         if ROW in table.columns.values():
             raise ConfigError("a log whose rows are its sequences cannot be appended: prepare all its files at once.")
         if data.kind == "impressions" and logged != ("propensity" in table.columns):
-            has, lacks = (data.path, table.files[0]) if logged else (table.files[0], data.path)
+            has, lacks = (data.path, table.shown()) if logged else (table.shown(), data.path)
             raise DataError(f"{has} has propensities and {lacks} has none: one data set cannot hold both.")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
+import logging
+import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +26,15 @@ from localpolicy.data.engines import Engine
 from localpolicy.data.events import fields_of
 from localpolicy.data.filters import keep
 from localpolicy.data.load import load, open_tables
-from localpolicy.data.readers import READERS
+from localpolicy.data.readers import READERS, Reader, find_reader
+from localpolicy.data.readers.events import frame_table
 from localpolicy.data.reading import Reading
 from localpolicy.data.sources import Table
 from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
+from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.frames import is_table, table_name
 from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
 from localpolicy.vocabulary.files import PARTIAL, refuse_occupied, sha256
 
@@ -36,14 +43,15 @@ if TYPE_CHECKING:
 
 ENGINES = ("duckdb", "spark")
 
+log = logging.getLogger(__name__)
+
 
 def prepare(
-    source: str,
-    paths: Sequence[Path | str],
-    *,
-    out: Path | str,
-    append: Path | str | None = None,
-    like: Path | str | None = None,
+    *logs: Any,
+    source: str | object = "events",
+    out: Path | str | None = None,
+    append: Path | str | Prepared | None = None,
+    like: Path | str | Prepared | None = None,
     skip_bad_rows: bool = False,
     engine: str = "duckdb",
     memory: str = "1GB",
@@ -52,33 +60,89 @@ def prepare(
     spark: SparkSession | None = None,
     spark_master: str | None = None,
     force: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] = log.info,
     **settings: Any,
 ) -> Prepared:
-    """Prepare the log at `paths` into the folder `out`.
+    """Prepare `logs` into the folder `out`, or into a new one under the working directory.
 
-    `source` names a reader, whose recipe holds unless `settings` (the fields of `PrepareConfig`) change it.
+    A log is a table (pandas, Polars, Arrow, a DuckDB relation, anything with the Arrow C stream or the dataframe
+    protocol) or the path of a file or folder; several are one log. `source` is one of the named formats, or a reader:
+    its recipe holds unless `settings` (the fields of `PrepareConfig`) change it. As on the command line, a format's
+    name may also come first: prepare("retailrocket", "raw/").
+
     `append` names an earlier data set that this log continues; its settings hold. With `like` they hold too, items
     keep their indices and events their codes, but none of its rows are taken: a policy of the earlier data set can
     then read this one, and stand for its logging policy where it served it.
     """
-    if source not in READERS:
-        raise ConfigError(f"no source '{source}'{nearest(source, READERS)}")
-    reader, out = READERS[source], Path(out)
+    _refuse_unknown(settings)
+    if len(logs) > 1 and _names_source(logs[0]):
+        source, logs = logs[0], logs[1:]
+    given = _flat(logs)
+    name, reader = find_reader(source)
     if append is not None and like is not None:
         raise ConfigError("append takes an earlier data set's rows and like does not: name one of them.")
     named = append if append is not None else like
-    earlier = None if named is None else Prepared(named)
+    earlier = None if named is None else named if isinstance(named, Prepared) else Prepared(named)
     config = PrepareConfig.parse({**reader.preset, **settings}) if earlier is None else continued(earlier, settings)
+    out = new_folder("data") if out is None else Path(out)
     refuse_occupied(out, force=force)
     with _scratch_folder(out, scratch) as folder, _disk_errors(out), ThreadPoolExecutor(1) as beside:
-        tables = reader.tables(paths, config, folder)
+        tables = _tables(given, reader, config, folder)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
             work = _Preparation(runner, tables, config, earlier, folder, beside, say, rows=append is not None)
-            return work.run(out, source=source, given=settings, skip_bad_rows=skip_bad_rows, force=force)
+            return work.run(out, source=name, given=settings, skip_bad_rows=skip_bad_rows, force=force)
         finally:
             runner.close()
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    """Raise on a keyword that neither `prepare` nor its settings have."""
+    keywords = {name for name, one in inspect.signature(prepare).parameters.items() if one.kind is one.KEYWORD_ONLY}
+    known = {*keywords, *PrepareConfig.model_fields}
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"{name}: no such key{nearest(name, known)}")
+
+
+def _names_source(first: Any) -> bool:
+    """Whether the first of several arguments is a source, as on the command line, rather than a path."""
+    if not isinstance(first, str) or not re.fullmatch(r"\w+|[\w.]+:[\w.]+", first):
+        return False
+    return first in READERS or not Path(first).exists()
+
+
+def _flat(logs: Sequence[Any]) -> list[Any]:
+    """Tables and paths, one after another, whether they were given as arguments or in a list."""
+    found: list[Any] = []
+    for one in logs:
+        if isinstance(one, list | tuple):
+            found += _flat(one)
+        elif isinstance(one, str | os.PathLike):
+            found.append(Path(one))
+        elif is_table(one):
+            found.append(one)
+        else:
+            raise ConfigError(f"expected a table or the path of a log, got {table_name(one)}.")
+    if not found:
+        raise DataError("no log given: name a file or a folder, or pass a table.")
+    return found
+
+
+def _tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch: Path) -> list[Table]:
+    """What the reader finds at the paths, and the tables as they are, in the order given."""
+    if reader is not READERS["events"] and not all(isinstance(one, Path) for one in logs):
+        raise ConfigError("a named source reads files. Leave source out for a table, and map its columns (columns=…).")
+    found: list[Any] = []
+    for files, group in groupby(logs, lambda one: isinstance(one, Path)):
+        together = list(group)
+        found += reader.tables(together, config, scratch) if files else together
+    frames = sum(not isinstance(one, Table) for one in found)
+    numbers = iter(range(1, frames + 1))
+    return [
+        one if isinstance(one, Table) else frame_table(one, config, scratch, number=next(numbers), of=frames)
+        for one in found
+    ]
 
 
 class _Preparation:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.data.table import events_table
+from localpolicy.runtime.frames import to_frame
 from localpolicy.vocabulary.errors import DataError, nearest
 from localpolicy.vocabulary.files import read_json, sha256, whole_folder, write_json
 
@@ -134,6 +137,40 @@ class Prepared:
     def __len__(self) -> int:
         return sum(len(split) for split in self.splits.values())
 
+    def __repr__(self) -> str:
+        counts, splits = self.manifest["counts"], self.manifest["splits"]
+        events = ", ".join(f"{name} {count:,}" for name, count in counts["events"].items())
+        sizes = ", ".join(f"{name} {split['sequences']:,}" for name, split in splits.items())
+        return (
+            f"Prepared('{self.path}'): {self.kind}, {counts['items']:,} items, "
+            f"{counts['sequences']:,} sequences ({sizes}), {sum(counts['events'].values()):,} events ({events})"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sequences and events of each split."""
+        splits = {**self.manifest["splits"], "all": self.manifest["counts"]}
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("split", "sequences", *self.events))
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{split['sequences']:,}</td>"
+            + "".join(f"<td>{split['events'][event]:,}</td>" for event in self.events)
+            + "</tr>"
+            for name, split in splits.items()
+        )
+        caption = f"{escape(str(self.path))}: {self.kind}, {self.items:,} items"
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number about it: the manifest, without its list of files."""
+        return {"path": str(self.path), **{key: value for key, value in self.manifest.items() if key != "files"}}
+
+    def to_arrow(self) -> pa.Table:
+        """Its events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
+        return events_table(self)
+
+    def to_frame(self) -> Any:
+        """`to_arrow` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+        return to_frame(self.to_arrow())
+
     @property
     def items(self) -> int:
         """V, the size of the catalogue."""
@@ -159,10 +196,15 @@ class Prepared:
         """index, item_id, count."""
         return pq.read_table(self.path / "items.parquet")
 
+    @property
+    def has_sequence_ids(self) -> bool:
+        """Whether the log's ids of sequences were kept."""
+        return f"{SPLITS[0]}/sequences.parquet" in self.manifest["files"]
+
     def sequence_ids(self, split: str) -> pa.Array:
         """The id of each sequence of a split, as the log wrote it."""
         path = self[split].name + "/sequences.parquet"
-        if path not in self.manifest["files"]:
+        if not self.has_sequence_ids:
             raise DataError(f"{self.path} was written without sequence ids. Prepare it again.")
         return pq.read_table(self.path / path).column("sequence_id").combine_chunks()
 
