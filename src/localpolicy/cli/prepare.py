@@ -49,9 +49,8 @@ def prepare(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="of the random split")] = None,
     append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
-    like: Annotated[
-        Path | None, typer.Option(help="an earlier data set whose item indices and settings hold, without its rows")
-    ] = None,
+    like: Annotated[Path | None, typer.Option(help="an earlier data set whose item indices and settings hold")] = None,
+    keep_log: Annotated[bool, typer.Option(help="keep the log's rows, which a later --append needs")] = True,
     skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
     memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
@@ -105,6 +104,7 @@ def prepare(
         engine=engine,
         append=append,
         like=like,
+        keep_log=keep_log,
         skip_bad_rows=skip_bad_rows,
         force=force,
         memory=memory,

@@ -4,6 +4,7 @@
     DATA/items.parquet     index, item_id (as the log wrote it), count
     DATA/<split>/*.npy     offsets [S+1]; item, event, reward [E]; where logged: propensity, policy, time [E]
     DATA/<split>/sequences.parquet   sequence_id (as the log wrote it) of each sequence, where it is kept
+    DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
 
 Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
@@ -18,12 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.data.growing_files import ArrayFile, ParquetFile
 from localpolicy.data.table import events_table
 from localpolicy.runtime.frames import to_frame
 from localpolicy.vocabulary.errors import DataError, nearest
@@ -44,7 +46,7 @@ OPTIONAL = ("propensity", "policy", "time")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
-IDS_PER_GROUP = 1 << 20
+LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -215,35 +217,6 @@ class Prepared:
                 raise DataError(f"{self.path / name} was altered (its digest differs). Prepare the data set again.")
 
 
-class ArrayFile:
-    """A .npy file that is appended to, its length not known before it is closed."""
-
-    HEADER = 128  # bytes; the header is padded to this size so that it can be rewritten in place
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.length = 0
-        self._file: BinaryIO = path.open("wb")
-        self._write_header()
-
-    def _write_header(self) -> None:
-        text = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': ({self.length},), }}"
-        body = text.encode("latin1").ljust(self.HEADER - 11) + b"\n"
-        self._file.write(b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body)
-
-    def append(self, values: np.ndarray) -> None:
-        """Add `values`, cast to the file's type."""
-        values = np.ascontiguousarray(values, dtype=self.dtype)
-        self._file.write(values.data)
-        self.length += len(values)
-
-    def close(self) -> None:
-        """Write the final length and close."""
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
-
-
 class SplitWriter:
     """Appends sequences to one split; counts events as they pass."""
 
@@ -256,8 +229,7 @@ class SplitWriter:
         self._offsets = ArrayFile(folder / "offsets.npy", np.int64)
         self._offsets.append(np.zeros(1))
         self._arrays = {name: ArrayFile(folder / f"{name}.npy", DTYPES[name]) for name in columns}
-        self._ids: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
+        self._ids = ParquetFile(folder / "sequences.parquet")
 
     def append(self, lengths: np.ndarray, arrays: Arrays) -> None:
         """Add len(lengths) sequences whose events lie one after another in `arrays`."""
@@ -271,24 +243,13 @@ class SplitWriter:
 
     def append_ids(self, sequence_id: pa.Array) -> None:
         """Add the ids of sequences, in order; where any are kept, all must be."""
-        self._waiting.append(pa.table({"sequence_id": sequence_id}))
-        self._write_ids(IDS_PER_GROUP)
-
-    def _write_ids(self, group: int) -> None:
-        """Write the waiting ids in groups of one size: the file's bytes must not depend on how they arrived."""
-        while (waiting := sum(map(len, self._waiting))) >= group and waiting:
-            ids = pa.concat_tables(self._waiting)
-            self._ids = self._ids or pq.ParquetWriter(self.folder / "sequences.parquet", ids.schema)
-            self._ids.write_table(ids.slice(0, IDS_PER_GROUP).combine_chunks())
-            self._waiting = [ids.slice(IDS_PER_GROUP)]
+        self._ids.append(pa.table({"sequence_id": sequence_id}))
 
     def close(self) -> dict[str, Any]:
         """Finish the files; return this split's counts."""
         for file in (self._offsets, *self._arrays.values()):
             file.close()
-        self._write_ids(1)
-        if self._ids is not None:
-            self._ids.close()
+        self._ids.close()
         events = {name: int(count) for name, count in zip(self.events, self.counts, strict=True)}
         return {"sequences": self._offsets.length - 1, "events": events}
 
@@ -336,7 +297,7 @@ def writing(
             for file in sorted(folder.rglob("*"))
             if file.is_file()
         }
-        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items())
+        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
         write_json(
             folder / "manifest.json",
             {

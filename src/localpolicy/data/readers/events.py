@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from localpolicy.data.config import PrepareConfig
+from localpolicy.data.growing_files import ParquetFile
 from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
     Table,
@@ -67,9 +67,11 @@ def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int
     used = [name for name in names if name in read]
     try:
         schema = pa.schema([(name, plain_type(rows.schema.field(name).type)) for name in used])
-        with pq.ParquetWriter(table.files[0], schema, compression="lz4") as writer:
-            for batch in rows:
-                writer.write_table(pa.table([plain(batch.column(name)) for name in used], schema=schema))
+        file = ParquetFile(table.files[0], compression="lz4")
+        file.append(schema.empty_table())
+        for batch in rows:
+            file.append(pa.table([plain(batch.column(name)) for name in used], schema=schema))
+        file.close()
     except (pa.ArrowException, KeyError) as error:
         raise DataError(f"{table.label} cannot be written as Parquet: {str(error)[:500]}") from None
     return replace(table, names=tuple(used))
