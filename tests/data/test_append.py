@@ -13,8 +13,8 @@ from raw_logs import Row, grouped, random_log, split_of, stored, write_csv, writ
 from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import Reader, events
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.simulate import simulate
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError
 
 DAY = 86_400_000
 

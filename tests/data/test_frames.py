@@ -17,8 +17,8 @@ import pytest
 from raw_logs import random_log, stored, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime import frames
-from localpolicy.vocabulary.errors import ConfigError, DataError
 
 ROWS = random_log()
 

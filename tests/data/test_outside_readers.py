@@ -13,9 +13,9 @@ from raw_logs import random_log, stored, write_parquet
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import measure
-from localpolicy.data.quality_page import sections, write_page
 from localpolicy.data.store import Prepared
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.errors import ConfigError
+from localpolicy.report.quality import sections, write_page
 
 ROWS = random_log()
 MODULE = """

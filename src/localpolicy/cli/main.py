@@ -26,7 +26,7 @@ from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
-from localpolicy.vocabulary.errors import LocalPolicyError, Stopped, nearest
+from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
 VERBS = {
     "demo": demo,

@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.growing_files import ArrayFile, ParquetFile
 from localpolicy.data.table import events_table
+from localpolicy.errors import DataError, nearest
+from localpolicy.runtime.files import read_json, sha256, whole_folder, write_json
 from localpolicy.runtime.frames import to_frame
-from localpolicy.vocabulary.errors import DataError, nearest
-from localpolicy.vocabulary.files import read_json, sha256, whole_folder, write_json
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")

@@ -1,1 +1,1 @@
-"""What every room needs of the machine: files, folders, frames."""
+"""What every room stands on: files that are whole or absent, locks, frames, progress, ranks, interrupts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from localpolicy.vocabulary.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest
 
 
 def find_part(name: str, ours: Mapping[str, Any], *, group: str, what: str) -> Any:

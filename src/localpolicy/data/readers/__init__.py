@@ -16,8 +16,8 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
 from localpolicy.data.sources import Table
+from localpolicy.errors import ConfigError
 from localpolicy.runtime.plugins import find_part
-from localpolicy.vocabulary.errors import ConfigError
 
 GROUP = "localpolicy.readers"  # entry points of installed packages
 

@@ -22,8 +22,8 @@ from localpolicy.data.sources import (
     parquet_schema,
     split_line,
 )
+from localpolicy.errors import DataError
 from localpolicy.runtime.frames import arrow_stream, plain, plain_type, table_name
-from localpolicy.vocabulary.errors import DataError
 
 Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimiter
 

@@ -1,0 +1,1 @@
+"""Serving a policy: lists for histories."""
