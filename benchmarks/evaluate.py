@@ -57,10 +57,10 @@ def measure(way: str, items: int, positions: int) -> tuple[float, float]:
 def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
     from localpolicy.data.store import Prepared, writing
-    from localpolicy.evaluate.evaluation import EvaluateConfig, evaluate_policy
+    from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
-    from localpolicy.train.loop import Trainer
+    from localpolicy.training.loop import Trainer
 
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)

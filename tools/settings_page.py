@@ -9,15 +9,15 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.evaluate.evaluation import EvaluateConfig
-from localpolicy.evaluate.factorisation import FactorisationConfig
-from localpolicy.evaluate.gate import GateRules
-from localpolicy.evaluate.off_policy.overlap import OverlapRules
+from localpolicy.evaluation.evaluation import EvaluateConfig
+from localpolicy.evaluation.factorisation import FactorisationConfig
+from localpolicy.evaluation.gate import GateRules
+from localpolicy.evaluation.off_policy.overlap import OverlapRules
 from localpolicy.runs.config import Config
 from localpolicy.settings import Settings
-from localpolicy.simulate.bandit import BanditConfig
-from localpolicy.simulate.raw_netflix import NetflixConfig
-from localpolicy.simulate.shop import StoreConfig
+from localpolicy.simulation.bandit import BanditConfig
+from localpolicy.simulation.raw_netflix import NetflixConfig
+from localpolicy.simulation.shop import StoreConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

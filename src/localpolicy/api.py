@@ -2,9 +2,9 @@
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.compare import compare
-from localpolicy.evaluate.gate import gate
-from localpolicy.evaluate.run import evaluate
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.gate import gate
+from localpolicy.evaluation.run import evaluate
 from localpolicy.experiments.loop import loop, loop_config
 from localpolicy.experiments.sweep import sweep
 from localpolicy.model.budget import beta_within
@@ -12,9 +12,9 @@ from localpolicy.model.policy import Policy
 from localpolicy.report.demo.page import demo
 from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
-from localpolicy.serve.recommend import recommend
-from localpolicy.simulate import load_world, simulate
-from localpolicy.train.loop import train
+from localpolicy.serving.recommend import recommend
+from localpolicy.simulation import load_world, simulate
+from localpolicy.training.loop import train
 
 __all__ = [
     "Config",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from localpolicy.simulate import load_world
+from localpolicy.simulation import load_world
 
 
 def lpi(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,8 +17,8 @@ from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunErro
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer, train
-from localpolicy.train.selection import rule
+from localpolicy.training.loop import Trainer, train
+from localpolicy.training.selection import rule
 
 
 def config(name="mle", *, epochs=2, **changes):

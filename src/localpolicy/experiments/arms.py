@@ -21,21 +21,21 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
-from localpolicy.evaluate.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation, evaluate_policy
-from localpolicy.evaluate.imputation import imputation_at
-from localpolicy.evaluate.run import settings_of as evaluation_settings
-from localpolicy.evaluate.run import world_of
-from localpolicy.evaluate.truth import true_value
+from localpolicy.evaluation.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.evaluation import Evaluation, evaluate_policy
+from localpolicy.evaluation.imputation import imputation_at
+from localpolicy.evaluation.run import settings_of as evaluation_settings
+from localpolicy.evaluation.run import world_of
+from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.jobs import Job, Say, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.simulate.truth import load_world
-from localpolicy.train.loop import train
-from localpolicy.train.setup import resolve
+from localpolicy.simulation.truth import load_world
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
 
 SPLITS = ("validation", "test")
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured

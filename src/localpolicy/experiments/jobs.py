@@ -22,8 +22,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
-from localpolicy.train.setup import resolve
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
 
 Say = Callable[[str], None]
 Task = TypeVar("Task")

@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.evaluate.truth import EPISODES, agent, bandit_probabilities
+from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
 from localpolicy.experiments.jobs import Job, Say, train_all
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
@@ -34,11 +34,11 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, refuse_occupied, write_json
 from localpolicy.settings import Settings
-from localpolicy.simulate import BanditWorld, write_log
-from localpolicy.simulate.events import Events
-from localpolicy.simulate.truth import WORLDS
-from localpolicy.train.checks import check_data
-from localpolicy.train.setup import resolve
+from localpolicy.simulation import BanditWorld, write_log
+from localpolicy.simulation.events import Events
+from localpolicy.simulation.truth import WORLDS
+from localpolicy.training.checks import check_data
+from localpolicy.training.setup import resolve
 
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),

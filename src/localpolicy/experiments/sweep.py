@@ -16,7 +16,7 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.evaluate.estimate import Estimate
+from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
@@ -26,7 +26,7 @@ from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
-from localpolicy.train.setup import resolve
+from localpolicy.training.setup import resolve
 
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told

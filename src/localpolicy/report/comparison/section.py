@@ -15,14 +15,14 @@ import numpy as np
 
 from localpolicy import __version__
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.evaluate.candidates import Candidate
-from localpolicy.evaluate.compare import Comparison
-from localpolicy.evaluate.estimate import Estimate, Interval, mean_estimate
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.segments import groups, segments
-from localpolicy.evaluate.significance import paired
-from localpolicy.evaluate.summary import reward_at_1
+from localpolicy.evaluation.candidates import Candidate
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.estimate import Estimate, Interval, mean_estimate
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.segments import groups, segments
+from localpolicy.evaluation.significance import paired
+from localpolicy.evaluation.summary import reward_at_1
 from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
