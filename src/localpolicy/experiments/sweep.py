@@ -26,9 +26,9 @@ from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runtime.folders import new_folder
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
+from localpolicy.runtime.folders import new_folder
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
