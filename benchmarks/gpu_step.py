@@ -29,7 +29,7 @@ import torch
 from localpolicy.data.store import Prepared, writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer
+from localpolicy.training.loop import Trainer
 from localpolicy.types import START, Batch
 
 WAYS: dict[str, dict[str, Any]] = {

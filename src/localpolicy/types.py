@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,6 +64,17 @@ class Batch:
         return Batch(
             **{name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()}
         )
+
+
+class Reads(NamedTuple):
+    """What an objective asks of the network."""
+
+    fields: frozenset[str] = frozenset()  # of the Readout, beyond logp and reward
+    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q
+    gamma: float = 0.0  # discount of returns and TD targets
+    target: Literal["max", "expected"] = "max"  # value of the next state in the TD target
+    negatives: int = 10  # random items of the sampled advantage
+    logging: str = "head"  # μ̂: a head of its own, or the folder of a run
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.train import captured, loop
-from localpolicy.train.loop import train
+from localpolicy.training import captured, loop
+from localpolicy.training.loop import train
 
 
 @pytest.mark.parametrize("windows", [{"length": 20}, {"length": 6, "last": 3}], ids=str)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue import fused
 from localpolicy.data.batches import Windows, epoch_order
 from localpolicy.types import START, Batch
 
@@ -73,6 +74,31 @@ class Planner:
     def cut(self, sequences: Tensor, bucket: Bucket) -> Batch:
         """The batch of these sequences, filled up to the bucket's size. Asks the device nothing."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
+        if windows.offsets.is_cuda and fused.missing() is None:
+            from localpolicy.data.cut_kernel import cut
+
+            found = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length)
+        else:
+            found = self._cut(sequences, bucket)
+        real = found.pop("real")
+        place = torch.arange(bucket.tokens, device=windows.device)
+        scored, counted = place, real
+        if not self.all_scored:
+            widths = self.widths[sequences.clamp(min=0)][found["row"].clamp(max=rows - 1)]
+            scored, counted = self._scored(found["column"], widths, found["event"], real, place, bucket)
+        spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
+        return Batch(
+            **found,
+            sequences=sequences,
+            scored=scored,
+            counted=counted,
+            whole=self.all_scored,
+            block=(rows + spare, length),
+        )
+
+    def _cut(self, sequences: Tensor, bucket: Bucket) -> dict[str, Tensor]:
+        """The columns of the tokens, and which are real."""
+        windows, length, rows = self.windows, self.windows.config.length, self.size
         there = sequences >= 0
         known = sequences.clamp(min=0)
         start, stop = windows.offsets[known], windows.offsets[known + 1]
@@ -88,28 +114,21 @@ class Planner:
         begins = ~real | (index == start[own])
         before = torch.where(begins, index, index - 1)
         item, event = windows.arrays["item"], windows.arrays["event"]
-        scored, counted = place, real
-        if not self.all_scored:
-            scored, counted = self._scored(column, widths[own], event[index], real, place, bucket)
-        propensity = windows.arrays.get("propensity")
-        spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
-        return Batch(
-            sequences=sequences,
-            row=torch.where(real, row, rows + filler // length),
-            column=column,
-            previous_item=torch.where(begins, START, item[before].long()),
-            previous_event=torch.where(begins, 0, event[before].long()),
-            item=item[index].long(),
-            event=event[index].long(),
-            reward=torch.where(real, windows.arrays["reward"][index], 0.0),
-            history=index - start[own],
-            scored=scored,
+        found = {
+            "row": torch.where(real, row, rows + filler // length),
+            "column": column,
+            "previous_item": torch.where(begins, START, item[before].long()),
+            "previous_event": torch.where(begins, 0, event[before].long()),
+            "item": item[index].long(),
+            "event": event[index].long(),
+            "reward": torch.where(real, windows.arrays["reward"][index], 0.0),
+            "history": index - torch.where(real, start[own], 0),
+            "real": real,
+        }
+        if "propensity" in windows.arrays:
             # NaN stands for "not logged"; a filler's would reach the gradient even where its loss does not count.
-            propensity=None if propensity is None else torch.where(real, propensity[index], 1.0),
-            counted=counted,
-            whole=self.all_scored,
-            block=(rows + spare, length),
-        )
+            found["propensity"] = torch.where(real, windows.arrays["propensity"][index], 1.0)
+        return found
 
     def _scored(
         self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, place: Tensor, bucket: Bucket
