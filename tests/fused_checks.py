@@ -81,3 +81,28 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=1e-6)
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+
+
+def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
+    """Everything evaluation asks, against logits that are formed."""
+    from localpolicy.catalogue.logits import DenseLogits
+    from localpolicy.catalogue.statistics import catalogue_statistics
+
+    policy, values, *others = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(4))
+    items = draw_items(n, v, device)
+
+    def formed(rows):
+        return DenseLogits(exact(rows).chunk(0, v))
+
+    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values)
+    references = {name: formed(other) for name, other in zip("xy", others, strict=True)}
+    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values))
+    assert found.keys() == expected.keys()
+    for name, column in expected.items():
+        if name in ("top", "lists"):
+            assert (found[name] == column).double().mean() > 0.98, name
+        else:
+            assert (
+                far(found[name].double() / (v if name == "rank" else 1), column / (v if name == "rank" else 1))
+                < tolerance
+            ), name

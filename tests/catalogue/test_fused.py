@@ -11,7 +11,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
 
-from fused_checks import check_gradients, check_values, draw_items, draw_rows, exact
+from fused_checks import check_gradients, check_statistics, check_values, draw_items, draw_rows, exact
 
 from localpolicy.catalogue import chunked, dense, fused
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
@@ -76,3 +76,7 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
     items = draw_items(3, 9)
     torch.testing.assert_close(fused.log_prob(rows, items), chunked.log_prob(rows, items))
     torch.testing.assert_close(fused.entropy(rows), chunked.entropy(rows))
+
+
+def test_everything_evaluation_asks():
+    check_statistics(20, 150, 8, torch.float32, tolerance=1e-5)

@@ -52,7 +52,7 @@ def serves(rows: Logits) -> TypeGuard[LinearLogits]:
         and rows.hidden.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and rows.head.weight.dtype in (rows.hidden.dtype, torch.float32)
         and rows.hidden.shape[1] <= WIDEST
-        and (rows.hidden.is_cuda or interpreted())
+        and rows.hidden.is_cuda != interpreted()
         and missing() is None
     )
 

@@ -17,6 +17,7 @@ from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
+from localpolicy.runtime.branch import Branch
 from localpolicy.types import Batch, Readout, Reads
 
 CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
@@ -70,15 +71,19 @@ class Reader:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
         network, at = self.network, batch.scored
         items = batch.item[at]
+        same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
+        branch = Branch(items.device)
         hidden = network.hidden(batch)
-        numbers: dict[str, Tensor] = {}
+        constants: dict[str, Tensor] = {}
         if self.reads.fields & CONSTANT:
-            same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
-            hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
-            numbers = self._constants(batch, hidden_eval, coin)
-            if "q_sampled" in self.reads.fields:
-                numbers["q_sampled"] = self._sampled(numbers, items, generator)
-            numbers.pop("features", None)
+            branch = Branch(items.device) if same else branch  # without dropout both passes are one
+            with branch.beside():
+                hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
+                constants = self._constants(batch, hidden_eval, coin)
+                if "q_sampled" in self.reads.fields:
+                    constants["q_sampled"] = self._sampled(constants, items, generator)
+                del constants["features"]
+        numbers: dict[str, Tensor] = {}
         current = _scored(hidden, batch)
         if "q_fit" in self.reads.fields:
             numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
@@ -88,7 +93,8 @@ class Reader:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
         logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
-        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **numbers)
+        branch.join(constants.values())
+        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **constants, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""

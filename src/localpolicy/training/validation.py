@@ -15,6 +15,8 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
 
+ON_A_GPU = 8192  # sequences of a batch in validation
+
 
 def validate(
     policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
@@ -25,7 +27,7 @@ def validate(
         windows,
         events=events,
         min_history=config.train.min_history,
-        batch_size=config.train.batch_size,
+        batch_size=_batch_size(config),
         description="validation",
         ranks=ranks,
     )
@@ -37,6 +39,11 @@ def validate(
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
+def _batch_size(config: Config) -> int:
+    """Sequences looked at together: a GPU is idle with as few as a step has."""
+    return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
+
+
 @torch.no_grad()
 def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks) -> tuple[float, float]:
     """Squared error of V(x) held out, beside that of the best constant.
@@ -45,7 +52,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     """
     network, errors, targets = policy.network, [], []
     gamma = config.objective.reads().gamma
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)
