@@ -52,7 +52,7 @@ def main() -> None:
         run = train(data, out=Path(folder) / "run", config=config)
         taken = time.perf_counter() - began
         steps = run.manifest["steps"]
-        print(f"{given.objective}, {given.precision}, {given.sequences:,} sequences, {steps} steps: {taken:.1f} s in all; "
+        print(f"{given.objective}, {given.precision}, {given.sequences:,} sequences, {steps} steps: {taken:.1f} s; "
               f"validation {spent['validation'] / given.epochs:.2f} s per epoch; the rest "
               f"{(taken - spent['validation']) / given.epochs:.2f} s per epoch, "
               f"{(taken - spent['validation']) / steps * 1e3:.3f} ms per step; captured: "

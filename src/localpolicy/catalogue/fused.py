@@ -21,6 +21,7 @@ from localpolicy.catalogue import chunked
 from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 
 WIDEST = 256
+WIDEST_EXACT = 128  # in evaluation: three products need the room of three
 CAPABILITY = (8, 0)  # the first GPUs with TF32 and bf16 products
 TRAINING, EXACT = "tf32", "tf32x3"
 
@@ -55,6 +56,11 @@ def serves(rows: Logits) -> TypeGuard[LinearLogits]:
         and rows.hidden.is_cuda != interpreted()
         and missing() is None
     )
+
+
+def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
+    """Whether the kernels know such rows with the precision that evaluation asks for."""
+    return serves(rows) and rows.hidden.shape[1] <= WIDEST_EXACT
 
 
 class _LogProb(torch.autograd.Function):
@@ -115,7 +121,7 @@ def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -
 @torch.no_grad()
 def logsumexp(rows: Logits) -> Tensor:
     """log Σ_a exp(row_a)."""
-    if not serves(rows):
+    if not evaluates(rows):
         return chunked.logsumexp(rows)
     from localpolicy.catalogue.kernels.softmax import softmax_sums
 
@@ -147,7 +153,7 @@ def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def entropy(rows: Logits) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
-    if not serves(rows):
+    if not evaluates(rows):
         return chunked.entropy(rows)
     from localpolicy.catalogue.kernels.softmax import softmax_sums
 
@@ -159,7 +165,7 @@ def entropy(rows: Logits) -> Tensor:
 @torch.no_grad()
 def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
-    if not serves(rows):
+    if not evaluates(rows):
         return chunked.rank(rows, items)
     from localpolicy.catalogue.kernels.ranking import counts, scores_at
 
@@ -170,7 +176,7 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
 @torch.no_grad()
 def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
     """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q)."""
-    if not (serves(p) and serves(q)):
+    if not (evaluates(p) and evaluates(q)):
         return chunked.divergence(p, q)
     from localpolicy.catalogue.kernels.divergence import divergence_sums
 

@@ -15,7 +15,7 @@ from localpolicy.catalogue.logits import LinearLogits, Logits
 
 def serves(*every: Logits | None) -> bool:
     """Whether the kernels know all of these logits."""
-    return all(one is None or fused.serves(one) for one in every)
+    return all(one is None or fused.evaluates(one) for one in every)
 
 
 @torch.no_grad()

@@ -17,16 +17,18 @@ from torch import nn
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Bucket, Planned, Planner
-from localpolicy.model.network import Network
+from localpolicy.model.newer_catalogue import OverNewerCatalogue
+from localpolicy.model.readout import Reader
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.numerics import tf32_products
 from localpolicy.types import Terms
 
 MOST = 64  # graphs kept; a size that comes after them runs one by one
 
 
-def refusal(config: Config, network: Network, ranks: Ranks) -> str | None:
+def refusal(config: Config, reader: Reader, ranks: Ranks) -> str | None:
     """Why the steps of this run cannot be captured; None where they can."""
     if not config.train.device.startswith("cuda"):
         return "graphs are captured on CUDA devices alone"
@@ -34,8 +36,10 @@ def refusal(config: Config, network: Network, ranks: Ranks) -> str | None:
         return "train.capture is false"
     if not ranks.alone:
         return "several processes share a step"
-    if network.own_backbone:
+    if reader.network.own_backbone:
         return "a backbone of your own may do other things in each step"
+    if isinstance(reader.logging_policy, OverNewerCatalogue):
+        return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if not type(config.objective).__module__.startswith("localpolicy."):
         return "an objective of your own may do other things in each step"
     return None
@@ -87,6 +91,10 @@ class CapturedSteps:
             self.graphs[kind] = graph
 
     def _run(self, kind: Kind, number: int) -> None:
+        with tf32_products():
+            self._step(kind, number)
+
+    def _step(self, kind: Kind, number: int) -> None:
         batch = self.planner.cut(self.sequences, kind.bucket)
         assert batch.counted is not None
         terms: Terms

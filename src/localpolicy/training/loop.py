@@ -161,7 +161,7 @@ class Trainer:
             )
         device = config.train.device
         optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
-        not_captured = refusal(config, reader.network, ranks)
+        not_captured = refusal(config, reader, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
             Windows(data, "validation", config.data, device=device),

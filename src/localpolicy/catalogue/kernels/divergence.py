@@ -68,7 +68,7 @@ def divergence_sums(
 ) -> tuple[Tensor, Tensor]:
     """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers: [N] each."""
     (n, width_p), v, width_q = p.hidden.shape, len(p.head.weight), q.hidden.shape[1]
-    shape = tile(VALUED, max(width_p, width_q), p.hidden)
+    shape = tile(VALUED, max(width_p, width_q), p.hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, p.hidden.device)
     mixed, kl = (p.hidden.new_empty((cuts, n), dtype=torch.float32) for _ in range(2))

@@ -89,7 +89,7 @@ def weight_gradient(
     """-Σ_n upstream_n p_n hidden_n [V, D] in float32, and with `biased` -Σ_n upstream_n p_n [V]."""
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
-    shape = tile(GRADIENT, width, hidden)
+    shape = tile(GRADIENT, width, hidden, precision)
     blocks = triton.cdiv(v, shape.items)
     cuts, part = splits(n, blocks, shape.positions, hidden.device, waves=1)
     for_weight = hidden.new_empty((cuts, v, width), dtype=torch.float32)

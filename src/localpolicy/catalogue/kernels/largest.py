@@ -78,7 +78,7 @@ def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Ten
     bearer = hidden.new_empty((n,), dtype=torch.long)
     if n == 0:
         return best, bearer
-    shape = tile(LARGEST, width, hidden)
+    shape = tile(LARGEST, width, hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)
     bests = hidden.new_empty((cuts, n), dtype=torch.float32)

@@ -60,7 +60,7 @@ def _walk(
 def _launch(rows: LinearLogits, items: Tensor, own: Tensor | None, precision: str) -> tuple[Tensor, Tensor]:
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
-    shape = tile(SUMMED, width, hidden)
+    shape = tile(SUMMED, width, hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)
     if own is None:

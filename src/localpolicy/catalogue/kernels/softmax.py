@@ -98,46 +98,34 @@ def _combine(
     tops, totals, weighteds, pulleds, hidden, weight, bias, items,
     normaliser, mean, pulled_mean, taken, n_rows, cuts,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, VALUES: tl.constexpr, PULL: tl.constexpr,
-    TAKEN: tl.constexpr, ROWS: tl.constexpr,
+    TAKEN: tl.constexpr, CUTS: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    here = row < n_rows
+    row = tl.program_id(0)
+    cut = tl.arange(0, CUTS)
+    here = cut < cuts
     d = tl.arange(0, DP)
-    block = row[:, None] * D + d[None]
-    inside = here[:, None] & (d < D)[None]
-    top = tl.full((ROWS,), -float("inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    weighted = tl.zeros((ROWS,), tl.float32)
-    pulled = tl.zeros((ROWS, DP), tl.float32)
-    for cut in range(cuts):
-        at = cut * n_rows + row
-        other = tl.load(tops + at, mask=here, other=-float("inf"))
-        largest = tl.maximum(top, other)
-        shift = tl.where(largest == -float("inf"), 0.0, largest) * LOG2E
-        keep = tl.exp2(top * LOG2E - shift)
-        take = tl.exp2(other * LOG2E - shift)
-        total = total * keep + tl.load(totals + at, mask=here, other=0.0) * take
-        if VALUES:
-            weighted = weighted * keep + tl.load(weighteds + at, mask=here, other=0.0) * take
-        if PULL:
-            part = tl.load(pulleds + at[:, None].to(tl.int64) * D + d[None], mask=inside, other=0.0)
-            pulled = pulled * keep[:, None] + part * take[:, None]
-        top = largest
-    total = tl.where(here, total, 1.0)
-    logarithm = top + tl.log2(total) * LN2
-    tl.store(normaliser + row, logarithm, mask=here)
+    inside = d < D
+    at = cut * n_rows + row
+    top = tl.load(tops + at, mask=here, other=-float("inf"))
+    largest = tl.max(top, 0)
+    shift = tl.where(largest == -float("inf"), 0.0, largest)
+    share = tl.exp2((top - shift) * LOG2E)
+    total = tl.sum(tl.load(totals + at, mask=here, other=0.0) * share, 0)
+    logarithm = largest + tl.log2(total) * LN2
+    tl.store(normaliser + row, logarithm)
     if VALUES:
-        tl.store(mean + row, weighted / total, mask=here)
+        tl.store(mean + row, tl.sum(tl.load(weighteds + at, mask=here, other=0.0) * share, 0) / total)
     if PULL:
-        tl.store(pulled_mean + block, pulled / total[:, None], mask=inside)
+        part = tl.load(pulleds + at[:, None].to(tl.int64) * D + d[None], mask=here[:, None] & inside[None], other=0.0)
+        tl.store(pulled_mean + row * D + d, tl.sum(part * share[:, None], 0) / total, mask=inside)
     if TAKEN:
-        item = tl.load(items + row, mask=here, other=0)
-        h = tl.load(hidden + block, mask=inside, other=0.0).to(tl.float32)
-        w = tl.load(weight + item[:, None].to(tl.int64) * D + d[None], mask=inside, other=0.0).to(tl.float32)
-        own = tl.sum(h * w, 1)
+        item = tl.load(items + row).to(tl.int64)
+        h = tl.load(hidden + row * D + d, mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(weight + item * D + d, mask=inside, other=0.0).to(tl.float32)
+        own = tl.sum(h * w, 0)
         if BIASED:
-            own += tl.load(bias + item, mask=here, other=0.0).to(tl.float32)
-        tl.store(taken + row, own - logarithm, mask=here)
+            own += tl.load(bias + item).to(tl.float32)
+        tl.store(taken + row, own - logarithm)
 
 
 class Sums(NamedTuple):
@@ -165,7 +153,7 @@ def softmax_sums(
     value_hidden, value_weight, value_bias = (hidden, weight, bias) if values is None else operands(values)
     value_width = value_weight.shape[1]
     table = PULLED if pull else SUMMED if values is None else VALUED
-    shape = tile(table, max(width, value_width), hidden)
+    shape = tile(table, max(width, value_width), hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)
     weigh = values is not None or own_values
@@ -188,11 +176,10 @@ def softmax_sums(
         OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
         **shape.launch,
     )  # fmt: skip
-    rows_each = 16
-    _combine[(triton.cdiv(n, rows_each),)](
-        tops, totals, weighteds, pulleds, hidden, weight, bias,
-        tops if items is None else items, normaliser, mean, pulled, taken, n, cuts,
+    _combine[(n,)](
+        tops, totals, weighteds, pulleds, hidden, weight, bias, tops if items is None else items,
+        normaliser, mean, pulled, taken, n, cuts,
         D=width, DP=padded(width), BIASED=rows.head.bias is not None, VALUES=weigh, PULL=pull, TAKEN=items is not None,
-        ROWS=rows_each, num_warps=4,
+        CUTS=triton.next_power_of_2(cuts), num_warps=2 if pull else 1,
     )  # fmt: skip
     return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)

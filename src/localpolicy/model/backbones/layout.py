@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from localpolicy.types import Batch
@@ -33,6 +34,12 @@ class Layout(NamedTuple):
     def cell(self) -> Tensor:
         """Each token's place among the B x T of the block: [M]."""
         return self.row * self.columns + self.column
+
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Where each sequence's tokens begin and end among the flat ones, which are in sequence order: [B] each."""
+        rows = torch.arange(self.rows, device=self.row.device)
+        return torch.searchsorted(self.row, rows), torch.searchsorted(self.row, rows, right=True)
 
     def pad(self, flat: Tensor) -> Tensor:
         """[M, ...] -> [B, T, ...], zeros where there is no token."""
