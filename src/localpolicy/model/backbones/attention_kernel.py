@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 def _probabilities(
     q, k, t, width, sequence, head, seed, SCALE: tl.constexpr, RATE: tl.constexpr, HEADS: tl.constexpr, TP: tl.constexpr
 ):
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * SCALE
+    scores = tl.dot(q, tl.trans(k), input_precision="tf32x3") * SCALE
     seen = (t[None] <= t[:, None]) & (t[None] < width)
     scores = tl.where(seen, scores, -1e30)
     e = tl.exp(scores - tl.max(scores, 1)[:, None])
@@ -50,7 +50,7 @@ def _forward(
     k = tl.load(qkv + at + D, mask=inside, other=0.0).to(tl.float32)
     v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
     p, kept = _probabilities(q, k, t, width, sequence, head, seed, SCALE, RATE, HEADS, TP)
-    mixed = tl.dot(p * kept, v, input_precision="ieee")
+    mixed = tl.dot(p * kept, v, input_precision="tf32x3")
     tl.store(out + token * D + head * (D // HEADS) + d[None], mixed, mask=inside)
 
 
@@ -73,11 +73,11 @@ def _backward(
     v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(upstream + token * D + head * (D // HEADS) + d[None], mask=inside, other=0.0).to(tl.float32)
     p, kept = _probabilities(q, k, t, width, sequence, head, seed, SCALE, RATE, HEADS, TP)
-    for_v = tl.dot(tl.trans(p * kept), g, input_precision="ieee")
-    for_p = tl.dot(g, tl.trans(v), input_precision="ieee") * kept
+    for_v = tl.dot(tl.trans(p * kept), g, input_precision="tf32x3")
+    for_p = tl.dot(g, tl.trans(v), input_precision="tf32x3") * kept
     for_scores = p * (for_p - tl.sum(p * for_p, 1)[:, None]) * SCALE
-    for_q = tl.dot(for_scores, k, input_precision="ieee")
-    for_k = tl.dot(tl.trans(for_scores), q, input_precision="ieee")
+    for_q = tl.dot(for_scores, k, input_precision="tf32x3")
+    for_k = tl.dot(tl.trans(for_scores), q, input_precision="tf32x3")
     tl.store(for_qkv + at, for_q, mask=inside)
     tl.store(for_qkv + at + D, for_k, mask=inside)
     tl.store(for_qkv + at + 2 * D, for_v, mask=inside)
