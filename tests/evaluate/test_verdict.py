@@ -28,7 +28,7 @@ from localpolicy.evaluate.gate import GateRules, gate
 from localpolicy.evaluate.run import evaluate
 from localpolicy.evaluate.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.comparison.tables import comparison_pages, comparison_table
+from localpolicy.report.comparison.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
@@ -228,14 +228,13 @@ def test_the_mle_runs_with_most_seeds_are_the_references(runs, tmp_path):
 
 def test_gains_over_a_baseline_are_corrected_for_all_tests(runs):
     found = compare([runs["interactions.mle0"], runs["interactions.lpi_rl2"]])
-    gains = found.against("interactions_mle0")
-    assert "interactions_mle0" not in gains
-    test, corrected = gains["item-kNN"]["click.nDCG@20"]
-    assert corrected >= test.p
-    pages = comparison_pages(found, baseline="interactions_mle0", by_count=True)
+    assert found.baseline == "interactions_mle0" and "interactions_mle0" not in found.gains
+    gain = found.gains["item-kNN"]["click.nDCG@20"]
+    assert gain.holm_p >= gain.p
+    pages = comparison_tables(found, by_count=True)
     assert [page.title.split()[0] for page in pages] == ["Policies", "Gain", "nDCG@20", "nDCG@20", "Which"]
     with pytest.raises(ConfigError, match="did you mean 'item-kNN'"):
-        comparison_pages(found, baseline="item-knn")
+        compare([runs["interactions.mle0"]], baseline="item-knn")
 
 
 @pytest.mark.parametrize(("other", "named"), [("impressions.mle0", "data"), ("short", "data.length: 20 and 3")])

@@ -28,12 +28,12 @@ from localpolicy.experiments.paper.table1 import Recipe1, table1
 from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.experiments.paper.table3 import COLUMNS, best_point, table3
 from localpolicy.report.html.pictures import MISSING
+from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
 from localpolicy.report.paper.findings import findings
 from localpolicy.report.paper.table1 import table1_table
 from localpolicy.report.paper.table2 import table2_tables
 from localpolicy.report.paper.table3 import choices, main_table, pages
-from localpolicy.report.table import html_page
 from localpolicy.runs.run import Run
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.loop import train
@@ -125,7 +125,7 @@ def test_the_table_says_what_the_json_says(made):
     )
     latex = main_table(table).latex()
     assert latex.count(r"\\") == 2 + 2 * 7 - 1  # a heading and two lines per policy
-    page = html_page(pages(table), title="Table 3")
+    page = tables_page(pages(table), title="Table 3")
     assert page.count("<table>") == 3
     assert "published" in page
 

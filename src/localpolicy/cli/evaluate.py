@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import say, show
 
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
@@ -98,4 +98,4 @@ def give(
             with whole_file(path) as partial:
                 partial.write_text("\n".join(text))
     for table in tables:
-        show_table(table.title, table.columns, table.plain(), note=table.note)
+        show(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, say, show
 
 
 def loop(
@@ -58,7 +58,7 @@ def loop(
     contents = write_loop(result, out, json=json)
     ways = {arm.name: way(result, arm) for arm in result.arms}
     for table in loop_tables(result, ways, narrow=True):
-        show_table(table.title, table.columns, table.plain(), note=table.note)
+        show(table)
     for name, found in ways.items():
         console().print(f"  {summary(name, *found)}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)

@@ -306,12 +306,12 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
 
 def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
     """Write the tables in every form, and print them: last, since `| head` ends the program there."""
-    from localpolicy.report.table import html_page
+    from localpolicy.report.html.skeleton import tables_page
     from localpolicy.runtime.files import whole_file
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     with whole_file(places["html"]) as file:
-        file.write_text(html_page(tables, title=tables[0].title))
+        file.write_text(tables_page(tables, title=tables[0].title))
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
     say(f"written: {', '.join(map(str, [*places.values(), *pictures]))}")
 

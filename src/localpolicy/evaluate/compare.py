@@ -27,7 +27,7 @@ from localpolicy.evaluate.candidates import (
     window_of,
 )
 from localpolicy.evaluate.divergence import Reference
-from localpolicy.evaluate.estimate import finite
+from localpolicy.evaluate.estimate import Estimate, finite
 from localpolicy.evaluate.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluate.imputation import imputation_at
 from localpolicy.evaluate.metrics import metric
@@ -37,6 +37,8 @@ from localpolicy.evaluate.significance import Paired, holm, paired, paired_boots
 from localpolicy.evaluate.truth import EPISODES, true_value
 from localpolicy.runs.run import Run
 from localpolicy.simulate.truth import load_world
+
+SURE = 0.05  # largest corrected p-value of a difference that is called significant
 
 
 class Lead(NamedTuple):
@@ -57,6 +59,38 @@ class Lead(NamedTuple):
         """For `--json`."""
         rest = {"bootstrap_p": self.bootstrap_p, "holm_p": finite(self.holm_p), "stars": self.stars}
         return {"best": self.best, "second": self.second, **self.test.json(), **rest}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A policy's mean minus the baseline's on the same positions."""
+
+    mean: float
+    low: float  # 95 % interval of this difference alone
+    high: float
+    se: float  # clustered by sequence
+    p: float
+    holm_p: float  # corrected for all gains of the comparison
+    n: int
+
+    @classmethod
+    def of(cls, test: Paired, holm_p: float) -> Gain:
+        """The gain that a paired test measured."""
+        return cls(test.difference, test.low, test.high, test.se, test.p, holm_p, test.n)
+
+    @property
+    def sign(self) -> int:
+        """+1 or -1 where the corrected test is significant at 5 %, else 0."""
+        return int(np.sign(self.mean)) if self.holm_p < SURE else 0
+
+    @property
+    def stars(self) -> str:
+        """How sure the gain is, corrected for all gains of the comparison."""
+        return stars(self.holm_p)
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**{name: finite(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
 def leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
@@ -84,6 +118,7 @@ class Comparison:
     data: Prepared = field(repr=False)
     candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
     references: list[Candidate] = field(repr=False)  # whom divergence is taken from
+    baseline: str | None = None  # the policy that gains are taken over
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
@@ -100,20 +135,41 @@ class Comparison:
         """By column: is the best really better than the second?"""
         return leads(self.evaluations, self.columns)
 
-    def against(self, baseline: str) -> dict[str, dict[str, tuple[Paired, float]]]:
-        """By policy and column: its gain over `baseline`, and the p-value corrected for all tests made here."""
-        base = self[baseline]
+    @cached_property
+    def gains(self) -> dict[str, dict[str, Gain]]:
+        """By policy and figure: its gain over the baseline; nothing where there is no baseline.
+
+        Figures are the columns and AR@1. All these tests are one family for Holm's correction.
+        """
+        if self.baseline is None:
+            return {}
+        base = self[self.baseline]
         tests = {
-            (one.name, column): paired(one.values(column)[0], *base.values(column))
-            for one in self.evaluations
-            if one.name != baseline
-            for column in self.columns
+            (policy.name, figure): paired(policy.values(figure)[0], *base.values(figure))
+            for policy in self.evaluations
+            if policy.name != self.baseline
+            for figure in (*self.columns, "AR@1")
         }
         corrected = holm([test.p for test in tests.values()])
-        found: dict[str, dict[str, tuple[Paired, float]]] = {}
-        for ((name, column), test), p in zip(tests.items(), corrected, strict=True):
-            found.setdefault(name, {})[column] = (test, p)
-        return found
+        gains: dict[str, dict[str, Gain]] = {}
+        for ((name, figure), test), holm_p in zip(tests.items(), corrected, strict=True):
+            gains.setdefault(name, {})[figure] = Gain.of(test, holm_p)
+        return gains
+
+    @cached_property
+    def floor(self) -> Estimate | None:
+        """The noise floor: JS between two μ̂ that differ in their seed alone. None where no such pair was measured.
+
+        Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was.
+        Of several the largest counts, so that noise is not mistaken for movement.
+        """
+        measured = [one.divergence for one in self.evaluations if one.divergence is not None]
+        floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
+        families = {(one.about.objective, one.about.family) for one in self.references}
+        for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
+            if evaluation.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
+                floors.append(evaluation.divergence.js.overall)
+        return max(floors, key=lambda floor: floor.mean, default=None)
 
     def breakdown(self, event: str, **options: Any) -> list[Bucket]:
         """Sequence-level means by how many such events a sequence has."""
@@ -145,6 +201,11 @@ class Comparison:
             "policies": {one.name: one.json() for one in self.evaluations},
             "columns": self.columns,
             "leads": {column: lead.json() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else self.floor.json(),
+            "baseline": self.baseline,
+            "gains": {
+                name: {figure: gain.json() for figure, gain in gains.items()} for name, gains in self.gains.items()
+            },
             "breakdown": {event: [bucket.json() for bucket in self.breakdown(event)] for event in self.events},
             "predicts_truth": self.predicts_truth,
         }
@@ -176,6 +237,7 @@ def compare(
     world: Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     columns: Sequence[str] | None = None,
+    baseline: str | None = None,
     baselines: bool = True,
     imputation: Path | str | None = None,
     episodes: int = EPISODES,
@@ -185,7 +247,8 @@ def compare(
 
     Divergence is taken from the runs `against`, or else from the `mle` runs among those compared (the configuration
     with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
-    (default: HR@20 and nDCG@20 of each paid event). `episodes` is the number of a store's rollouts behind the truth.
+    (default: HR@20 and nDCG@20 of each paid event). Gains are taken over the policy called `baseline` (default: the
+    first `mle` run). `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -211,8 +274,9 @@ def compare(
     candidates = every[: len(opened)]
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
-    place = world_of(prepared, world)
-    built = None if place is None else load_world(place)
+    baseline = baseline_of(candidates, baseline)
+    world_folder = world_of(prepared, world)
+    built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
     found = []
     for candidate in candidates:
@@ -232,4 +296,12 @@ def compare(
         found.append(replace(evaluation, truth=truth))
     events = [event for event in paid_events(prepared) if event in found[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
-    return Comparison(found, chosen, events, prepared, candidates, references)
+    return Comparison(found, chosen, events, prepared, candidates, references, baseline)
+
+
+def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:
+    """The policy that gains are taken over: the one named, else the first μ̂, else none."""
+    names = [candidate.name for candidate in candidates]
+    if name is not None and name not in names:
+        raise ConfigError(f"no policy '{name}' in this comparison{nearest(name, names)}")
+    return name or next((one.name for one in candidates if one.about.objective == "mle"), None)

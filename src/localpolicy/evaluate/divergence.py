@@ -5,7 +5,7 @@ All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ�
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,9 +80,14 @@ class Divergence:
         }
 
 
-def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
+def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:
+    """The mean over these references (or pairs of them) at each position [n]."""
+    return np.asarray(np.mean([values[name] for name in names], axis=0))
+
+
+def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
     """The mean over names at each position, then over positions; and each name alone."""
-    together = np.mean([values[name] for name in names], axis=0)
+    together = over_references(values, names)
     alone = {name: mean_estimate(values[name], sequence) for name in names}
     return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
@@ -102,7 +107,7 @@ def divergence(
     # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
     alike = [pairs_of(same) for same in _families(references)]
     pairs = [pair for together in alike for pair in together if pair in scores.js]
-    together = np.mean([scores.js[name] for name in names], axis=0)
+    together = over_references(scores.js, names)
     return Divergence(
         references=list(references),
         js=spread(scores.js, names, scores.sequence),

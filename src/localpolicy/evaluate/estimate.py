@@ -37,6 +37,11 @@ class Interval:
         """mean ± 1.96 standard errors."""
         return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
 
+    @classmethod
+    def from_estimate(cls, value: Estimate) -> Interval:
+        """mean ± 1.96 clustered standard errors."""
+        return cls.of(value.mean, value.se)
+
     @property
     def exact(self) -> bool:
         """Whether there is nothing uncertain about it."""

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.evaluate.divergence import Divergence, Reference, divergence
+from localpolicy.evaluate.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.evaluate.estimate import Estimate, finite
 from localpolicy.evaluate.imputation import Imputation, imputed_reward
 from localpolicy.evaluate.metrics import metric
@@ -22,7 +22,7 @@ from localpolicy.evaluate.off_policy import OffPolicy, OverlapRules, decisions, 
 from localpolicy.evaluate.off_policy.reward_model import reward_model
 from localpolicy.evaluate.score import Scores, score
 from localpolicy.evaluate.scorer import Scorer, device_of
-from localpolicy.evaluate.segments import groups
+from localpolicy.evaluate.segments import groups, is_rating
 from localpolicy.evaluate.summary import (
     DEFAULT_METRICS,
     as_json,
@@ -32,6 +32,7 @@ from localpolicy.evaluate.summary import (
     likelihood,
     popularity,
     ranking,
+    reward_at_1,
 )
 from localpolicy.evaluate.truth import Truth
 from localpolicy.runtime.files import whole_file, write_json
@@ -72,8 +73,29 @@ class Evaluation:
         assert isinstance(found, Estimate), name
         return found
 
+    @property
+    def lists(self) -> int:
+        """K of the lists whose coverage is measured."""
+        return int(self.settings["lists"])
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalogue that is in some list of K items."""
+        share = self.policy[f"coverage@{self.lists}"]
+        assert not isinstance(share, Estimate)
+        return share
+
+    @property
+    def js(self) -> np.ndarray | None:
+        """JS at each position [n], the mean over the references."""
+        if self.divergence is None:
+            return None
+        return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
+
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind `purchase.nDCG@20` [n], and the sequence of each."""
+        """The values behind `purchase.nDCG@20` or `AR@1` [n], and the sequence of each."""
+        if name == "AR@1":
+            return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
         here = groups(self.scores)[group]
         return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
@@ -198,14 +220,5 @@ def evaluate_policy(
 def paid_events(data: Prepared) -> list[str]:
     """Events a table shows, best paid first; none where events are ratings, of which there are too many."""
     rewards = data.manifest["rewards"]
-    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_number(name)]
+    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
     return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
-
-
-def is_number(name: str) -> bool:
-    """Whether an event is a rating."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True

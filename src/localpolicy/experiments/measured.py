@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.errors import RunError
+from localpolicy.evaluate.divergence import over_references
 from localpolicy.evaluate.estimate import Estimate, mean_estimate
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.score import Scores
@@ -139,7 +140,7 @@ def save_positions(scores: Scores, path: Path) -> None:
     }
     encoding = {"sequence": "DELTA_BINARY_PACKED"}
     if scores.js:
-        columns["js"] = np.mean(list(scores.js.values()), axis=0).astype(np.float32)
+        columns["js"] = over_references(scores.js, scores.js).astype(np.float32)
         encoding["js"] = "BYTE_STREAM_SPLIT"
     with whole_file(path) as partial:
         pq.write_table(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from localpolicy.evaluate.divergence import Divergence
 from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation, is_number
+from localpolicy.evaluate.evaluation import Evaluation
 from localpolicy.evaluate.off_policy import OffPolicy
+from localpolicy.evaluate.segments import is_rating
 from localpolicy.evaluate.truth import Truth
-from localpolicy.report.table import Cell, Table, cells, number, with_error
+from localpolicy.report.numbers import number, with_error
+from localpolicy.report.table import Cell, Table, cells
 
 
 def pages(evaluation: Evaluation) -> list[Table]:
@@ -27,7 +29,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
     names = list(next(iter(evaluation.metrics.values())))
     rows = []
     for group, figures in evaluation.metrics.items():
-        if is_number(group):
+        if is_rating(group):
             continue  # a rating: there are too many, and 'all' has them together
         count = next(iter(figures.values())).n
         rows.append(cells(group, f"{count:,}", *(with_error(figures[name].mean, figures[name].se) for name in names)))

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from localpolicy.evaluate.estimate import Estimate, Interval
+from localpolicy.evaluate.segments import is_rating
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
@@ -13,7 +14,8 @@ from localpolicy.experiments.sweep import Sweep, Tried, best_within
 from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.table import Cell, Table, number, with_error
+from localpolicy.report.numbers import number, with_error
+from localpolicy.report.table import Cell, Table
 
 
 def pages(sweep: Sweep) -> list[Table]:
@@ -82,7 +84,7 @@ def _note(sweep: Sweep, floor: float | None) -> str:
 def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
     first = test.seeds[0].json("test")
-    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not _is_rating(name)]
+    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not is_rating(name)]
     rows = []
     for group in groups:
         for name in ("HR@20", "nDCG@20"):
@@ -97,10 +99,6 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
 
 def _figure_cells(found: Estimate) -> list[Cell]:
     return [Cell(number(found.mean)), Cell(number(found.se)), Cell(f"{found.n:,}")]
-
-
-def _is_rating(name: str) -> bool:
-    return name.replace(".", "", 1).isdigit()
 
 
 def section(sweep: Sweep) -> Section:

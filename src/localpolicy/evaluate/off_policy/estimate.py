@@ -10,7 +10,7 @@ import numpy as np
 from localpolicy.evaluate.estimate import clustered_se, finite
 from localpolicy.evaluate.off_policy.decisions import Decisions
 from localpolicy.evaluate.off_policy.estimators import ESTIMATORS, NEEDS_REWARD_MODEL, clipped
-from localpolicy.evaluate.off_policy.intervals import Interval, bootstrap, empirical_bernstein, normal
+from localpolicy.evaluate.off_policy.intervals import Bounds, bootstrap, empirical_bernstein, normal
 from localpolicy.evaluate.off_policy.overlap import Overlap, OverlapRules, overlap
 
 CAP = 30.0  # of clipped weights: the paper's
@@ -22,7 +22,7 @@ class ValueEstimate:
 
     value: float
     se: float
-    intervals: dict[str, Interval]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
+    intervals: dict[str, Bounds]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
 
     def json(self) -> dict[str, Any]:
         """For `--json`."""

@@ -15,6 +15,7 @@ from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Contents, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.loop.findings import Figures, Symptom, loop_findings, loop_verdict, summary, symptoms
+from localpolicy.report.numbers import with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulate import BanditWorld
@@ -101,6 +102,7 @@ def loop_contents(loop: Loop, ways: dict[str, Way]) -> Contents:
         reference="the first logging policy μ, which the world knows exactly",
         findings=loop_findings(ways),
         facts=_facts(loop, last),
+        lists=1,
     )
     settings = {"localpolicy": __version__, "rounds": str(last)}
     return Contents(f"A loop of {last} rounds", loop_verdict(ways), [section], settings)
@@ -207,7 +209,7 @@ def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> li
     rows = []
     for name, (rounds, _) in ways.items():
         values = [figures["J(π)"] for figures in rounds]
-        cells = [f"{value.mean:.4f}" if narrow else _text(value, 4) for value in values]
+        cells = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
         rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
     widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in ways.values() for one in rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
@@ -222,19 +224,14 @@ def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> li
 def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
     last = rounds[-1]
     texts = [
-        _text(last["gain"], 4, sign="+"),
-        _text(last["JS from the round before"], 3),
-        _text(last["JS from the first μ"], 3),
+        with_interval(last["gain"], 4, sign="+"),
+        with_interval(last["JS from the round before"], 3),
+        with_interval(last["JS from the first μ"], 3),
         f"{last['entropy'].mean:.2f}",
         f"{last['coverage'].mean:.0%}",
         f"{last['effective share'].mean:.0%}" if "effective share" in last else "—",
     ]
     return [Cell(name), *map(Cell, texts)]
-
-
-def _text(value: Interval, digits: int, sign: str = "") -> str:
-    text = f"{value.mean:{sign}.{digits}f}"
-    return text if value.exact else f"{text} ±{(value.high - value.low) / 2:.{digits}f}"
 
 
 def loop_markdown(loop: Loop, ways: dict[str, Way]) -> str:

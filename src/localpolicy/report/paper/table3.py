@@ -5,8 +5,9 @@ from __future__ import annotations
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.report.numbers import number
 from localpolicy.report.paper.findings import findings
-from localpolicy.report.table import Cell, Table, largest_shown, number
+from localpolicy.report.table import Cell, Table, largest_shown
 
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
