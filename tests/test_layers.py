@@ -15,6 +15,7 @@ LAYERS = (
     "errors",
     "types",
     "settings",
+    "results",
     "runtime",
     "catalogue",
     "data",

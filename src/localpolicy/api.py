@@ -1,5 +1,6 @@
 """The public functions: one behind each verb of `lpi`, and the nouns they take and give."""
 
+import localpolicy.report.results  # noqa: F401  (results print themselves)
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.compare import compare

@@ -65,7 +65,7 @@ def value(cell) -> float:
 
 
 def test_tables_parse_back_to_the_json(comparison, page):
-    said = comparison.json()
+    said = comparison.to_dict()
     rows = cells(page, "s1-comparison")
     assert list(rows) == list(said["policies"]) == [
         "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN",

@@ -70,6 +70,6 @@ def compare(
         from localpolicy.report.comparison.section import write_comparison
 
         write_comparison(result, html)
-    give(tables, result.json(), json=json, markdown=markdown, latex=latex)
+    give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
         say(f"report: {html}")

@@ -58,7 +58,7 @@ def evaluate(
 ) -> None:
     """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
     from localpolicy.evaluate.run import evaluate as measure
-    from localpolicy.report.evaluation import pages
+    from localpolicy.report.evaluation import evaluation_tables
 
     result = measure(
         run,
@@ -72,7 +72,7 @@ def evaluate(
         out=out,
         device=device,
     )
-    give(pages(result), result.json(), json=json, markdown=markdown, latex=latex)
+    give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
     say(f"values per position and per sequence: {out or run / 'evaluation'}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
 from localpolicy.data.store import NO_ANSWER, Prepared
@@ -35,9 +36,11 @@ from localpolicy.evaluate.run import settings_of, world_of
 from localpolicy.evaluate.segments import WHATEVER_EVENT
 from localpolicy.evaluate.significance import Paired, holm, paired, paired_bootstrap, stars
 from localpolicy.evaluate.truth import EPISODES, true_value
+from localpolicy.results import Result
 from localpolicy.runs.run import Run
 from localpolicy.simulate.truth import load_world
 
+NAMED = 3  # policies in a summary
 SURE = 0.05  # largest corrected p-value of a difference that is called significant
 
 
@@ -55,10 +58,10 @@ class Lead(NamedTuple):
         """How sure the lead is, corrected for the number of columns."""
         return stars(self.holm_p)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         rest = {"bootstrap_p": self.bootstrap_p, "holm_p": finite(self.holm_p), "stars": self.stars}
-        return {"best": self.best, "second": self.second, **self.test.json(), **rest}
+        return {"best": self.best, "second": self.second, **self.test.to_dict(), **rest}
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Gain:
         """How sure the gain is, corrected for all gains of the comparison."""
         return stars(self.holm_p)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {**{name: finite(value) for name, value in vars(self).items()}, "stars": self.stars}
 
@@ -108,8 +111,8 @@ def leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]
     return {name: lead._replace(holm_p=p) for (name, lead), p in zip(found.items(), corrected, strict=True)}
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """Policies measured on the same positions."""
 
     evaluations: list[Evaluation]
@@ -195,18 +198,49 @@ class Comparison:
             if np.ptp(values) > 0 and np.ptp(truth) > 0
         }
 
-    def json(self) -> dict[str, Any]:
+    def summary(self) -> str:
+        """The policies in the order of the column that decides."""
+        order = sorted(self.evaluations, key=lambda one: -one.estimate(self.main).mean)
+        best = ", ".join(f"{one.name} {one.estimate(self.main).mean:.4f}" for one in order[:NAMED])
+        more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
+        return f"{len(order)} policies by {self.main}: {best}{more}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J."""
+        return pa.Table.from_pylist([self._row(evaluation) for evaluation in self.evaluations])
+
+    def _row(self, evaluation: Evaluation) -> dict[str, Any]:
+        row: dict[str, Any] = {"policy": evaluation.name}
+        for figure in (*self.columns, *evaluation.rewards):
+            value = evaluation.estimate(figure)
+            row |= {figure: finite(value.mean), f"{figure} se": finite(value.se)}
+            if self.baseline is not None and figure in (*self.columns, "AR@1"):
+                gain = self.gains.get(evaluation.name, {}).get(figure)
+                row |= {f"{figure} gain": None if gain is None else finite(gain.mean)}
+                row |= {f"{figure} gain p": None if gain is None else finite(gain.holm_p)}
+        divergence, truth = evaluation.divergence, evaluation.truth
+        js = None if divergence is None else divergence.js.overall
+        row |= {"JS": None if js is None else finite(js.mean), "JS se": None if js is None else finite(js.se)}
+        row |= {"entropy": evaluation.estimate("entropy").mean, f"coverage@{evaluation.lists}": evaluation.coverage}
+        if any(one.truth is not None for one in self.evaluations):
+            row |= {
+                "true J": None if truth is None else truth.value,
+                "true gain": None if truth is None else truth.gain,
+            }
+        return row
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "policies": {one.name: one.json() for one in self.evaluations},
+            "policies": {one.name: one.to_dict() for one in self.evaluations},
             "columns": self.columns,
-            "leads": {column: lead.json() for column, lead in self.leads.items()},
-            "floor": None if self.floor is None else self.floor.json(),
+            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else self.floor.to_dict(),
             "baseline": self.baseline,
             "gains": {
-                name: {figure: gain.json() for figure, gain in gains.items()} for name, gains in self.gains.items()
+                name: {figure: gain.to_dict() for figure, gain in gains.items()} for name, gains in self.gains.items()
             },
-            "breakdown": {event: [bucket.json() for bucket in self.breakdown(event)] for event in self.events},
+            "breakdown": {event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in self.events},
             "predicts_truth": self.predicts_truth,
         }
 

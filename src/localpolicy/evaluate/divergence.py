@@ -25,11 +25,11 @@ class Spread:
     quantiles: dict[str, float]
     by_name: dict[str, Estimate]  # by reference, or by pair of references
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        named = {name: value.json() for name, value in self.by_name.items()}
+        named = {name: value.to_dict() for name, value in self.by_name.items()}
         shares = {name: finite(value) for name, value in self.quantiles.items()}
-        return {**self.overall.json(), "quantiles": shares, "by_reference": named}
+        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": named}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Reference:
     selected_by: str | None = None
     family: str = ""  # one for all runs that differ in their seed alone
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return dict(vars(self))
 
@@ -66,17 +66,17 @@ class Divergence:
             return None
         return self.js.overall.mean / self.floor_js.overall.mean
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         floor = None
         if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": finite(self.above_floor)}
+            floor = {"js": self.floor_js.to_dict(), "kl": self.floor_kl.to_dict(), "ratio": finite(self.above_floor)}
         return {
-            "js": self.js.json(),
-            "kl": self.kl.json(),
+            "js": self.js.to_dict(),
+            "kl": self.kl.to_dict(),
             "floor": floor,
-            "reference": [reference.json() for reference in self.references],
-            "segments": {name: value.json() for name, value in self.segments.items()},
+            "reference": [reference.to_dict() for reference in self.references],
+            "segments": {name: value.to_dict() for name, value in self.segments.items()},
         }
 
 

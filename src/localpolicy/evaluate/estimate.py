@@ -19,7 +19,7 @@ class Estimate(NamedTuple):
     n: int
     plain_se: float  # as if positions were independent; the paper's
 
-    def json(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """For `--json`: what cannot be known is null."""
         return {name: finite(value) for name, value in self._asdict().items()}
 

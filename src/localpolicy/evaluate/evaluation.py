@@ -35,6 +35,7 @@ from localpolicy.evaluate.summary import (
     reward_at_1,
 )
 from localpolicy.evaluate.truth import Truth
+from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.settings import Settings
 
@@ -50,8 +51,8 @@ class EvaluateConfig(Settings):
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """One policy's figures on one split."""
 
     name: str
@@ -100,19 +101,52 @@ class Evaluation:
         here = groups(self.scores)[group]
         return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
 
-    def json(self) -> dict[str, Any]:
+    @property
+    def main(self) -> str:
+        """The figure that decides: nDCG@20 of the best paid event, where both were measured."""
+        group, figures = next(iter(self.metrics.items()))
+        return f"{group}.{'nDCG@20' if 'nDCG@20' in figures else next(iter(figures))}"
+
+    def summary(self) -> str:
+        """What it is, and its main figures."""
+        main = self.estimate(self.main)
+        text = f"{self.name} on {self.settings['split']}: {self.main} {main.mean:.4f} ± {main.se:.4f}"
+        if self.divergence is None:
+            return text
+        floor = self.divergence.floor_js
+        known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
+        return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per figure: its group of positions, its name, mean, standard errors and n."""
+        rows: list[tuple[str, str, Estimate | float]] = [
+            (group, name, value) for group, figures in self.metrics.items() for name, value in figures.items()
+        ]
+        rows += [("all", name, value) for name, value in {**self.rewards, **self.policy}.items()]
+        if self.divergence is not None:
+            rows += [("all", "JS", self.divergence.js.overall), ("all", "KL", self.divergence.kl.overall)]
+        nothing = {"se": None, "n": None, "plain_se": None}
+        return pa.Table.from_pylist(
+            [
+                {"positions": group, "figure": name}
+                | (value.to_dict() if isinstance(value, Estimate) else {"mean": finite(value), **nothing})
+                for group, name, value in rows
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
         return {
             "metrics": as_json(self.metrics),
-            "rewards": {name: value.json() for name, value in self.rewards.items()},
+            "rewards": {name: value.to_dict() for name, value in self.rewards.items()},
             "policy": {
-                name: value.json() if isinstance(value, Estimate) else finite(value)
+                name: value.to_dict() if isinstance(value, Estimate) else finite(value)
                 for name, value in self.policy.items()
             },
-            "divergence": nothing if self.divergence is None else self.divergence.json(),
-            "off_policy": None if self.off_policy is None else self.off_policy.json(),
-            "truth": None if self.truth is None else self.truth.json(),
+            "divergence": nothing if self.divergence is None else self.divergence.to_dict(),
+            "off_policy": None if self.off_policy is None else self.off_policy.to_dict(),
+            "truth": None if self.truth is None else self.truth.to_dict(),
             "imputation": self.imputation,
             "settings": self.settings,
         }
@@ -142,7 +176,7 @@ class Evaluation:
     def save(self, folder: Path | str) -> None:
         """Write <split>.json, <split>.positions.parquet and <split>.sequences.parquet."""
         folder, split = Path(folder), self.settings["split"]
-        write_json(folder / f"{split}.json", self.json())
+        write_json(folder / f"{split}.json", self.to_dict())
         for name, table in (("positions", self.scores.to_arrow()), ("sequences", self.per_sequence())):
             with whole_file(folder / f"{split}.{name}.parquet") as partial:
                 pq.write_table(table, partial)
@@ -192,7 +226,7 @@ def evaluate_policy(
         name=name,
         metrics=ranking(scores, config.metrics),
         rewards=rewards,
-        imputation=None if imputation is None else imputation.json(),
+        imputation=None if imputation is None else imputation.to_dict(),
         policy={
             "logp": likelihood(scores),
             "entropy": entropy(scores),

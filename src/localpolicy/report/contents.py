@@ -84,6 +84,6 @@ class Contents:
     sections: Sequence[Section]
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return asdict(self)

@@ -12,7 +12,7 @@ from localpolicy.report.numbers import number, with_error
 from localpolicy.report.table import Cell, Table, cells
 
 
-def pages(evaluation: Evaluation) -> list[Table]:
+def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
     found = [ranking_table(evaluation), policy_table(evaluation)]
     if evaluation.divergence is not None:

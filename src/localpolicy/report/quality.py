@@ -18,7 +18,7 @@ PAGE = "quality.html"
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     """Everything there is to say about a prepared data set."""
-    yield _counts(data)
+    yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
         rows = [
@@ -49,7 +49,8 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     yield _findings(data, quality)
 
 
-def _counts(data: Prepared) -> Table:
+def counts_table(data: Prepared) -> Table:
+    """Sequences and events of each split."""
     counts = data.manifest["counts"]
     rows = [
         (name, f"{split['sequences']:,}", *(f"{split['events'][event]:,}" for event in data.events))

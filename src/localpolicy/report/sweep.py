@@ -18,7 +18,7 @@ from localpolicy.report.numbers import number, with_error
 from localpolicy.report.table import Cell, Table
 
 
-def pages(sweep: Sweep) -> list[Table]:
+def sweep_tables(sweep: Sweep) -> list[Table]:
     """Every point on validation; the chosen one on test."""
     test = sweep.test
     return [points_table(sweep)] if test is None else [points_table(sweep), chosen_table(sweep, test)]
@@ -83,7 +83,7 @@ def _note(sweep: Sweep, floor: float | None) -> str:
 
 def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
-    first = test.seeds[0].json("test")
+    first = test.seeds[0].to_dict("test")
     groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not is_rating(name)]
     rows = []
     for group in groups:
@@ -178,6 +178,11 @@ def _name(sweep: Sweep, one: Tried) -> str:
     return one.point.name or sweep.objective
 
 
+def sweep_contents(sweep: Sweep) -> Contents:
+    """The sweep as a report."""
+    return Contents(f"Sweep of {sweep.objective}", verdict(sweep), [section(sweep)])
+
+
 def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
     """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
     if not can_draw():
@@ -186,8 +191,7 @@ def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
     from localpolicy.report.html.frontier import frontier
     from localpolicy.report.html.palette import looks
 
-    shown = section(sweep)
-    contents = Contents(f"Sweep of {sweep.objective}", verdict(sweep), [shown])
-    chart = frontier(shown, looks(contents)[0], "frontier")
+    contents = sweep_contents(sweep)
+    chart = frontier(contents.sections[0], looks(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

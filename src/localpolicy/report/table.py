@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
 from localpolicy.report.numbers import NOTHING, fixed, known, number, percent, range_text
@@ -19,6 +21,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
+WIDTH = 80  # least columns of a table as text
 SENTENCE = 25  # characters; a column where most cells are longer holds sentences, not numbers
 
 
@@ -108,6 +111,21 @@ class Table:
         for row in self.plain():
             table.add_row(*row)
         return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        Console(file=text, width=max(get_terminal_size().columns, WIDTH), markup=False, emoji=False).print(
+            self.terminal()
+        )
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from localpolicy.report.html.skeleton import notebook
+
+        return notebook(self)
 
     def markdown(self) -> str:
         """A Markdown table under its title."""

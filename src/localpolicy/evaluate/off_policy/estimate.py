@@ -24,7 +24,7 @@ class ValueEstimate:
     se: float
     intervals: dict[str, Bounds]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         named = {name: [finite(bound) for bound in interval] for name, interval in self.intervals.items()}
         return {"value": finite(self.value), "se": finite(self.se), "intervals": named}
@@ -44,12 +44,12 @@ class OffPolicy:
         """Why there is no estimate."""
         return self.overlap.refusal
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "estimates": {name: value.json() for name, value in self.estimates.items()},
-            "logged": self.logged.json(),
-            "overlap": self.overlap.json(),
+            "estimates": {name: value.to_dict() for name, value in self.estimates.items()},
+            "logged": self.logged.to_dict(),
+            "overlap": self.overlap.to_dict(),
             "propensities": self.propensities,
         }
 

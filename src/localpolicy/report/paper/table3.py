@@ -1,4 +1,4 @@
-"""Table 3 as pages: the paper's layout, what was published, and how the points were chosen."""
+"""Table 3 shown: the paper's layout, what was published, and how the points were chosen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localpolicy.report.table import Cell, Table, largest_shown
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
-def pages(table: Table3) -> list[Table]:
+def table3_tables(table: Table3) -> list[Table]:
     """The paper's table, whether its ordering holds, and how the points were chosen."""
     return [main_table(table), claims(table), choices(table)]
 
