@@ -12,15 +12,15 @@ import torch
 
 import localpolicy.report.results  # noqa: F401  (registers how results are shown)
 from localpolicy.errors import ConfigError
-from localpolicy.evaluate.compare import compare
-from localpolicy.evaluate.run import evaluate
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.run import evaluate
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import Table
 from localpolicy.results import Result, tables_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.loop import train
+from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
+from localpolicy.training.loop import train
 
 
 @pytest.fixture(scope="module")

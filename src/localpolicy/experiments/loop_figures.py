@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.experiments.seeds import over_seeds
 
 SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localpolicy.evaluate.compare import Gain
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.compare import Gain
+from localpolicy.evaluation.estimate import Interval
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.divergence import Divergence
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.off_policy import OffPolicy
-from localpolicy.evaluate.segments import is_rating
-from localpolicy.evaluate.truth import Truth
+from localpolicy.evaluation.divergence import Divergence
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.off_policy import OffPolicy
+from localpolicy.evaluation.segments import is_rating
+from localpolicy.evaluation.truth import Truth
 from localpolicy.report.numbers import number, with_error
 from localpolicy.report.table import Cell, Table, cells
 

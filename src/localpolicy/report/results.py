@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.compare import Comparison
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.gate import Verdict
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate import Verdict
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.sweep import Sweep
 from localpolicy.model.lists import Lists

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from localpolicy.evaluate.estimate import Estimate, Interval
-from localpolicy.evaluate.segments import is_rating
+from localpolicy.evaluation.estimate import Estimate, Interval
+from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds

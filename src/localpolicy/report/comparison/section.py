@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from localpolicy import __version__
-from localpolicy.evaluate.candidates import Candidate
-from localpolicy.evaluate.compare import Comparison
-from localpolicy.evaluate.estimate import Interval, mean_estimate
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.segments import groups, segments
+from localpolicy.evaluation.candidates import Candidate
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.estimate import Interval, mean_estimate
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.segments import groups, segments
 from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
@@ -106,7 +106,7 @@ def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
     selected = manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
     return {
-        "beta": objective.beta if objective.name.startswith("lpi") else None,
+        "beta": getattr(objective, "beta", None),
         "weights": run.selected_metrics()["weights"],
         "curve": curve,
         "selected_epoch": selected["epoch"],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.breakdown import Bucket
-from localpolicy.evaluate.compare import Comparison, Gain
-from localpolicy.evaluate.evaluation import Evaluation
+from localpolicy.evaluation.breakdown import Bucket
+from localpolicy.evaluation.compare import Comparison, Gain
+from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
 

@@ -17,7 +17,7 @@ from localpolicy.report.loop.findings import Symptom, loop_findings, loop_verdic
 from localpolicy.report.numbers import with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.simulate import BanditWorld
+from localpolicy.simulation import BanditWorld
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
