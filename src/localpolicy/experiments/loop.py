@@ -362,7 +362,7 @@ class _Chain:
             chunks=chunks,
             policy=run.version,
             append=self.at(number - 1) / "data" if config.keep_logs else None,
-            like=None if config.keep_logs else self.start / "data",
+            like=self.at(number - 1) / "data" if config.keep_logs else self.start / "data",
         )
 
     def rounds(self, last: int) -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ validation JS. Test figures have no say in it, and are shown at the chosen point
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
+from localpolicy.runtime.folders import new_folder
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
 
@@ -145,24 +149,34 @@ class Sweep(Result):
 
 def sweep(
     data: Prepared | Path | str,
+    objective: Objective | type[Objective] | str | None = None,
     *,
-    config: Config,
-    over: Sequence[str],
-    out: Path | str,
+    over: Sequence[str] | Mapping[str, Sequence[Any]],
+    out: Path | str | None = None,
+    config: Config | None = None,
     seeds: int = 1,
     against: Sequence[Path | str] = (),
     max_js: float | None = None,
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    say: Say = lambda text: None,
+    say: Say = LOG.info,
+    **settings: Any,
 ) -> Sweep:
-    """Train `config` at every point of `over` (`beta=0.1,0.3`), or at `trials` points that a search picks.
+    """Train an objective at every point of `over`, or at `trials` points that a search picks.
 
+    `over` is {"beta": [0.1, 0.3]}, or as on the command line ["beta=0.1,0.3"]; `objective`, `config` and `settings` are
+    those of `train`. Runs go into the folder `out` (default: a new one under the working directory).
     Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
     `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
+    config = config_of(objective, config, **settings)
+    if isinstance(over, Mapping):
+        over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
+    if out is None:
+        out = new_folder("sweep")
+        LOG.info("sweeping %s into %s", config.objective.name, out)
     if search not in SEARCHES:
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:
