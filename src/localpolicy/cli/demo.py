@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, show_table
 
 if TYPE_CHECKING:
     from localpolicy.report.contents import PolicyRow, Section
@@ -21,7 +21,7 @@ def demo(
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
     from localpolicy.report.demo.page import demo as run
 
-    contents = run(out=out, seed=seed, force=force, say=say)
+    contents = run(out=out, seed=seed, force=force)
     for section in contents.sections:
         _show(section)
     console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)
