@@ -96,17 +96,6 @@ def excludes_zero(interval: Interval | None) -> int:
     return int(interval.low > 0) - int(interval.high < 0)
 
 
-def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
-    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
-
-    The one rule of a report, for its words, findings and marks. Both figures are estimates from the same few sequences:
-    of two policies as far as noise goes, one has the larger mean, so a larger mean alone says nothing.
-    """
-    if js is None or floor is None or not (known(js.low) and known(floor.high)):
-        return None
-    return js.low > floor.high
-
-
 def ends(interval: Interval, figure: str) -> tuple[float, float]:
     """Where the bar of a figure's interval ends: one over few values may leave what is possible, its bar does not."""
     least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf

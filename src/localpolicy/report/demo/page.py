@@ -9,9 +9,11 @@ from localpolicy.experiments.demo import Played, play
 from localpolicy.experiments.scenes import SCENES
 from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents, Section
-from localpolicy.report.demo.findings import findings, verdict
+from localpolicy.report.demo.findings import findings, numbers, verdict
 from localpolicy.report.html.page import write_report
 from localpolicy.runtime.files import whole_folder, write_json
+
+NEXT = "Do the same with your own log: docs/tutorial.md begins with a CSV file and ends with a page like this one."
 
 
 def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int = 4_000) -> Contents:
@@ -24,6 +26,8 @@ def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int =
             verdict=verdict(sections),
             sections=sections,
             settings={"seed": str(seed), "rollouts per policy": f"{episodes:,} visits of 20 impressions"},
+            numbers=numbers(sections),
+            next_step=NEXT,
         )
         write_report(contents, folder / "report.html")
         write_json(folder / "demo.json", contents.to_dict())

@@ -120,7 +120,10 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     if section.reference:
         said.append(f"Divergence is taken from {section.reference}.")
     if section.floor:
-        said.append("Left of the noise floor, a policy differs from the reference no more than another seed does.")
+        said.append(
+            "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may "
+            "still differ."
+        )
     if any(_families(points).values()):
         said.append("A line joins the policies of one objective in order of β.")
     said.append("Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.")

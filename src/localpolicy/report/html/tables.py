@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import NOTHING, beyond_floor, excludes_zero, known, places
+from localpolicy.report.numbers import NOTHING, excludes_zero, known, places
 from localpolicy.report.table import Cell, Column, Mark, Table, interval_cell, number_cell, share_cell, word_cell
 
 FEW = 0.1  # an effective share below this is marked: a tenth of the log decides
@@ -19,6 +20,7 @@ SIZES = {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "la
 BETTER = Mark("▲", "better, and surely so", "up")
 WORSE = Mark("▼", "worse, and surely so", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")
+BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
 SCARCE = Mark("!", "few positions decide", "down")
 MARKS = {1: BETTER, -1: WORSE, 0: None}
 
@@ -64,6 +66,8 @@ def comparison(section: Section, looks: Sequence[Look], identity: str) -> str:
 
 def _figures(section: Section) -> list[Figures]:
     def near(row: PolicyRow) -> Mark | None:
+        if row.unseen_by_js:
+            return BLIND
         return LEVEL if beyond_floor(row.js, section.floor) is False else None
 
     def metric(name: str) -> Figures:
@@ -79,6 +83,7 @@ def _figures(section: Section) -> list[Figures]:
         *(metric(name) for name in dict.fromkeys(name for row in section.rows for name in row.metrics)),
         Figures(Column("JS", "nats"), lambda row: row.js, near),
         Figures(Column("KL", "nats"), lambda row: row.kl),
+        Figures(Column("likelihood", "mean log π"), lambda row: row.likelihood),
     ]
 
 
@@ -93,7 +98,12 @@ def _note(section: Section, shown: Sequence[Figures]) -> str:
             "p < .05, Holm-corrected over all metrics and policies of this table."
         )
     if "JS" in titles and section.floor:
-        said.append("≈ not surely further from the reference than another seed (the interval reaches the noise floor).")
+        said.append("≈: the distance from the reference is within seed noise.")
+    if any(row.unseen_by_js for row in section.rows):
+        said.append(
+            "≈!: within seed noise by JS, but it ranks surely differently. JS compares whole distributions; it hardly "
+            "sees the order of the first few items. Read it beside the metrics and the likelihood."
+        )
     if "JS" in titles and section.reference:
         said.append(f"JS and KL are taken from {section.reference}.")
     return " ".join(said)
@@ -128,7 +138,7 @@ def weights(section: Section, looks: Sequence[Look], identity: str) -> str:
         body.append(cells)
     note = (
         "At the epoch kept. A small effective share (marked ! below "
-        f"{FEW:.0%}) or a large clipped share means that β no longer says what it seems to say."
+        f"{FEW:.0%}) or a large clipped share means that β has less effect than its value suggests."
     )
     return table(Table("Weights of logged positions", columns, body, note), identity=identity, sortable=True)
 
