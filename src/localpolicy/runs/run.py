@@ -16,6 +16,7 @@ import platform
 import resource
 import shutil
 import sys
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import nn
 from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, sha256, told_when_full, whole_file, write_json
@@ -107,6 +109,10 @@ class Run:
         if not last and sha256(self.folder / weights) != digest:
             raise RunError(f"{self.folder / weights} was altered (its digest differs). Train again.")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
+
+    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+        return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
