@@ -109,7 +109,7 @@ class LinearLogits(NamedTuple):
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
         if self.head.bias is None:
             return scores
-        # Not bias[items]: its gradient is summed in the order in which threads arrive, a look-up's in that of the items.
+        # Not bias[items]: its gradient is summed in the order in which threads arrive.
         return scores + functional.embedding(items, self.head.bias[:, None]).squeeze(1)
 
     def detach(self) -> LinearLogits:

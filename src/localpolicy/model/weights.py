@@ -63,8 +63,8 @@ def save_weights(state: Mapping[str, Any], path: Path) -> None:
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """The bytes that `safetensors.torch.save` gives, one tensor after another.
 
-    By hand, since `save` doubles the memory, and `save_file` writes through a hidden file of its own in the same folder:
-    a kill leaves it there, nobody knows its name, and what it becomes nobody but its owner can read.
+    By hand, since `save` doubles the memory, and `save_file` writes through a hidden file of its own in the folder: a
+    kill leaves it there, nobody knows its name, and what it becomes nobody but its owner can read.
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so each is aligned
     header: dict[str, Any] = {}
