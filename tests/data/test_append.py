@@ -14,7 +14,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import Reader, events
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
-from localpolicy.simulate import simulate
+from localpolicy.simulation import simulate
 
 DAY = 86_400_000
 
