@@ -10,10 +10,8 @@ from pathlib import Path
 from localpolicy.data.expected import compare
 from localpolicy.data.quality import Histogram, Quality
 from localpolicy.data.readers import READERS
-from localpolicy.data.store import SPLITS, Prepared
+from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.runtime.files import whole_file
-
-PAGE = "quality.html"
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,9 @@ def write_page(data: Prepared, quality: Quality) -> Path:
     """Write the HTML page into the data set's folder; return its path."""
     plots = _plot("sequences by length", quality.lengths) + _plot("items by number of events", quality.popularity)
     tables = "".join(_html(section) for section in sections(data, quality))
-    with whole_file(data.path / PAGE) as partial:
+    with whole_file(data.path / QUALITY_PAGE) as partial:
         partial.write_text(_TEMPLATE.format(title=escape(data.path.name), body=tables + plots))
-    return data.path / PAGE
+    return data.path / QUALITY_PAGE
 
 
 def _html(section: Section) -> str:
