@@ -60,7 +60,7 @@ class Check:
     passed: bool | None
     reason: str
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return dict(vars(self))
 
@@ -79,13 +79,13 @@ class Verdict:
         """Whether no check failed."""
         return all(check.passed is not False for check in self.checks)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
             "deploy": self.deploy,
-            "checks": [check.json() for check in self.checks],
+            "checks": [check.to_dict() for check in self.checks],
             "rules": self.rules.model_dump(mode="json"),
-            "evaluation": self.evaluation.json(),
+            "evaluation": self.evaluation.to_dict(),
         }
 
 

@@ -16,11 +16,12 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pyarrow as pa
 import torch
 import yaml
 from torch import nn
@@ -30,17 +31,35 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, sha256, told_when_full, whole_file, write_json
 
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
-class Run:
+class Run(Result):
     """A run on disk, finished or not."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+
+    def summary(self) -> str:
+        """What was trained, and how well it did on validation."""
+        if not self.finished:
+            return f"{self.folder}, not finished"
+        manifest = self.manifest
+        selected = manifest["selected"]
+        kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {selected['by']} {selected['value']:.4f}"
+        return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest, and one entry per validation."""
+        return {**self.manifest, "metrics": self.metrics()}
+
+    def to_arrow(self) -> pa.Table:
+        """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
+        return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
 
     @property
     def finished(self) -> bool:
@@ -171,6 +190,15 @@ class Run:
                 },
             },
         )
+
+
+def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested fields with their names joined by dots."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _peak_memory() -> int:
