@@ -46,9 +46,11 @@ def train(
     """
     import yaml
 
+    from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
     from localpolicy.runs.config import configure
     from localpolicy.train.loop import train as run
+    from localpolicy.train.selection import unheard
 
     short: dict[str, Any] = {
         "objective.name": objective,
@@ -72,6 +74,8 @@ def train(
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # the first rank talks for all
     say(f"training {settings.objective.name} on {data} into {out}")
+    if note := unheard(settings.train.select, Prepared(data), settings.objective.name):
+        say(f"note: {note}")
     done = run(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
         say=None if sys.stderr.isatty() else say,
@@ -81,6 +85,7 @@ def train(
     rows = [
         ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
         ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),

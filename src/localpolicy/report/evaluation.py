@@ -7,7 +7,7 @@ from localpolicy.evaluate.estimate import Estimate
 from localpolicy.evaluate.evaluation import Evaluation, is_number
 from localpolicy.evaluate.off_policy import OffPolicy
 from localpolicy.evaluate.truth import Truth
-from localpolicy.report.table import Cell, Table, cells, number, with_error
+from localpolicy.report.table import Cell, Table, cells, number, share_with_error, with_error
 
 
 def pages(evaluation: Evaluation) -> list[Table]:
@@ -30,7 +30,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
         if is_number(group):
             continue  # a rating: there are too many, and 'all' has them together
         count = next(iter(figures.values())).n
-        rows.append(cells(group, f"{count:,}", *(with_error(figures[name].mean, figures[name].se) for name in names)))
+        rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
     settings = evaluation.settings
     seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
     note = (

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from localpolicy.evaluate.estimate import Estimate
+
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
@@ -170,3 +172,11 @@ def largest_shown(value: float, column: Sequence[float], digits: int = 4) -> boo
 def with_error(value: float, se: float, digits: int = 4) -> str:
     """0.1234 ± 0.0012."""
     return f"{number(value, digits)} ± {number(se, digits)}"
+
+
+def share_with_error(value: Estimate, digits: int = 4) -> str:
+    """0.1234 ± 0.0012; where the error seems to be 0, the interval that so few positions leave: 0.0000 (0 to 0.35)."""
+    if value.n == 0 or value.se > 0:
+        return with_error(value.mean, value.se, digits)
+    interval = value.within_unit()
+    return f"{number(value.mean, digits)} ({interval.low:.2g} to {interval.high:.2g})"
