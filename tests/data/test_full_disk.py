@@ -21,7 +21,7 @@ main()
 
 @pytest.mark.parametrize(
     ("options", "limit"),
-    [([], 100_000), (["--memory", "20MB"], 3_000_000)],
+    [([], 100_000), (["--memory", "20MB", "--no-keep-log"], 3_000_000)],
     ids=["the arrays do not fit", "what memory does not hold does not fit"],
 )
 def test_a_disk_that_fills_up(tmp_path: Path, options: list[str], limit: int) -> None:

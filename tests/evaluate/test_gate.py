@@ -19,25 +19,26 @@ from typer.testing import CliRunner
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.data.store import Prepared, writing
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.evaluate.baselines import BASELINES
-from localpolicy.evaluate.baselines.saved import fit_baseline, load_baseline
-from localpolicy.evaluate.estimate import mean_estimate, wilson
-from localpolicy.evaluate.evaluation import EvaluateConfig, Evaluation, evaluate_policy
-from localpolicy.evaluate.gate import GateRules, Verdict, gate
-from localpolicy.evaluate.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
-from localpolicy.evaluate.other_catalogue import on_data
-from localpolicy.evaluate.power import ENOUGH, more_needed, sample_needed
-from localpolicy.evaluate.recorded import read_recorded
-from localpolicy.evaluate.run import evaluate
-from localpolicy.evaluate.significance import paired
-from localpolicy.evaluate.summary import ranking
+from localpolicy.evaluation.baselines import BASELINES
+from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
+from localpolicy.evaluation.estimate import mean_estimate, wilson
+from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
+from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
+from localpolicy.evaluation.other_catalogue import on_data
+from localpolicy.evaluation.power import ENOUGH, more_needed, sample_needed
+from localpolicy.evaluation.recorded import read_recorded
+from localpolicy.evaluation.run import evaluate
+from localpolicy.evaluation.significance import paired
+from localpolicy.evaluation.summary import ranking
 from localpolicy.model.histories import recommend_with
+from localpolicy.objectives import objective_of
 from localpolicy.report.gate import gate_table
 from localpolicy.report.table import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
-from localpolicy.train.loop import train
-from localpolicy.train.selection import rule, unheard
+from localpolicy.training.loop import train
+from localpolicy.training.selection import rule, unheard
 
 app = typer.Typer()
 app.command()(gate_verb)
@@ -102,15 +103,15 @@ def few_purchases(folder, purchases: int) -> Prepared:
 
 def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
     few, many = few_purchases(tmp_path / "few", 4), few_purchases(tmp_path / "many", ENOUGH)
-    assert rule("auto", few, "lpi_rl") == "0.2*click.nDCG@20"
-    assert rule("auto", many, "lpi_rl") == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
-    assert rule("purchase.nDCG@20", few, "lpi_rl") == "purchase.nDCG@20", "what was asked for is done"
-    said = unheard("auto", few, "lpi_rl")
+    assert rule("auto", few, objective_of("lpi_rl")) == "0.2*click.nDCG@20"
+    assert rule("auto", many, objective_of("lpi_rl")) == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
+    assert rule("purchase.nDCG@20", few, objective_of("lpi_rl")) == "purchase.nDCG@20", "what was asked for is done"
+    said = unheard("auto", few, objective_of("lpi_rl"))
     assert said and "purchase 4" in said and f"{ENOUGH} are needed" in said and "0.2*click.nDCG@20" in said
-    assert "rests on them" in (unheard("purchase.nDCG@20", few, "lpi_rl") or "")
-    assert unheard("auto", many, "lpi_rl") is None and unheard("auto", few, "mle") is None
+    assert "rests on them" in (unheard("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
+    assert unheard("auto", many, objective_of("lpi_rl")) is None and unheard("auto", few, objective_of("mle")) is None
     tiny = write_small(tmp_path / "tiny")
-    assert rule("auto", tiny, "lpi_rl") == "logp", "where nothing is enough, every position has a say"
+    assert rule("auto", tiny, objective_of("lpi_rl")) == "logp", "where nothing is enough, every position has a say"
 
 
 # ---------------------------------------------------------------------- the answers
@@ -171,7 +172,7 @@ def test_a_baseline_that_does_better_is_what_should_be_deployed():
 
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
     """Off-policy figures of these importance weights, with r̂ = 0."""
-    from localpolicy.evaluate.off_policy import decisions, off_policy
+    from localpolicy.evaluation.off_policy import decisions, off_policy
 
     count = len(weight)
     none = np.zeros(count)

@@ -11,7 +11,12 @@ from localpolicy.cli.output import say, show_table
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help="events, yoochoose, retailrocket, netflix, movielens or openbandit")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="events, yoochoose, retailrocket, netflix, movielens or openbandit; or a reader: package.module:Name"
+        ),
+    ],
     paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
     out: Annotated[Path, typer.Option(help="the data set's folder", show_default=False)],
     columns: Annotated[
@@ -44,9 +49,8 @@ def prepare(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="of the random split")] = None,
     append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
-    like: Annotated[
-        Path | None, typer.Option(help="an earlier data set whose item indices and settings hold, without its rows")
-    ] = None,
+    like: Annotated[Path | None, typer.Option(help="an earlier data set whose item indices and settings hold")] = None,
+    keep_log: Annotated[bool, typer.Option(help="keep the log's rows, which a later --append needs")] = True,
     skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
     memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
@@ -94,12 +98,13 @@ def prepare(
         "seed": seed,
     }
     data = prepare_log(
-        source,
-        paths,
+        *paths,
+        source=source,
         out=out,
         engine=engine,
         append=append,
         like=like,
+        keep_log=keep_log,
         skip_bad_rows=skip_bad_rows,
         force=force,
         memory=memory,

@@ -1,4 +1,9 @@
-"""One reader per source: where its files lie, what their columns mean, and the counts it should give."""
+"""One reader per source: where its files lie, what their columns mean, and the counts it should give.
+
+A reader from outside is an object with a method `tables(paths, config, scratch)`. It returns tables that messages can
+name and engines can read: `Table`s over files (its own may be written into the folder `scratch`), or simply frames. It
+may have a `preset`: settings that hold unless the user gives others.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +16,17 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
 from localpolicy.data.sources import Table
+from localpolicy.errors import ConfigError
+from localpolicy.runtime.plugins import find_part
+
+GROUP = "localpolicy.readers"  # entry points of installed packages
 
 
 @dataclass(frozen=True)
 class Reader:
     """How one source is read."""
 
-    tables: Callable[[Sequence[Path | str], PrepareConfig, Path], list[Table]]
+    tables: Callable[[Sequence[Path], PrepareConfig, Path], Sequence[Table | Any]]
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings of the source's recipe
     editions: tuple[Edition, ...] = ()
 
@@ -30,3 +39,16 @@ READERS = {
     "movielens": Reader(movielens.tables, movielens.PRESET, movielens.EDITIONS),
     "openbandit": Reader(openbandit.tables, openbandit.PRESET, openbandit.EDITIONS),
 }
+
+
+def find_reader(source: str | object) -> tuple[str, Reader]:
+    """The reader that `source` names or is, and the name that the manifest keeps."""
+    if isinstance(source, str):
+        found, name = find_part(source, READERS, group=GROUP, what="source"), source
+    else:
+        found, name = source, f"{type(source).__module__}:{type(source).__qualname__}"
+    if isinstance(found, Reader):
+        return name, found
+    if not callable(getattr(found, "tables", None)):
+        raise ConfigError(f"{name} is not a reader: it has no method tables(paths, config, scratch).")
+    return name, Reader(found.tables, dict(getattr(found, "preset", {})))
