@@ -73,6 +73,8 @@ def evaluate(
         device=device,
     )
     give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
+    for note in result.settings["notes"]:
+        say(f"note: {note}.")
     say(f"values per position and per sequence: {out or run / 'evaluation'}")
 
 

@@ -46,10 +46,12 @@ def train(
     """
     import yaml
 
+    from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
     from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.loop import train as run
+    from localpolicy.training.selection import unheard
 
     short: dict[str, Any] = {
         "objective.name": objective,
@@ -73,6 +75,8 @@ def train(
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # the first rank talks for all
     say(f"training {settings.objective.name} on {data} into {out}")
+    if note := unheard(settings.train.select, Prepared(data), settings.objective):
+        say(f"note: {note}")
     done = run(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
         say=None if sys.stderr.isatty() else say,

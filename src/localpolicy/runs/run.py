@@ -2,6 +2,7 @@
 
 config.yaml          the whole configuration, resolved
 policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
+likeliest.safetensors  the weights of the epoch with the best held-out likelihood, where another figure selected
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished
@@ -35,6 +36,8 @@ from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, sha256, told_when_full, whole_file, write_json
 
+LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
+LIKELIEST = "likeliest.safetensors"
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
@@ -119,13 +122,23 @@ class Run(Result):
         *,
         beta: float | None = None,
         last: bool = False,
+        likeliest: bool = False,
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """The selected policy, or that of the last epoch; with `beta`, the dial; with `shard`, this rank's rows."""
-        digest = self.manifest["policy_sha256"]  # refuses a run that is not finished
-        weights = "last.safetensors" if last else "policy.safetensors"
-        if not last and sha256(self.folder / weights) != digest:
+        """The selected policy, that of the last epoch, or the `likeliest`: of the best held-out likelihood.
+
+        With `beta`, the dial; with `shard`, this rank's rows.
+        """
+        manifest = self.manifest  # refuses a run that is not finished
+        weights, digest = ("last.safetensors", None) if last else ("policy.safetensors", manifest["policy_sha256"])
+        if likeliest and manifest["selected"]["by"] != LIKELIHOOD:
+            if "sha256" not in manifest.get("likeliest", {}):
+                raise RunError(
+                    f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
+                )
+            weights, digest = LIKELIEST, manifest["likeliest"]["sha256"]
+        if digest is not None and sha256(self.folder / weights) != digest:
             raise RunError(f"{self.folder / weights} was altered (its digest differs). Train again.")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
@@ -169,7 +182,7 @@ class Run(Result):
     def clear(self) -> None:
         """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
         for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
-                     "items.parquet", "metrics.jsonl"):  # fmt: skip
+                     LIKELIEST, "items.parquet", "metrics.jsonl"):  # fmt: skip
             (self.folder / name).unlink(missing_ok=True)
         for name in ("evaluation", "tensorboard", "checkpoint"):
             shutil.rmtree(self.folder / name, ignore_errors=True)

@@ -30,8 +30,8 @@ from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, whole_tables
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
+from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.files import refuse_occupied, sha256, sole_trainer, sweep
 from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
@@ -239,6 +239,10 @@ class Trainer:
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
             self._save_weights("policy.safetensors")
+        if done.likeliest is None or figures["logp"] > done.likeliest:
+            done = done._replace(likeliest=figures["logp"], likeliest_epoch=epoch, likeliest_step=done.step)
+            if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
+                self._save_weights(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -338,6 +342,13 @@ class Trainer:
                     "epoch": done.best_epoch,
                     "step": done.best_step,
                 },
+                "likeliest": {
+                    "value": done.likeliest,
+                    "epoch": done.likeliest_epoch,
+                    "step": done.likeliest_step,
+                    **({"sha256": sha256(folder / LIKELIEST)} if (folder / LIKELIEST).exists() else {}),
+                },
+                "patience": self.config.train.patience,
                 **({} if done.began is None else {"warm_start": done.began}),
                 **({} if self.logging is None else {"logging": self.logging}),
                 "processes": self.ranks.total,
