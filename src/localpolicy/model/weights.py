@@ -20,7 +20,7 @@ from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.runtime.files import whole_file
 
-DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.bfloat16: "BF16"}
+DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16"}
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
