@@ -13,8 +13,8 @@ from small_logs import write_small
 from localpolicy.model.backbones import BACKBONES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer
-from localpolicy.train.numerics import deterministic
+from localpolicy.training.loop import Trainer
+from localpolicy.training.numerics import deterministic
 
 SEQUENCES = 10_000  # 36,000 actions in a step: torch splits no smaller work over threads
 
@@ -47,9 +47,10 @@ class Gradients:
     """Those of one large batch, as often as one likes."""
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
+        objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": {"name": name},
+            "objective": objective,
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
         self.trainer = Trainer.start(data, Run(out), Config.parse(settings))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import Field
 
 from localpolicy.data.store import Prepared
@@ -32,6 +31,7 @@ from localpolicy.evaluation.off_policy.intervals import normal
 from localpolicy.evaluation.run import settings_of
 from localpolicy.evaluation.segments import groups, segments
 from localpolicy.evaluation.significance import holm, paired
+from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
 
@@ -94,10 +94,7 @@ def read_rules(path: Path | str) -> GateRules:
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    content = read_yaml(path)
     if content is not None and not isinstance(content, dict):
         raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
     return GateRules.parse(content or {})

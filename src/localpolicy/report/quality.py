@@ -11,7 +11,7 @@ from localpolicy.data.expected import compare
 from localpolicy.data.quality import Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import SPLITS, Prepared
-from localpolicy.runtime.files import whole_file
+from localpolicy.runtime.files import write_text
 
 PAGE = "quality.html"
 
@@ -110,8 +110,7 @@ def write_page(data: Prepared, quality: Quality) -> Path:
     """Write the HTML page into the data set's folder; return its path."""
     plots = _plot("sequences by length", quality.lengths) + _plot("items by number of events", quality.popularity)
     tables = "".join(_html(section) for section in sections(data, quality))
-    with whole_file(data.path / PAGE) as partial:
-        partial.write_text(_TEMPLATE.format(title=escape(data.path.name), body=tables + plots))
+    write_text(data.path / PAGE, _TEMPLATE.format(title=escape(data.path.name), body=tables + plots))
     return data.path / PAGE
 
 
