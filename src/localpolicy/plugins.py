@@ -15,7 +15,6 @@ from typing import Any
 
 from localpolicy.errors import ConfigError
 
-
 _modules: list[str] = []  # that the user named, for processes that this one starts
 
 

@@ -305,12 +305,12 @@ def test_the_rule_of_auto_asks_only_for_what_is_held_out():
         return SimpleNamespace(manifest=manifest)
 
     assert (
-        rule("auto", data(none=9, click=3, purchase=1), objective_of("lpi_rl"))
+        rule("auto", data(none=9, click=300, purchase=200), objective_of("lpi_rl"))
         == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
     )
-    assert rule("auto", data(none=9, click=3, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
-    assert rule("auto", data(none=9, click=0, purchase=0), objective_of("lpi_rl")) == "AR@1"
-    assert rule("auto", data(none=9, click=3, purchase=1), objective_of("mle")) == "logp"
+    assert rule("auto", data(none=9, click=300, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
+    assert rule("auto", data(none=9, click=0, purchase=0, **{"4": 300}), objective_of("lpi_rl")) == "AR@1"
+    assert rule("auto", data(none=9, click=300, purchase=200), objective_of("mle")) == "logp"
 
 
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):

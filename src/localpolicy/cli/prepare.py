@@ -7,12 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import say, show
 from localpolicy.settings import LARGEST_SEED
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help="events, yoochoose, retailrocket, netflix, movielens or openbandit")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="events, yoochoose, retailrocket, netflix, movielens or openbandit; or a reader: package.module:Name"
+        ),
+    ],
     paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
     out: Annotated[Path, typer.Option(help="the data set's folder", show_default=False)],
     columns: Annotated[
@@ -45,9 +50,8 @@ def prepare(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the random split")] = None,
     append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
-    like: Annotated[
-        Path | None, typer.Option(help="an earlier data set whose item indices and settings hold, without its rows")
-    ] = None,
+    like: Annotated[Path | None, typer.Option(help="an earlier data set whose item indices and settings hold")] = None,
+    keep_log: Annotated[bool, typer.Option(help="keep the log's rows, which a later --append needs")] = True,
     skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
     memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
@@ -63,7 +67,7 @@ def prepare(
     from localpolicy.data.prepare import prepare as prepare_log
     from localpolicy.data.quality import measure
     from localpolicy.data.rewards import pairs
-    from localpolicy.report.quality import sections, write_page
+    from localpolicy.report.quality import quality_tables, write_page
     from localpolicy.runtime.files import write_json
 
     def listed(text: str | None) -> tuple[str, ...] | None:
@@ -95,12 +99,13 @@ def prepare(
         "seed": seed,
     }
     data = prepare_log(
-        source,
-        paths,
+        *paths,
+        source=source,
         out=out,
         engine=engine,
         append=append,
         like=like,
+        keep_log=keep_log,
         skip_bad_rows=skip_bad_rows,
         force=force,
         memory=memory,
@@ -116,8 +121,8 @@ def prepare(
         write_json(
             json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
         )
-    for section in sections(data, quality):
-        show_table(section.title, section.columns, section.rows, note=section.note)
+    for table in quality_tables(data, quality):
+        show(table)
     say(f"prepared {out}; plots are in {page}")
 
 

@@ -100,7 +100,9 @@ def in_processes(
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
         yield from _here(work, tasks, deadline)
         return
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),))
+    pool = ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
+    )
     with pool, _terminated_as_interrupted():
         waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:

@@ -17,13 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from localpolicy.catalogue import backend
 from localpolicy.catalogue.logits import Logits, tilted
 from localpolicy.catalogue.shards import Shard
-from localpolicy.data.batches import batch_of_histories
-from localpolicy.errors import ConfigError, DataError, RunError, nearest, shown
+from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
-from localpolicy.model.lists import Lists, draw_lists
+from localpolicy.model.histories import batch_from, index_of, lists_from
+from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
@@ -54,6 +53,10 @@ class Policy:
         self._index: dict[Hashable, int] | None = None
         if beta is not None:
             self._check_dial(beta)
+
+    def __repr__(self) -> str:
+        dial = "" if self.beta is None else f" at β={self.beta:g}"
+        return f"<Policy: {self.origin.objective}{dial} over {self.size:,} items>"
 
     # ------------------------------------------------------------------ what it believes
 
@@ -111,25 +114,9 @@ class Policy:
     def batch(self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None) -> Batch:
         """Histories of item ids (and what came of each) as a batch. Items this policy never saw are left out."""
         if self._index is None:
-            self._index = {value: index for index, value in enumerate(self.items["item_id"].to_pylist())}
-        codes = {name: code for code, name in enumerate(self.origin.events)}
-        items, events = [], []
-        for number, history in enumerate(histories):
-            given = list(answers[number]) if answers is not None else [self.origin.events[0]] * len(history)
-            if len(given) != len(history):
-                raise DataError(f"history {number} has {len(history)} items and {len(given)} answers.")
-            unknown = next((name for name in given if name not in codes), None)
-            if unknown is not None:
-                raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
-            known = [
-                (self._index[item], codes[name])
-                for item, name in zip(history, given, strict=True)
-                if item in self._index
-            ]
-            items.append([item for item, _ in known])
-            events.append([event for _, event in known])
-        device = self.network.embedding.device
-        return batch_of_histories(items, events, length=self.network.length).to(device)
+            self._index = index_of(self.items)
+        batch = batch_from(histories, answers, index=self._index, events=self.origin.events, length=self.network.length)
+        return batch.to(self.network.embedding.device)
 
     def log_probabilities(
         self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None
@@ -151,15 +138,9 @@ class Policy:
         """The k best items for each history, or with `sample` k drawn without replacement, with propensities."""
         batch = self.batch(histories, answers)
         assert self._index is not None
-        unwanted = {self._index[item] for item in exclude if item in self._index}
-        forbidden = [
-            sorted(unwanted | ({self._index[i] for i in history if i in self._index} if exclude_seen else set()))
-            for history in histories
-        ]
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        return draw_lists(
-            self.logits(batch), k, ids=self.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,
-            catalogue=backend(),
+        return lists_from(
+            self, batch, histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen, exclude=exclude,
+            seed=seed,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ on disk

@@ -40,8 +40,8 @@ class TrainConfig(Settings):
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
     )
     patience: int | None = Field(
-        None, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
-        "validate_every adds more)"
+        3, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        "validate_every adds more); null trains all epochs, as the paper's presets do"
     )  # fmt: skip
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
     checkpoint_every: int | None = Field(
@@ -79,12 +79,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},
         "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
-        "train": {"batch_size": 256, "epochs": 20},
+        "train": {"batch_size": 256, "epochs": 20, "patience": None},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
         "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2},
-        "train": {"batch_size": 128, "epochs": 30},
+        "train": {"batch_size": 128, "epochs": 30, "patience": None},
     },
 }
 

@@ -2,6 +2,7 @@
 
 config.yaml          the whole configuration, resolved
 policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
+likeliest.safetensors  the weights of the epoch with the best held-out likelihood, where another figure selected
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished; holds the digests of all files above
@@ -16,10 +17,12 @@ import platform
 import resource
 import shutil
 import sys
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pyarrow as pa
 import torch
 import yaml
 from torch import nn
@@ -27,20 +30,43 @@ from torch import nn
 from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, read_text, read_yaml, sha256, told_when_full, write_json, write_text
 
+LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
+LIKELIEST = "likeliest.safetensors"
 # Whoever opens one of these has its digest compared first.
-FILES = ("config.yaml", "policy.json", "policy.safetensors", "last.safetensors", "items.parquet", "metrics.jsonl")
+FILES = (
+    "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
+)  # fmt: skip
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
-class Run:
+class Run(Result):
     """A run on disk, finished or not."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+
+    def summary(self) -> str:
+        """What was trained, and how well it did on validation."""
+        if not self.finished:
+            return f"{self.folder}, not finished"
+        manifest = self.manifest
+        selected = manifest["selected"]
+        kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {selected['by']} {selected['value']:.4f}"
+        return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest, and one entry per validation."""
+        return {**self.manifest, "metrics": self.metrics()}
+
+    def to_arrow(self) -> pa.Table:
+        """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
+        return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
 
     @property
     def finished(self) -> bool:
@@ -106,13 +132,28 @@ class Run:
         *,
         beta: float | None = None,
         last: bool = False,
+        likeliest: bool = False,
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """The selected policy, or that of the last epoch; with `beta`, the dial; with `shard`, this rank's rows."""
+        """The selected policy, that of the last epoch, or the `likeliest`: of the best held-out likelihood.
+
+        With `beta`, the dial; with `shard`, this rank's rows.
+        """
+        manifest = self.manifest  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
+        if likeliest and manifest["selected"]["by"] != LIKELIHOOD:
+            if "sha256" not in manifest.get("likeliest", {}):
+                raise RunError(
+                    f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
+                )
+            weights = LIKELIEST
         self._refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
+
+    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+        return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def verify(self) -> list[str]:
         """Read every file that decides a result and compare its digest; gives their names."""
@@ -180,7 +221,7 @@ class Run:
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""
-        files = {name: sha256(self.folder / name) for name in FILES}
+        files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
         write_json(
             self.folder / "manifest.json",
             {
@@ -196,6 +237,15 @@ class Run:
                 },
             },
         )
+
+
+def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested fields with their names joined by dots."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _peak_memory() -> int:
