@@ -98,6 +98,6 @@ def give(
     ):
         if path is not None:
             with whole_file(path) as partial:
-                partial.write_text("\n".join(text))
+                partial.write_text("\n".join(text), encoding="utf-8")
     for table in tables:
         show(table)

@@ -24,7 +24,9 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="processes on this machine; several machines: torchrun")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1024, help="processes on this machine; several machines: torchrun")
+    ] = 1,
     shard_catalogue: Annotated[
         bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
     ] = False,

@@ -115,6 +115,31 @@ def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:
         raise RunError(f"{source} does not fit: lacks {sorted(missing)}, has {sorted(found.unexpected_keys)} too many.")
 
 
+def refuse_other_shapes(network: Network, path: Path) -> None:
+    """Raise where the tensors in a file are not those of a network, which may be on the `meta` device and cost nothing.
+
+    So a description that was altered is found out before memory is taken for what it says.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (FileNotFoundError, SafetensorError):
+        return  # `load_weights` says so
+    for name, tensor in network.state_dict().items():
+        if name in found and found[name] != tuple(tensor.shape):
+            raise RunError(
+                f"{path} does not fit the network: {name} is {found[name]} there, and {path.parent / 'policy.json'} "
+                f"says {tuple(tensor.shape)}. One of the two was altered."
+            )
+
+
+def refuse_broken(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Raise where a number is not finite: its lists would be none."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise RunError(f"{path} holds numbers that are not finite (in {name}): it was altered. Train again.")
+
+
 def load_weights(path: Path, *, split: Collection[str] = (), shard: Shard | None = None) -> dict[str, Tensor]:
     """Tensors from safetensors, or an error that names the file; of those in `split` this rank's rows alone."""
     try:
