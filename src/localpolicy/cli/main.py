@@ -6,6 +6,7 @@ its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
 from localpolicy.cli.loop import loop
+from localpolicy.cli.messages import listen
 from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
@@ -30,6 +32,7 @@ from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
 LONGEST_MESSAGE = 1_500  # characters
+LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
     "doctor": doctor,
@@ -81,7 +84,9 @@ def _options(
         typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
     ] = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="messages on stderr as JSON, one object a line")] = False,
 ) -> None:
+    listen(as_json=log_json)
     if modules:
         from localpolicy import plugins
 
@@ -97,21 +102,22 @@ def bounded(text: str) -> str:
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
+    listen()
     try:
         app()
     except Stopped as stop:
-        print(f"lpi: {stop}", file=sys.stderr)
+        LOG.error("%s", stop)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        print(f"lpi: {bounded(str(error))}", file=sys.stderr)
+        LOG.error("%s", bounded(str(error)))
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's
-        print(f"lpi: {error.filename}: {error.strerror}. Check the path and who may read or write it.", file=sys.stderr)
+        LOG.error("%s: %s. Check the path and who may read or write it.", error.filename, error.strerror)
         sys.exit(2)
     except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
-        print(f"lpi: a name that is no UTF-8 ({bounded(ascii(error.object))}). Give it another one.", file=sys.stderr)
+        LOG.error("a name that is no UTF-8 (%s). Give it another one.", bounded(ascii(error.object)))
         sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

@@ -7,6 +7,7 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -52,6 +53,9 @@ from localpolicy.training.validation import validate
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
+LOG = logging.getLogger(__name__)
+EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
+
 
 def train(
     data: Prepared | Path | str,
@@ -63,7 +67,6 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | type[nn.Module] | None = None,
-    say: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
@@ -72,7 +75,7 @@ def train(
     docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
-    built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
+    built as ours are. The log gets one line per epoch.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(backbone, type):
@@ -101,7 +104,7 @@ def train(
         if finished:
             return run
         trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
-        return trainer.run_to_end(resume=resume, older=resume_older, say=say)
+        return trainer.run_to_end(resume=resume, older=resume_older)
 
 
 def _own_folder(config: Config) -> Path:
@@ -161,7 +164,7 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def run_to_end(self, *, resume: bool, older: bool = False, say: Callable[[str], None] | None = None) -> Run:
+    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
         """All epochs, from the start or from a checkpoint."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
@@ -182,7 +185,7 @@ class Trainer:
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
             while done.epoch < config.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, display, advance, asked, say)
+                done = self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -191,7 +194,6 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-        say: Callable[[str], None] | None,
     ) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
@@ -220,8 +222,8 @@ class Trainer:
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
         done = self._validated(done, log, epoch=done.epoch)
-        if say is not None and ranks.leads:
-            say(display.line(done, log))
+        if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
+            EPOCHS.info(display.line(done, log))
         self._save(done)
         return done
 
