@@ -124,11 +124,12 @@ def test_a_lead_is_corrected_for_the_columns():
 
 def test_a_gain_over_the_baseline_is_corrected_for_every_policy_and_column():
     evaluations = [two_columns("base", 0, 0), two_columns("a", 6, 4), two_columns("b", 5, 1)]
-    found = Comparison(evaluations, COLUMNS, [], data=None, candidates=[], references=[]).against("base")
-    corrected = {(name, column): p for name, tests in found.items() for column, (_, p) in tests.items()}
+    found = Comparison(evaluations, COLUMNS, [], data=None, candidates=[], references=[], baseline="base").gains
+    corrected = {(name, figure): one.holm_p for name, gains in found.items() for figure, one in gains.items()}
+    assert all(corrected.pop((name, "AR@1")) == 1.0 for name in "ab"), "nobody earned anything: the last of the family"
     assert corrected == {
-        ("a", "click.HR@1"): pytest.approx(4 * sure_of(6, 0, 10)),
-        ("b", "click.HR@1"): pytest.approx(3 * sure_of(5, 0, 10)),
-        ("a", "purchase.HR@1"): pytest.approx(2 * sure_of(4, 0, 10)),
-        ("b", "purchase.HR@1"): pytest.approx(sure_of(1, 0, 10)),
+        ("a", "click.HR@1"): pytest.approx(6 * sure_of(6, 0, 10)),
+        ("b", "click.HR@1"): pytest.approx(5 * sure_of(5, 0, 10)),
+        ("a", "purchase.HR@1"): pytest.approx(4 * sure_of(4, 0, 10)),
+        ("b", "purchase.HR@1"): 1.0,
     }

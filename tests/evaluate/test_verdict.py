@@ -28,7 +28,7 @@ from localpolicy.evaluation.gate import GateRules, gate
 from localpolicy.evaluation.run import evaluate
 from localpolicy.evaluation.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.comparison.tables import comparison_pages, comparison_table
+from localpolicy.report.comparison.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
@@ -68,7 +68,7 @@ def test_evaluate_has_the_documented_shape(runs, tmp_path):
         out=tmp_path / "out",
     )
     said = json.loads((tmp_path / "out" / "test.json").read_text())
-    assert said == json.loads(json.dumps(result.json()))
+    assert said == json.loads(json.dumps(result.to_dict()))
     for group in ("purchase", "click", "all", "repeat", "new"):
         assert set(said["metrics"][group]["nDCG@20"]) == {"mean", "se", "n", "plain_se"}
     assert {"js", "kl", "floor", "reference"} <= set(said["divergence"])
@@ -114,7 +114,7 @@ def test_without_references_the_runs_own_logging_head_is_the_reference(runs, tmp
     assert result.divergence.floor_js is None
     alone = evaluate(runs["interactions.mle0"], out=tmp_path)
     assert alone.divergence is None, "an mle run is μ̂: from itself it is nowhere"
-    assert alone.json()["divergence"] == {"js": None, "kl": None, "floor": None, "reference": []}
+    assert alone.to_dict()["divergence"] == {"js": None, "kl": None, "floor": None, "reference": []}
 
 
 def test_the_dial_is_measured_against_its_own_base(runs, tmp_path):
@@ -217,7 +217,7 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     assert len(found["interactions_lpi_rl2"].divergence.references) == 2
     assert set(found.predicts_truth) >= {"AR@1", "logp"}
     assert all(-1 <= value <= 1 for value in found.predicts_truth.values())
-    json.dumps(found.json(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_mle_runs_with_most_seeds_are_the_references(runs, tmp_path):
@@ -230,14 +230,13 @@ def test_the_mle_runs_with_most_seeds_are_the_references(runs, tmp_path):
 
 def test_gains_over_a_baseline_are_corrected_for_all_tests(runs):
     found = compare([runs["interactions.mle0"], runs["interactions.lpi_rl2"]])
-    gains = found.against("interactions_mle0")
-    assert "interactions_mle0" not in gains
-    test, corrected = gains["item-kNN"]["click.nDCG@20"]
-    assert corrected >= test.p
-    pages = comparison_pages(found, baseline="interactions_mle0", by_count=True)
+    assert found.baseline == "interactions_mle0" and "interactions_mle0" not in found.gains
+    gain = found.gains["item-kNN"]["click.nDCG@20"]
+    assert gain.holm_p >= gain.p
+    pages = comparison_tables(found, by_count=True)
     assert [page.title.split()[0] for page in pages] == ["Policies", "Gain", "nDCG@20", "nDCG@20", "Which"]
     with pytest.raises(ConfigError, match="did you mean 'item-kNN'"):
-        comparison_pages(found, baseline="item-knn")
+        compare([runs["interactions.mle0"]], baseline="item-knn")
 
 
 @pytest.mark.parametrize(("other", "named"), [("impressions.mle0", "data"), ("short", "data.length: 20 and 3")])

@@ -46,6 +46,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([gate_table(verdict)], verdict.json(), json=json, markdown=markdown, latex=latex)
+    give([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, say, show
 
 
 def loop(
@@ -38,7 +38,7 @@ def loop(
     from localpolicy.experiments.loop import loop as run
     from localpolicy.experiments.loop import loop_config
     from localpolicy.report.loop.findings import summary
-    from localpolicy.report.loop.page import loop_tables, way, write_loop
+    from localpolicy.report.loop.page import loop_tables, trajectories, write_loop
 
     config = loop_config(
         world,
@@ -56,9 +56,9 @@ def loop(
     )
     result = run(config, out=out, rounds=rounds, say=say)
     contents = write_loop(result, out, json=json)
-    ways = {arm.name: way(result, arm) for arm in result.arms}
-    for table in loop_tables(result, ways, narrow=True):
-        show_table(table.title, table.columns, table.plain(), note=table.note)
-    for name, found in ways.items():
+    paths = trajectories(result)
+    for table in loop_tables(result, paths, narrow=True):
+        show(table)
+    for name, found in paths.items():
         console().print(f"  {summary(name, *found)}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)

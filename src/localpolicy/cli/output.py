@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from localpolicy.report.table import Table
+
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
-SENTENCE = 25  # characters; a column where most cells are longer holds words, not numbers
 UNREAD = 141  # exit code, as a shell reports a program that wrote to a pipe nobody reads: a gate cut off says not yes
 
 
@@ -72,18 +73,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def show(table: Table) -> None:
+    """Print a table. A terminal too narrow for it gets the widest cells on several lines; nothing is cut."""
+    console().print(table.terminal())
+
+
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:
-    """A table whose first column is text and whose others are numbers, or sentences.
+    """Print rows of text as a table."""
+    from localpolicy.report.table import Table, cells
 
-    A terminal too narrow for it gets the widest cells on several lines; nothing is cut.
-    """
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption=note or None, caption_justify="left")
-    for number, column in enumerate(columns):
-        words = number == 0 or sum(len(row[number]) > SENTENCE for row in rows) > len(rows) / 2
-        table.add_column(column, justify="left" if words else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    show(Table(title, columns, [cells(*row) for row in rows], note))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import say, show
 
 
 def prepare(
@@ -66,7 +66,7 @@ def prepare(
     from localpolicy.data.prepare import prepare as prepare_log
     from localpolicy.data.quality import measure
     from localpolicy.data.rewards import pairs
-    from localpolicy.report.quality import sections, write_page
+    from localpolicy.report.quality import quality_tables, write_page
     from localpolicy.runtime.files import write_json
 
     def listed(text: str | None) -> tuple[str, ...] | None:
@@ -120,8 +120,8 @@ def prepare(
         write_json(
             json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
         )
-    for section in sections(data, quality):
-        show_table(section.title, section.columns, section.rows, note=section.note)
+    for table in quality_tables(data, quality):
+        show(table)
     say(f"prepared {out}; plots are in {page}")
 
 

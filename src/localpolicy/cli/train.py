@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import say, show
 
 
 def train(
@@ -48,6 +48,7 @@ def train(
 
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
+    from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.loop import train as run
     from localpolicy.training.selection import unheard
@@ -80,31 +81,7 @@ def train(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
         say=None if sys.stderr.isatty() else say,
     )  # fmt: skip
-    manifest, last = done.manifest, done.selected_metrics()
-    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
-    rows = [
-        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
-        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
-        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
-        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
-        ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
-        ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
-        *_beginnings(manifest),
-        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
-    ]
-    show_table(f"{manifest['objective']} in {out}", ("what", "value"), rows)
-
-
-def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an older run gave: the weights to start from, or the logging policy."""
-    rows = []
-    if start := manifest.get("warm_start"):
-        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
-        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
-    if (logging := manifest.get("logging")) and "unseen_items" in logging:
-        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
-        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
-    return rows
+    show(run_table(done))
 
 
 def _under_torchrun(processes: int) -> int:

@@ -20,7 +20,7 @@ class Estimate(NamedTuple):
     n: int
     plain_se: float  # as if positions were independent; the paper's
 
-    def json(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """For `--json`: what cannot be known is null."""
         return {name: finite(value) for name, value in self._asdict().items()}
 
@@ -59,6 +59,11 @@ class Interval:
     def of(cls, mean: float, se: float) -> Interval:
         """mean ± 1.96 standard errors."""
         return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
+
+    @classmethod
+    def from_estimate(cls, value: Estimate) -> Interval:
+        """mean ± 1.96 clustered standard errors."""
+        return cls.of(value.mean, value.se)
 
     @property
     def exact(self) -> bool:

@@ -83,18 +83,18 @@ class Verdict:
         more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
         return f"Cannot tell whether {new} beats {old}: {', '.join(check.name for check in unsure)} is not sure.{more}"
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
             "answer": self.answer,
             "deploy": self.deploy,
             "sentence": self.sentence,
             "metric": self.metric,
-            "checks": [check.json() for check in self.checks],
+            "checks": [check.to_dict() for check in self.checks],
             "notes": list(self.notes),
             "rules": self.rules.model_dump(mode="json"),
-            "evaluation": self.evaluation.json(),
-            "deployed": None if self.deployed is None else self.deployed.json(),
+            "evaluation": self.evaluation.to_dict(),
+            "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
 
 

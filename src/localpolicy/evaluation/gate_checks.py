@@ -44,7 +44,7 @@ class Check:
         """None where it could not be told, or was not asked."""
         return {"yes": True, "no": False}.get(self.outcome)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {"passed": self.passed, **{name: finite(value) for name, value in vars(self).items()}}
 

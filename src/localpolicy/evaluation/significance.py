@@ -30,7 +30,7 @@ class Paired(NamedTuple):
     plain_p: float  # the same over positions, as in the paper
     n: int
 
-    def json(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """For `--json`."""
         return {name: finite(value) for name, value in self._asdict().items()}
 

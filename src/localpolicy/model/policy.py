@@ -51,6 +51,10 @@ class Policy:
         if beta is not None:
             self._check_dial(beta)
 
+    def __repr__(self) -> str:
+        dial = "" if self.beta is None else f" at β={self.beta:g}"
+        return f"<Policy: {self.origin.objective}{dial} over {self.size:,} items>"
+
     # ------------------------------------------------------------------ what it believes
 
     @property

@@ -17,10 +17,12 @@ import platform
 import resource
 import shutil
 import sys
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pyarrow as pa
 import torch
 import yaml
 from torch import nn
@@ -28,7 +30,9 @@ from torch import nn
 from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, sha256, told_when_full, whole_file, write_json
 
@@ -37,11 +41,28 @@ LIKELIEST = "likeliest.safetensors"
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
-class Run:
+class Run(Result):
     """A run on disk, finished or not."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+
+    def summary(self) -> str:
+        """What was trained, and how well it did on validation."""
+        if not self.finished:
+            return f"{self.folder}, not finished"
+        manifest = self.manifest
+        selected = manifest["selected"]
+        kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {selected['by']} {selected['value']:.4f}"
+        return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest, and one entry per validation."""
+        return {**self.manifest, "metrics": self.metrics()}
+
+    def to_arrow(self) -> pa.Table:
+        """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
+        return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
 
     @property
     def finished(self) -> bool:
@@ -121,6 +142,10 @@ class Run:
             raise RunError(f"{self.folder / weights} was altered (its digest differs). Train again.")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
+    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+        return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
+
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
         try:
@@ -178,6 +203,15 @@ class Run:
                 },
             },
         )
+
+
+def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested fields with their names joined by dots."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _peak_memory() -> int:

@@ -7,8 +7,6 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 
 from __future__ import annotations
 
-import itertools
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -34,6 +32,7 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.files import refuse_occupied, sha256, sole_trainer, sweep
+from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
@@ -53,8 +52,6 @@ from localpolicy.training.validation import validate
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
-LOG = logging.getLogger(__name__)
-
 
 def train(
     data: Prepared | Path | str,
@@ -72,7 +69,7 @@ def train(
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
 
     `objective` is a name, or an object with settings of its own such as `LPI(beta=0.3)`; `settings` are those of
-    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: one under runs/ in
+    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
     built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
@@ -83,9 +80,7 @@ def train(
     if backbone is not None:
         remember(backbone)
     config = config_of(objective, config, **settings)
-    run = Run(out if out is not None else _free_folder(config))
-    if out is None:
-        LOG.info("training %s into %s", config.objective.name, run.folder)
+    run = Run(out if out is not None else _own_folder(config))
     if resume and run.finished:
         return run
     config = resolve(config, data)
@@ -109,13 +104,11 @@ def train(
         return trainer.run_to_end(resume=resume, older=resume_older, say=say)
 
 
-def _free_folder(config: Config) -> Path:
-    """A new folder under runs/, named for what is trained."""
+def _own_folder(config: Config) -> Path:
+    """A new folder named for what is trained."""
     objective = config.objective
     beta = f"-beta={objective.beta:g}" if hasattr(objective, "beta") else ""
-    name = f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}"
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(folder for each in names if not (folder := Path("runs") / each).exists())
+    return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
 @dataclass
