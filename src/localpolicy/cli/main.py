@@ -1,7 +1,7 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
 Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no, or no point of a sweep is within
-its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1`); 1 our fault.
+its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1`); 1 our fault.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
 from localpolicy.cli.messages import listen
 from localpolicy.cli.output import leave_when_unread
@@ -35,6 +36,7 @@ LONGEST_MESSAGE = 1_500  # characters
 LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
+    "go": go,
     "doctor": doctor,
     "simulate": simulate,
     "prepare": prepare,
