@@ -220,7 +220,7 @@ def test_a_critic_that_broke_is_not_kept_though_the_policy_is_whole(small, tmp_p
 
     def breaks(self, batch, number, **options):
         terms = step(self, batch, number, **options)
-        self.network.heads["q_a"].weight.data[3, 0] = float("inf")
+        self.network.heads["q_a"].bias.data[3] = float("inf")
         return terms
 
     monkeypatch.setattr(Trainer, "step", breaks)

@@ -22,7 +22,8 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.model.lists import Lists, draw_lists
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.network import Network
+from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.types import Batch
@@ -42,7 +43,9 @@ class Origin(NamedTuple):
 class Policy:
     """π(a|x): a trained network, read without dropout. With `beta`, the dial: μ̂ exp(Q/β) instead of its policy head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, *, beta: float | None = None) -> None:
+    def __init__(
+        self, network: Network | Towers, origin: Origin, items: pa.Table, *, beta: float | None = None
+    ) -> None:
         self.network = network.eval()
         self.origin = origin
         self.items = items
@@ -60,7 +63,9 @@ class Policy:
 
     @property
     def critic(self) -> str | None:
-        """The head the dial tilts by: 'q', 'reward', or none."""
+        """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
+        if "tilt" in self.network.heads:
+            return "tilt"
         if "q_a" in self.network.heads:
             return "q"
         return "reward" if "reward" in self.network.heads else None
@@ -200,15 +205,7 @@ class Policy:
             needs = "a backbone of your own: pass the same module as backbone=" if backbone is None else "no backbone="
             raise RunError(f"{folder} needs {needs}.")
         shard = None if shard is None else shard._replace(items=made["items"])
-        network = Network(
-            ModelConfig.parse(made["model"]),
-            items=made["items"],
-            events=made["events"],
-            length=made["length"],
-            heads=tuple(made["heads"]),
-            backbone=backbone,
-            shard=shard,
-        )
+        network = build(made, backbone=backbone, shard=shard)
         fill(network, load_weights(folder / weights, split=network.split, shard=shard), source=folder / weights)
         try:
             items = pq.read_table(folder / "items.parquet")
@@ -220,7 +217,7 @@ class Policy:
 class _HeadPolicy(Policy):
     """The same network, another head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, head: str) -> None:
+    def __init__(self, network: Network | Towers, origin: Origin, items: pa.Table, head: str) -> None:
         super().__init__(network, origin, items)
         self._head = head
 

@@ -59,7 +59,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
         start = weights[name].to(target)
         if name == "answer":
             start = _by_event(target, start, data.events, about["origin"]["events"])
-        elif name == "embedding" or (name.startswith("heads.") and not name.startswith("heads.value.")):
+        elif name in network.tables:
             start = _by_item(start, place.to(start.device), low=name.endswith(".bias") and name.split(".")[1])
             start = start if network.shard is None else start[network.shard.own]
         target.copy_(start)
