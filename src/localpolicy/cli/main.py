@@ -7,7 +7,7 @@ its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -72,8 +72,18 @@ def _version(show: bool) -> None:
 
 
 @app.callback()
-def _options(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True)) -> None:
-    pass
+def _options(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    if modules:
+        from localpolicy import plugins
+
+        for name in modules:
+            plugins.load(name)
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
-from localpolicy.train.setup import resolve
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
 
 Say = Callable[[str], None]
 Task = TypeVar("Task")
@@ -218,7 +218,7 @@ def refuse_other(job: Job) -> None:
     data = Prepared(job.data)
     if run.manifest["data"]["digest"] != data.digest:
         raise RunError(f"{job.out} was trained on other data; choose another folder, or remove it.")
-    if other := different(run.config, resolve(job.config, data)[0]):
+    if other := different(run.config, resolve(job.config, data)):
         raise RunError(f"{job.out} was trained with another {other}; choose another folder, or remove it.")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.evaluate.estimate import Estimate
+from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
@@ -26,7 +26,7 @@ from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
-from localpolicy.train.setup import resolve
+from localpolicy.training.setup import resolve
 
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
@@ -146,7 +146,7 @@ def sweep(
     if trials is not None and trials < 1:
         raise ConfigError(f"--trials must be at least 1, got {trials}.")
     refuse_foreign(Path(out))
-    found = axes(over)
+    found = axes(over, type(config.objective))
     listed = grid(found) if search == "grid" else []
     for point in _corners(found):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
@@ -183,7 +183,7 @@ def sweep(
         raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
         objective=config.objective.name,
-        select=resolve(config, data)[0].train.select,
+        select=resolve(config, data).train.select,
         tried=every,
         chosen=best_within(every, max_js),
         floor=floor,

@@ -1,0 +1,46 @@
+"""Logged decisions as an estimator reads them: one importance weight and one reward each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from localpolicy.errors import DataError, nearest
+from localpolicy.evaluation.score import Scores
+
+
+class Decisions(NamedTuple):
+    """n decisions of μ. All [n]."""
+
+    weight: np.ndarray  # π(a|x) / μ(a|x)
+    reward: np.ndarray
+    sequence: np.ndarray  # decisions of one sequence are not independent
+    value_taken: np.ndarray | None = None  # r̂(x, a)
+    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a)
+
+
+def decisions(scores: Scores, *, propensities: str | None = None) -> Decisions | None:
+    """The decisions a policy was scored on. None where the log has no propensities.
+
+    `propensities` names a reference μ̂ whose probabilities stand for logged ones: an interaction log's μ̂ is the
+    distribution of what users did, so the estimate then speaks of rewards given that they did something.
+    """
+    if propensities is not None:
+        if propensities not in scores.logp_reference:
+            raise DataError(f"no reference '{propensities}'{nearest(propensities, scores.logp_reference)}")
+        log_mu = scores.logp_reference[propensities].astype(np.float64)
+    elif scores.propensity is not None:
+        log_mu = np.log(scores.propensity.astype(np.float64))
+    else:
+        return None
+    known = ~np.isnan(log_mu)
+    if not known.any():
+        return None
+    return Decisions(
+        weight=np.exp(scores.logp.astype(np.float64) - log_mu)[known],
+        reward=scores.reward.astype(np.float64)[known],
+        sequence=scores.sequence[known],
+        value_taken=None if scores.value_taken is None else scores.value_taken.astype(np.float64)[known],
+        value_expected=None if scores.value_expected is None else scores.value_expected.astype(np.float64)[known],
+    )
