@@ -51,6 +51,11 @@ class Run:
         return (self.folder / "config.yaml").exists()
 
     @property
+    def stages(self) -> Path:
+        """Where the towers of a closed form are trained, each a run of its own, until it is finished."""
+        return self.folder / "stages"
+
+    @property
     def manifest(self) -> dict[str, Any]:
         """Data digest, versions, seed, timing, selection."""
         if not self.finished:
@@ -146,7 +151,7 @@ class Run:
         for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
                      "items.parquet", "metrics.jsonl"):  # fmt: skip
             (self.folder / name).unlink(missing_ok=True)
-        for name in ("evaluation", "tensorboard", "checkpoint"):
+        for name in ("evaluation", "tensorboard", "checkpoint", "stages"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def finish(self, content: dict[str, Any]) -> None:
