@@ -7,6 +7,7 @@ from math import isclose
 
 import pytest
 import torch
+from forms import weighted
 from small import HEADS, ITEMS, SEQUENCES, network, policy, prepared, scores, whole
 from torch import nn
 
@@ -117,7 +118,7 @@ def test_both_targets_and_both_coins_differ(data):
 def test_what_was_not_asked_for_is_absent(data):
     made, batch = network(), whole(data)
     for name in OBJECTIVES:
-        reads = objective_of(name).reads()
+        reads = objective_of(weighted({"name": name})).reads()
         readout = Reader(made, reads, backend("dense")).read(batch, step=0, coin=True)
         present = {one.name for one in fields(Readout) if getattr(readout, one.name) is not None} - {"step"}
         assert present == reads.fields | {"logp", "reward"}, name
@@ -202,7 +203,7 @@ VARIANTS = [
 @pytest.mark.parametrize("coin", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_each_term_trains_its_own_head_and_only_two_reach_the_backbone(data, case, coin, dropout):
-    found = objective_of(case)
+    found = objective_of(weighted(case))
     made = network(answers=True, dropout=dropout, heads=heads_for(found.reads(), logging_given=False)).train()
     readout = Reader(made, found.reads(), backend("chunked")).read(whole(data), step=0, coin=coin)
     losses = found.terms(

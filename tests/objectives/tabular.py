@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 
 import torch
+from forms import weighted
 from torch import Tensor, nn
 
 from localpolicy.catalogue import dense
@@ -38,7 +39,7 @@ def normalised(weights: Tensor) -> Tensor:
 
 def formula(name: str, readout: Readout, **settings: object) -> Terms:
     """The terms of the objective `name`, its config made as a user's would be."""
-    return objective_of({"name": name, **settings}).terms(readout)
+    return objective_of(weighted({"name": name, **settings})).terms(readout)
 
 
 # ---------------------------------------------------------------------- a bandit
@@ -293,7 +294,7 @@ class Learner:
 
     def __init__(self, world: World, name: str, *, shared: bool = False, **settings: object) -> None:
         self.world = world
-        self.objective = objective_of({"name": name, **settings})
+        self.objective = objective_of(weighted({"name": name, **settings}))
         reads = self.objective.reads()
         self.network = tabular(world, heads_for(reads, logging_given=False))
         if shared:  # one Q instead of two

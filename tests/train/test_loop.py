@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
@@ -27,7 +28,7 @@ def config(name="mle", *, epochs=2, **changes):
         {
             "data": {"length": 6},
             "model": {"width": 8},
-            "objective": {"name": name, **objective},
+            "objective": weighted({"name": name, **objective}),
             "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )

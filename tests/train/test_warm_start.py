@@ -8,6 +8,7 @@ from math import log, log1p
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.errors import ConfigError, RunError
@@ -24,7 +25,7 @@ def config(name="lpi_rl", *, model=None, length=6, objective=None, **changes):
         {
             "data": {"length": length},
             "model": {"width": 8, **(model or {})},
-            "objective": {"name": name, **(objective or {})},
+            "objective": weighted({"name": name, **(objective or {})}),
             "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )

@@ -40,7 +40,12 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    returns: np.ndarray, baseline: np.ndarray, values: np.ndarray, sequence: np.ndarray, *, confidence: float = CONFIDENCE
+    returns: np.ndarray,
+    baseline: np.ndarray,
+    values: np.ndarray,
+    sequence: np.ndarray,
+    *,
+    confidence: float = CONFIDENCE,
 ) -> Calibration:
     """Slope b of G - g = c + b Â, with b's sandwich error Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u centred Â."""
     observed, advantage = returns - baseline, values - baseline

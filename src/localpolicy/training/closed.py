@@ -36,6 +36,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
 from localpolicy.training.choice import choose
 from localpolicy.training.selection import selection_score
@@ -123,12 +124,25 @@ class ClosedForm:
 
     def _stage(self, name: str, config: Config) -> Run:
         run = Run(self.run.stages / name)
-        if not run.finished:
+        config = resolve(config, self.data)
+        if run.finished:
+            self._refuse_other(run, config)
+        else:
             say = None if self.say is None else (lambda text: self.say(f"{name}: {text}"))  # type: ignore[misc]
             # Every second sequence chooses epochs; the others are for the slope and for β.
             held_out = self._half(0)
-            self.fit(run, resolve(config, self.data), backbone=copy.deepcopy(self.backbone), held_out=held_out, say=say)
+            self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out, say=say)
         return run
+
+    def _refuse_other(self, run: Run, config: Config) -> None:
+        """A stage that is done must be one of this very run."""
+        facts = {
+            "data": (run.manifest["data"]["digest"], self.data.digest),
+            "config": map(lasting, (run.config, config)),
+        }
+        for name, (there, here) in facts.items():
+            if there != here:
+                raise RunError(f"{run.folder} was made with another {name}; it cannot go on with this one.")
 
     def _half(self, number: int) -> Windows:
         windows = Windows(self.data, "validation", self.config.data, device=self.config.train.device)

@@ -38,7 +38,7 @@ from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
-from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.display import Display
@@ -107,6 +107,7 @@ def train(
         (finished,) = ranks.summed(ranks.leads and resume and run.finished)
         if finished:
             return run
+
         def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
             return trainer.run_to_end(resume=resume, older=resume_older, say=more.get("say", say))
@@ -326,7 +327,7 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}}),
+            "config": lasting(self.config),
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 

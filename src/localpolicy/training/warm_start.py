@@ -47,6 +47,8 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     about = read_json(run.folder / "policy.json")
     _refuse_other_shape(network, about["network"], run.folder)
     weights = load_weights(run.folder / "policy.safetensors")
+    if "critics" in about["network"]:  # of towers, the one that speaks of the log
+        weights = {name.removeprefix("logging."): one for name, one in weights.items() if name.startswith("logging.")}
     place = torch.from_numpy(places(data.catalogue, pq.read_table(run.folder / "items.parquet")))
     if not bool((place >= 0).any()):
         raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
