@@ -273,7 +273,8 @@ class Table(nn.Module):
 def tabular(world: World, heads: tuple[str, ...]) -> Network:
     """A network whose heads are free tables over contexts: weight[a, x]."""
     width = max(len(world.contexts), world.items)
-    network = Network(ModelConfig(width=width, dropout=0.0, tied=False), items=world.items, events=1, length=world.steps,
+    config = ModelConfig(width=width, dropout=0.0, tied=False)
+    network = Network(config, items=world.items, events=1, length=world.steps,
                       heads=heads, backbone=Table(world, width)).double()  # fmt: skip
     with torch.no_grad():
         network.embedding.copy_(torch.eye(world.items, width))

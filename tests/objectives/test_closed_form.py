@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -41,10 +44,8 @@ def critic_tower(world: World, critic: Critic, sweeps: int):
         with torch.no_grad():
             following = reader.read(batch, step=0, coin=True).next_value
 
-        def loss():
-            readout = reader.read(batch, step=0, coin=True)
-            if following is not None:
-                readout = type(readout)(**{**readout.__dict__, "next_value": following})  # noqa: B023
+        def loss(following=following):
+            readout = replace(reader.read(batch, step=0, coin=True), next_value=following)
             return -(critic.terms(readout).losses["critic"] * chance / world.visits[context]).sum()
 
         maximise(parameters, loss)
@@ -87,7 +88,7 @@ def test_it_improves_and_more_so_the_smaller_beta_is(towers):
         for beta in (1e6, 1.0, 0.3, 0.1)
     ]
     assert values[0] == pytest.approx(float(WORLD.J(WORLD.mu, GAMMA)), abs=1e-6)
-    assert all(later > earlier + 0.005 for earlier, later in zip(values, values[1:], strict=False)), values
+    assert all(later > earlier + 0.005 for earlier, later in pairwise(values)), values
 
 
 def test_several_critics_are_averaged(towers):

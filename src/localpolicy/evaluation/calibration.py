@@ -47,7 +47,7 @@ def calibrate(
     *,
     confidence: float = CONFIDENCE,
 ) -> Calibration:
-    """Slope b of G - g = c + b Â, with b's sandwich error Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u centred Â."""
+    """b of G - g = c + b Â + e, with se² = Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u being Â less its mean."""
     observed, advantage = returns - baseline, values - baseline
     n, sequences = len(observed), len(np.unique(sequence))
     nothing = Calibration(0.0, np.inf, -np.inf, 0.0, 0.0, n, sequences)

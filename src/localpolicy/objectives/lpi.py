@@ -197,8 +197,8 @@ class LPI(Improvement, TDObjective):
         super().model_post_init(context)
         if self.closed and self.target == "max":
             raise ConfigError(
-                "objective.target: the closed form improves on μ by Q_μ, the expected target's. Leave target out, or set "
-                "objective.improve=weighted."
+                "objective.target: the closed form improves on μ by Q_μ, the expected target's. Leave target out, or "
+                "set objective.improve=weighted."
             )
         if self.advantage == "sampled" and self.baseline != "expected":
             raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")

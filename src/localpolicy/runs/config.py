@@ -74,7 +74,7 @@ class Config(Settings):
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
-# The paper's settings (sections 4.1 and 4.2).
+# The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},

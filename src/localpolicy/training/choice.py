@@ -152,7 +152,7 @@ def choose(
 
 SILENT = (
     "the log does not tell good items from bad: on held-out actions the slope of the return on the critic's advantage "
-    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; objective.believe=true tilts all the same."
+    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; objective.believe=true tilts it anyway."
 )
 
 

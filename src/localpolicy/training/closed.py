@@ -148,8 +148,8 @@ class ClosedForm:
         windows = Windows(self.data, "validation", self.config.data, device=self.config.train.device)
         if len(windows) < 2:
             raise DataError(
-                "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; found "
-                f"{len(windows)}. Prepare the data with a larger share for validation."
+                "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; "
+                f"found {len(windows)}. Prepare the data with a larger share for validation."
             )
         return windows.part(number, 2)
 
