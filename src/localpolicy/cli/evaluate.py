@@ -76,6 +76,8 @@ def evaluate(
         device=device,
     )
     give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
+    for note in result.settings["notes"]:
+        LOG.info("note: %s.", note)
     LOG.info("values per position and per sequence: %s", out or run / "evaluation")
 
 
@@ -99,6 +101,6 @@ def give(
     ):
         if path is not None:
             with whole_file(path) as partial:
-                partial.write_text("\n".join(text))
+                partial.write_text("\n".join(text), encoding="utf-8")
     for table in tables:
         show(table)

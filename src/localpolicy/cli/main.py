@@ -1,7 +1,7 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
 Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no, or no point of a sweep is within
-its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1`); 1 our fault.
+its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1`); 1 our fault.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
+from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
 from localpolicy.cli.messages import listen
 from localpolicy.cli.output import leave_when_unread
@@ -28,11 +29,14 @@ from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
+from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
+LONGEST_MESSAGE = 1_500  # characters
 LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
+    "go": go,
     "doctor": doctor,
     "simulate": simulate,
     "prepare": prepare,
@@ -43,6 +47,7 @@ VERBS = {
     "sweep": sweep,
     "recommend": recommend,
     "loop": loop,
+    "verify": verify,
 }
 
 
@@ -91,6 +96,11 @@ def _options(
             plugins.load(name)
 
 
+def bounded(text: str) -> str:
+    """A message that a terminal can show, whatever a file put into it."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
+
+
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
@@ -101,12 +111,15 @@ def main() -> None:
         LOG.error("%s", stop)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        LOG.error("%s", error)
+        LOG.error("%s", bounded(str(error)))
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's
         LOG.error("%s: %s. Check the path and who may read or write it.", error.filename, error.strerror)
+        sys.exit(2)
+    except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
+        LOG.error("a name that is no UTF-8 (%s). Give it another one.", bounded(ascii(error.object)))
         sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

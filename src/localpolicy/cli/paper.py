@@ -309,7 +309,7 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures:
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     with whole_file(places["html"]) as file:
-        file.write_text(tables_page(tables, title=tables[0].title))
+        file.write_text(tables_page(tables, title=tables[0].title), encoding="utf-8")
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
     LOG.info("written: %s", ", ".join(map(str, [*places.values(), *pictures])))
 

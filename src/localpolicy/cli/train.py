@@ -28,7 +28,9 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="processes on this machine; several machines: torchrun")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1024, help="processes on this machine; several machines: torchrun")
+    ] = 1,
     shard_catalogue: Annotated[
         bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
     ] = False,
@@ -50,10 +52,12 @@ def train(
     """
     import yaml
 
+    from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
     from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.loop import train as run
+    from localpolicy.training.selection import unheard
 
     short: dict[str, Any] = {
         "objective.name": objective,
@@ -79,6 +83,8 @@ def train(
     if not sys.stderr.isatty():
         show_steps(EPOCHS)  # a terminal has a bar instead
     LOG.info("training %s on %s into %s", settings.objective.name, data, out)
+    if note := unheard(settings.train.select, Prepared(data), settings.objective):
+        LOG.info("note: %s", note)
     done = run(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
     )  # fmt: skip

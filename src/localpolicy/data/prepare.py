@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
 import logging
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +32,7 @@ from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.runtime.files import PARTIAL, refuse_occupied, sha256
+from localpolicy.runtime.files import check_target, partial_folder, remove_abandoned, sha256, told_when_full
 from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.frames import is_table, table_name
 
@@ -86,9 +83,13 @@ def prepare(
     before = earlier or model
     config = PrepareConfig.parse({**reader.preset, **settings}) if before is None else continued(before, settings)
     out = new_folder("data") if out is None else Path(out)
-    refuse_occupied(out, force=force)
-    with _scratch_folder(out, scratch) as folder, _disk_errors(out), ThreadPoolExecutor(1) as beside:
+    check_target(out, force=force)
+    # Where engines keep what memory does not hold: beside the output, whose disk must be large anyway.
+    within = out.parent if scratch is None else Path(scratch)
+    remove_abandoned(out, within=within)
+    with told_when_full(out), partial_folder(out, within=within) as folder, ThreadPoolExecutor(1) as beside:
         tables = _tables(given, reader, config, folder)
+        _refuse_inside(out, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
             work = _Preparation(runner, tables, config, earlier, model, folder, beside)
@@ -101,6 +102,16 @@ def prepare(
         for line in change(earlier, data):
             log.info(line)
     return data
+
+
+def _refuse_inside(out: Path, tables: Sequence[Table]) -> None:
+    """Raise where the folder that is to be replaced holds an input."""
+    target = out.resolve()
+    for file in (file for table in tables for file in table.inputs):
+        if target in file.resolve().parents:
+            raise ConfigError(
+                f"{out} holds the log {file}, and would be replaced. Choose another folder for the data set."
+            )
 
 
 def _opened(data: Path | str | Prepared) -> Prepared:
@@ -310,24 +321,3 @@ def _inputs(taken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "sha256": hashlib.sha256(content.encode()).hexdigest(),
         "taken": list(taken),
     }
-
-
-@contextmanager
-def _scratch_folder(out: Path, scratch: Path | str | None) -> Iterator[Path]:
-    """Where engines keep what memory does not hold: beside the output, whose disk must be large anyway."""
-    parent = Path(scratch) if scratch is not None else out.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}{PARTIAL}scratch-", dir=parent) as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _disk_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise DataError(
-            f"the disk is full ({error}); {out} was not written. Free some space, or choose another."
-        ) from None

@@ -46,6 +46,7 @@ OPTIONAL = ("propensity", "policy", "time")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
+QUALITY_PAGE = "quality.html"  # added after the preparation
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 Arrays = Mapping[str, np.ndarray]
@@ -285,7 +286,7 @@ def writing(
     """
     assert kind in ("interactions", "impressions"), kind
     assert len(events) <= 256, "event codes are one byte"
-    with whole_folder(Path(path), force=force) as folder:
+    with whole_folder(Path(path), force=force, later=(QUALITY_PAGE,)) as folder:
         store = StoreWriter(folder, ("item", "event", "reward", *optional), events)
         try:
             yield store

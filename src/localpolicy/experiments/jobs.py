@@ -24,6 +24,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.interrupt import heard
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 
@@ -138,21 +139,23 @@ def _here(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does; but a terminal's Ctrl-C reaches the children by itself."""
+    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for child in active_children():
-            child.terminate()
+        if number == signal.SIGTERM:
+            for child in active_children():
+                child.terminate()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in heard() if number != signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _begin(modules: Sequence[str]) -> None:

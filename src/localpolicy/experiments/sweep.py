@@ -173,8 +173,7 @@ def sweep(
     if isinstance(over, Mapping):
         over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
     if out is None:
-        out = new_folder("sweep")
-        LOG.info("sweeping %s into %s", config.objective.name, out)
+        out = new_folder(f"sweep-{config.objective.name.rpartition(':')[2]}")
     if search not in SEARCHES:
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:

@@ -8,7 +8,7 @@ from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.off_policy import OffPolicy
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.evaluation.truth import Truth
-from localpolicy.report.numbers import number, with_error
+from localpolicy.report.numbers import number, share_with_error, with_error
 from localpolicy.report.table import Cell, Table, cells
 
 
@@ -32,7 +32,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
         if is_rating(group):
             continue  # a rating: there are too many, and 'all' has them together
         count = next(iter(figures.values())).n
-        rows.append(cells(group, f"{count:,}", *(with_error(figures[name].mean, figures[name].se) for name in names)))
+        rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
     settings = evaluation.settings
     seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
     note = (

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localpolicy.evaluation.estimate import Interval
+    from localpolicy.evaluation.estimate import Estimate, Interval
     from localpolicy.report.contents import Section
 
 NOTHING = "—"  # shown where a figure is missing
@@ -115,3 +115,11 @@ def joined(names: Iterable[str]) -> str:
     """a, b and c."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def share_with_error(value: Estimate, digits: int = 4) -> str:
+    """0.1234 ± 0.0012; where the error seems to be 0, the interval that so few positions leave: 0.0000 (0 to 0.35)."""
+    if value.n == 0 or value.se > 0:
+        return with_error(value.mean, value.se, digits)
+    interval = value.within_unit()
+    return f"{number(value.mean, digits)} ({interval.low:.2g} to {interval.high:.2g})"

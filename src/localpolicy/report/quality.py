@@ -8,12 +8,10 @@ from pathlib import Path
 from localpolicy.data.expected import compare
 from localpolicy.data.quality import Histogram, Quality
 from localpolicy.data.readers import READERS
-from localpolicy.data.store import SPLITS, Prepared
+from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import whole_file
-
-PAGE = "quality.html"
 
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
@@ -105,9 +103,9 @@ def write_page(data: Prepared, quality: Quality) -> Path:
     """Write the HTML page into the data set's folder; return its path."""
     histograms = (("sequences by length", quality.lengths), ("items by number of events", quality.popularity))
     tables = [*quality_tables(data, quality), *(_bars(title, counts) for title, counts in histograms)]
-    with whole_file(data.path / PAGE) as partial:
+    with whole_file(data.path / QUALITY_PAGE) as partial:
         partial.write_text(tables_page(tables, title=f"{data.path.name}: quality of the data"), encoding="utf-8")
-    return data.path / PAGE
+    return data.path / QUALITY_PAGE
 
 
 def _bars(title: str, counts: Histogram) -> Table:

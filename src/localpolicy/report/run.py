@@ -15,6 +15,7 @@ def run_table(run: Run) -> Table:
     rows = [
         ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
         ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
