@@ -18,10 +18,10 @@ from localpolicy.errors import ConfigError
 from localpolicy.evaluation.compare import Comparison, Gain, compare
 from localpolicy.evaluation.estimate import Estimate
 from localpolicy.evaluation.significance import holm, paired
-from localpolicy.report.comparison.answer import Answer, comparison_answer
+from localpolicy.report.comparison.answer import comparison_answer
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.section import comparison_section, write_comparison
-from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
+from localpolicy.report.contents import Answer, Contents, Interval, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared

@@ -87,6 +87,15 @@ class KeyNumber:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """The first screen of a report."""
+
+    sentence: str
+    numbers: Sequence[KeyNumber]  # two or three
+    next_step: str  # what to do now
+
+
+@dataclass(frozen=True)
 class Contents:
     """A whole report."""
 

@@ -95,7 +95,7 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     js = test.js()
     if js is not None:
         rows.append([Cell("JS"), *_figure_cells(js)])
-    note = f"At {test.name}, which validation chose; no test figure had a say in it."
+    note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
@@ -205,9 +205,9 @@ def draw(sweep: Sweep, out: Path) -> list[Path]:
         LOG.warning(MISSING)
         return []
     from localpolicy.report.html.frontier import frontier
-    from localpolicy.report.html.palette import looks
+    from localpolicy.report.html.palette import series_styles
 
     contents = sweep_contents(sweep)
-    chart = frontier(contents.sections[0], looks(contents)[0], "frontier")
+    chart = frontier(contents.sections[0], series_styles(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

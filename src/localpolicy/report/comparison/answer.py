@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from localpolicy.evaluation.compare import Comparison, Gain
 from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.comparison.findings import is_simple, main_value
-from localpolicy.report.contents import KeyNumber, PolicyRow, Section
-from localpolicy.report.numbers import fixed, known, percent, places, short
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The first screen of a report."""
-
-    sentence: str
-    numbers: list[KeyNumber]
-    next_step: str
+from localpolicy.report.contents import Answer, KeyNumber, PolicyRow, Section
+from localpolicy.report.numbers import decimals, fixed, known, percent, short
 
 
 def comparison_answer(comparison: Comparison, section: Section) -> Answer:
@@ -58,7 +47,7 @@ def _nothing_to_compare(section: Section) -> Answer:
 
 def _change(section: Section, best: PolicyRow, base: PolicyRow) -> str:
     new, old = main_value(best, section), main_value(base, section)
-    digits = places([new])
+    digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
     return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
 

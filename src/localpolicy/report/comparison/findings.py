@@ -7,7 +7,7 @@ from localpolicy.evaluation.compare import SURE, Comparison
 from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.report.contents import Finding, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
-from localpolicy.report.numbers import interval_text, known, places, short
+from localpolicy.report.numbers import decimals, interval_text, known, short
 
 
 def comparison_findings(comparison: Comparison, section: Section) -> list[Finding]:
@@ -60,7 +60,7 @@ def _has_moved(section: Section, best: PolicyRow) -> Finding:
         return Finding(claim, None, "no reference was given")
     if section.floor is None:
         return Finding(claim, None, f"JS {interval_text(best.js)}; the noise is unknown without a second mle seed")
-    digits = places([best.js.mean, section.floor.mean])
+    digits = decimals([best.js.mean, section.floor.mean])
     js, floor = interval_text(best.js, digits), interval_text(section.floor, digits)
     because = f"JS {js}, noise {floor}"
     return Finding(claim, beyond_floor(best.js, section.floor), because)
@@ -104,6 +104,6 @@ def _listens(section: Section) -> Finding:
 def _metric_picks_truth(section: Section, best: PolicyRow) -> Finding:
     top = max((row for row in section.rows if row.truth), key=lambda row: row.truth.mean if row.truth else 0.0)
     claim = f"{section.main_metric} on the log picks the policy that earns most"
-    digits = places([row.truth.mean for row in (top, best) if row.truth])
+    digits = decimals([row.truth.mean for row in (top, best) if row.truth])
     because = f"{top.name}: J {interval_text(top.truth, digits)}; {best.name}: J {interval_text(best.truth, digits)}"
     return Finding(claim, top.name == best.name, because)

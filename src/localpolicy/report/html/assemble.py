@@ -13,7 +13,7 @@ from localpolicy.report.html.curves import curve_tables, curves
 from localpolicy.report.html.frontier import frontier
 from localpolicy.report.html.histogram import histogram, histogram_table
 from localpolicy.report.html.markup import definitions, figure, folded
-from localpolicy.report.html.palette import Look, looks
+from localpolicy.report.html.palette import SeriesStyle, series_styles
 from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.html.samples import sample_lists
 from localpolicy.report.html.segments import segment_charts, segment_tables
@@ -33,7 +33,7 @@ def page(contents: Contents) -> str:
     drawn: dict[str, object] = {}
     sections = "".join(
         _section(section, styles, f"s{place + 1}", drawn)
-        for place, (section, styles) in enumerate(zip(contents.sections, looks(contents), strict=True))
+        for place, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
     return skeleton(
@@ -69,7 +69,7 @@ def _menu(contents: Contents) -> str:
     return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
 
 
-def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dict[str, object]) -> str:
+def _section(section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object]) -> str:
     """One comparison; its charts' specs are added to `drawn`."""
 
     def place(charts: Sequence[Chart]) -> str:
@@ -122,11 +122,13 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _legend(rows: Sequence[PolicyRow], styles: Sequence[Look], shown: Sequence[bool], *, line: bool = False) -> str:
+def _legend(
+    rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[bool], *, line: bool = False
+) -> str:
     """Which mark is which policy."""
     entries = "".join(
-        f'<li class="policy">{look.swatch(line=line)}<span>{escape(row.name)}</span></li>'
-        for row, look, wanted in zip(rows, styles, shown, strict=True)
+        f'<li class="policy">{style.swatch(line=line)}<span>{escape(row.name)}</span></li>'
+        for row, style, wanted in zip(rows, styles, shown, strict=True)
         if wanted
     )
     return f'<ul class="legend" aria-label="Legend">{entries}</ul>'

@@ -10,7 +10,7 @@ from typing import Any
 from localpolicy import __version__
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.loop_figures import SHARES, Figures
-from localpolicy.experiments.scenes import SCENES, ArmSpec
+from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec
 from localpolicy.report.contents import Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.loop.findings import Symptom, change, loop_findings, loop_verdict, summary, symptoms
@@ -57,11 +57,11 @@ def trajectories(loop: Loop) -> dict[str, Trajectory]:
 def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
     rows = [_row(arm, *paths[arm.name]) for arm in loop.arms]
-    scene = next(scene for scene in SCENES if scene.world == loop.config.world)
+    scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
     first = paths[loop.arms[0].name][0][0]
     last = _last(paths)
     section = Section(
-        title=scene.title,
+        title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         rows=rows,
         logging_value=first["J(π)"],
@@ -86,7 +86,7 @@ def _number(row: PolicyRow, first: Figures) -> KeyNumber:
     return KeyNumber(change(first["J(π)"].mean, row.truth.mean), f"true reward of {row.name}", meaning)
 
 
-def _row(arm: ArmSpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
+def _row(arm: PolicySpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
     last = rounds[-1]
     lines = [
         {"figure": name, "round": number, **asdict(figures[name])}
