@@ -10,9 +10,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+LONGEST_MESSAGE = 1900  # characters
+
 
 class LocalPolicyError(Exception):
-    """The user can mend this; the message says how."""
+    """The user can mend this; the message says how. What it quotes may be endless, but not the message."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
 class ConfigError(LocalPolicyError):

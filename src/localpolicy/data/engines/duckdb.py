@@ -15,6 +15,7 @@ from localpolicy.data.sources import Table
 from localpolicy.errors import ConfigError, DataError
 
 ROWS_PER_BATCH = 1 << 20
+MOST_THREADS = 1024
 FULL_DISK = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
 TYPES = {
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
@@ -32,6 +33,8 @@ class DuckDB:
     def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
         if threads is not None:
+            if not 1 <= threads <= MOST_THREADS:
+                raise ConfigError(f"threads must lie between 1 and {MOST_THREADS:,}, got {threads:,}.")
             config["threads"] = threads
         try:
             self._connection = duckdb.connect(":memory:", config=config)
@@ -128,6 +131,10 @@ def _errors(table: Table | None = None) -> Iterator[None]:
             raise ConfigError(
                 f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory."
             ) from None
+        if isinstance(error, duckdb.NotImplementedException):
+            raise DataError(
+                "DuckDB cannot read this log to its end. A line or a quoted value may be longer than 32 MB."
+            ) from None
         if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.ConversionException):
             raise DataError(_malformed(error)) from None
         raise
@@ -136,6 +143,7 @@ def _errors(table: Table | None = None) -> Iterator[None]:
 def _malformed(error: Exception) -> str:
     """file, line and remedy from DuckDB's report of a line it could not cut."""
     text = str(error)
+    text = text[:4000] + text[-4000:]  # it may quote a line without end
     line, original = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"Original Line: ?(.*)", text)
     file, found = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
     if line and file:
@@ -146,4 +154,4 @@ def _malformed(error: Exception) -> str:
 
 
 def _first(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return str(error)[:2000].strip().splitlines()[0][:300]
