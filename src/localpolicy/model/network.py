@@ -29,9 +29,9 @@ class ModelConfig(Settings):
     backbone: str = Field(
         "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
     )
-    width: int = Field(64, ge=1, description="size of embeddings and hidden states")
-    blocks: int = Field(1, ge=1, description="layers of the backbone")
-    heads: int = Field(1, ge=1, description="attention heads (sasrec)")
+    width: int = Field(64, ge=1, le=65_536, description="size of embeddings and hidden states")
+    blocks: int = Field(1, ge=1, le=1024, description="layers of the backbone")
+    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec)")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
     tied: bool = Field(False, description="the policy head shares the item embeddings")
     answers: bool | None = Field(
