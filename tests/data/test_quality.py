@@ -13,7 +13,7 @@ from raw_logs import grouped, random_log, split_of, write_parquet
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import histogram, measure
 from localpolicy.data.store import Prepared, Split
-from localpolicy.report.quality import sections, write_page
+from localpolicy.report.quality import quality_tables, write_page
 
 
 @pytest.fixture
@@ -85,6 +85,6 @@ def test_the_page_is_one_file_with_everything(tmp_path: Path, log: list[dict]) -
         assert text in page
     assert "http" not in page
     Prepared(data.path).verify()
-    titles = [section.title for section in sections(data, measure(data))]
+    titles = [section.title for section in quality_tables(data, measure(data))]
     assert titles == [f"interactions: {data.items} items", "filters", "rows passed over", "leaks and quality"]
-    assert all(len(row) == len(s.columns) for s in sections(data, measure(data)) for row in s.rows)
+    assert all(len(row) == len(s.columns) for s in quality_tables(data, measure(data)) for row in s.rows)

@@ -15,7 +15,6 @@ from localpolicy.data.sources import Table
 from localpolicy.errors import ConfigError, DataError
 
 ROWS_PER_BATCH = 1 << 20
-MOST_THREADS = 1024
 FULL_DISK = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
 TYPES = {
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
@@ -38,8 +37,6 @@ class DuckDB:
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {threads}.")
         if threads is not None:
-            if not 1 <= threads <= MOST_THREADS:
-                raise ConfigError(f"threads must lie between 1 and {MOST_THREADS:,}, got {threads:,}.")
             config["threads"] = threads
         try:
             self._connection = duckdb.connect(":memory:", config=config)
