@@ -33,6 +33,7 @@ from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
 from localpolicy.objectives import objective_of
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -49,7 +50,6 @@ USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
     "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
 }
-BETA = {"bandit": 0.3, "store": 0.1}  # fits the scale of each world's rewards
 
 
 class LoopConfig(Settings):
@@ -62,7 +62,9 @@ class LoopConfig(Settings):
     sequences: int = Field(10_000, ge=30, description="sequences that each policy serves")
     seeds: tuple[int, ...] = Field((0,), description="of logs and training: one whole loop each")
     objectives: tuple[str, ...] = Field(description="objectives, as lpi_cb or lpi_cb:advantage=observed")
-    betas: tuple[float, ...] = Field(description="one arm of each objective that has a β for each of these")
+    betas: tuple[float, ...] = Field(
+        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
+    )
     logging: Literal["served", "head"] = Field("served", description="μ̂ from round 2 on: the served run, or a head")
     keep_logs: bool = Field(False, description="train on all logs so far, not on the last alone (μ̂ is then a head)")
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
@@ -169,7 +171,7 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
     if world not in USUAL:
         raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
     objectives, sequences = USUAL[world]
-    usual = {"world": world, "objectives": objectives, "sequences": sequences, "betas": (BETA[world],)}
+    usual = {"world": world, "objectives": objectives, "sequences": sequences}
     usual["items"] = _scene(world).items
     return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
 
@@ -210,7 +212,7 @@ def arms_of(config: LoopConfig) -> list[ArmSpec]:
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
-        for beta in config.betas if free else (given.get("beta"),):
+        for beta in config.betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
             found.append(ArmSpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
@@ -318,7 +320,10 @@ class _Chain:
         settings = _scene(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
-        if known and "logp_logging" in objective_of(chosen).reads().fields:
+        objective = objective_of(chosen)
+        # The closed form estimates μ̂ anew: upon the served policy's towers it would put more, round after round.
+        closed = isinstance(objective, Improvement) and objective.closed
+        if known and not closed and "logp_logging" in objective.reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": _luck(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})

@@ -24,6 +24,7 @@ from localpolicy.model.backbones import passed_before
 from localpolicy.model.histories import batch_from, index_of, lists_from
 from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
+from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.settings import Settings
@@ -45,7 +46,9 @@ class Origin(NamedTuple):
 class Policy:
     """π(a|x): a trained network, read without dropout. With `beta`, the dial: μ̂ exp(Q/β) instead of its policy head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, *, beta: float | None = None) -> None:
+    def __init__(
+        self, network: Network | Towers, origin: Origin, items: pa.Table, *, beta: float | None = None
+    ) -> None:
         self.network = network.eval()
         self.origin = origin
         self.items = items
@@ -67,7 +70,9 @@ class Policy:
 
     @property
     def critic(self) -> str | None:
-        """The head the dial tilts by: 'q', 'reward', or none."""
+        """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
+        if "tilt" in self.network.heads:
+            return "tilt"
         if "q_a" in self.network.heads:
             return "q"
         return "reward" if "reward" in self.network.heads else None
@@ -185,8 +190,8 @@ class Policy:
             backbone = passed_before(made.own_backbone)
         shard = None if shard is None else shard._replace(items=made.items)
         with torch.device("meta"):
-            refuse_other_shapes(made.build(backbone), folder / weights)
-        network = made.build(backbone, shard=shard)
+            refuse_other_shapes(build(made.model_dump(), backbone=backbone), folder / weights)
+        network = build(made.model_dump(), backbone=backbone, shard=shard)
         tensors = load_weights(folder / weights, split=network.split, shard=shard)
         refuse_broken(tensors, folder / weights)
         fill(network, tensors, source=folder / weights)
@@ -204,12 +209,13 @@ class _Made(Settings):
     heads: tuple[Literal[*HEADS], ...]  # type: ignore[valid-type]
     own_backbone: str | Literal[False] | None
 
-    def build(self, backbone: nn.Module | None, *, shard: Shard | None = None) -> Network:
-        """A network of this shape."""
-        return Network(
-            self.model, items=self.items, events=self.events, length=self.length, heads=self.heads, backbone=backbone,
-            shard=shard,
-        )  # fmt: skip
+
+class _MadeTowers(_Made):
+    """What `Towers.describe` says: μ̂'s network, and the critics beside it."""
+
+    critics: list[_Made] = Field(min_length=1)
+    beta: float = Field(gt=0)
+    slope: float = Field(ge=0)
 
 
 class _Origin(Settings):
@@ -225,7 +231,7 @@ class _Description(Settings):
     """policy.json."""
 
     format: int
-    network: _Made
+    network: _MadeTowers | _Made
     origin: _Origin
 
 
@@ -253,7 +259,7 @@ def _catalogue(path: Path, items: int) -> pa.Table:
 class _HeadPolicy(Policy):
     """The same network, another head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, head: str) -> None:
+    def __init__(self, network: Network | Towers, origin: Origin, items: pa.Table, head: str) -> None:
         super().__init__(network, origin, items)
         self._head = head
 

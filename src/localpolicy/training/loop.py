@@ -29,6 +29,7 @@ from localpolicy.model.backbones import remember
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
@@ -37,8 +38,9 @@ from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
-from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data, check_settings
+from localpolicy.training.closed import ClosedForm
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_terms
@@ -49,7 +51,7 @@ from localpolicy.training.numerics import deterministic, half
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.training.tensorboard import board
-from localpolicy.training.validation import validate
+from localpolicy.training.validation import validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
@@ -103,14 +105,21 @@ def train(
         (finished,) = ranks.summed(ranks.leads and resume and run.finished)
         if finished:
             return run
-        trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
-        return trainer.run_to_end(resume=resume, older=resume_older)
+
+        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
+            trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
+            return trainer.run_to_end(resume=resume, older=resume_older)
+
+        if isinstance(config.objective, Improvement) and config.objective.closed:
+            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
+        return fit(run, config, backbone=backbone)
 
 
 def _own_folder(config: Config) -> Path:
     """A new folder named for what is trained."""
     objective = config.objective
-    beta = f"-beta={objective.beta:g}" if hasattr(objective, "beta") else ""
+    value = getattr(objective, "beta", None)
+    beta = "" if value is None else f"-beta={value:g}"
     return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
@@ -133,9 +142,19 @@ class Trainer:
 
     @classmethod
     def start(
-        cls, data: Prepared, run: Run, config: Config, *, ranks: Ranks = ALONE, backbone: nn.Module | None = None
+        cls,
+        data: Prepared,
+        run: Run,
+        config: Config,
+        *,
+        ranks: Ranks = ALONE,
+        backbone: nn.Module | None = None,
+        held_out: Windows | None = None,
     ) -> Trainer:
-        """Check everything that can be checked before the first step, and build what training needs."""
+        """Check everything that can be checked before the first step, and build what training needs.
+
+        `held_out` are the sequences that pick the epoch (default: the validation split).
+        """
         config = resolve(config, data)
         check_data(data, config.objective)
         shard = shard_of(data, config, ranks)
@@ -152,7 +171,7 @@ class Trainer:
         return cls(
             data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
             Windows(data, "train", config.data, device=device),
-            Windows(data, "validation", config.data, device=device),
+            held_out or Windows(data, "validation", config.data, device=device),
             Checkpoints(run.folder / "checkpoint"),
             logging_facts(reader.logging_policy, data, config.objective),
         )  # fmt: skip
@@ -232,7 +251,7 @@ class Trainer:
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
-        figures = validate(
+        figures = (validate if self.config.objective.reads().policy else validate_critic)(
             self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
         )
         value = selection_score(self.config.train.select, figures)
@@ -283,7 +302,7 @@ class Trainer:
         if config.gradient_clip is not None:
             clip(self.network, config.gradient_clip, ranks)
         for group in self.optimiser.param_groups:
-            group["lr"] = config.learning_rate * self._rate(number)
+            group["lr"] = config.learning_rate * group["rate"] * self._rate(number)
         self.optimiser.step()
         return terms.detached()
 
@@ -308,7 +327,7 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}}),
+            "config": lasting(self.config),
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 
