@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from localpolicy.catalogue.logits import Logits, tilted
@@ -26,7 +26,6 @@ from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
-from localpolicy.settings import Settings
 from localpolicy.types import Batch
 
 FORMAT = 1
@@ -191,16 +190,16 @@ class Policy:
         refuse_broken(tensors, folder / weights)
         fill(network, tensors, source=folder / weights)
         items = _catalogue(folder / "items.parquet", made.items)
-        return cls(network, Origin(**about.origin.model_dump()), items, beta=beta)
+        return cls(network, about.origin, items, beta=beta)
 
 
-class _Made(Settings):
+class _Made(NamedTuple):
     """What `Network.describe` says."""
 
     model: ModelConfig
-    items: int = Field(ge=1, le=LARGEST)
-    events: int = Field(ge=0, le=LARGEST)
-    length: int = Field(ge=1, le=LARGEST)
+    items: Annotated[int, Field(ge=1, le=LARGEST)]
+    events: Annotated[int, Field(ge=0, le=LARGEST)]
+    length: Annotated[int, Field(ge=1, le=LARGEST)]
     heads: tuple[Literal[*HEADS], ...]  # type: ignore[valid-type]
     own_backbone: str | Literal[False] | None
 
@@ -212,21 +211,12 @@ class _Made(Settings):
         )  # fmt: skip
 
 
-class _Origin(Settings):
-    """`Origin`, as it is read."""
-
-    objective: str
-    kind: Literal["interactions", "impressions"]
-    events: list[str]
-    estimates_logging: Literal["policy", "logging"] | None
-
-
-class _Description(Settings):
+class _Description(NamedTuple):
     """policy.json."""
 
     format: int
     network: _Made
-    origin: _Origin
+    origin: Origin
 
 
 def _description(path: Path) -> _Description:
@@ -235,9 +225,13 @@ def _description(path: Path) -> _Description:
     if found != FORMAT:
         raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
     try:
-        return _Description.parse(content)
-    except ConfigError as error:
-        raise RunError(f"{path} is not a policy's: it was altered. Train again. ({error})") from None
+        about = TypeAdapter(_Description).validate_python(content)
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
+    if about.origin.estimates_logging not in (None, *about.network.heads):
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. (origin.estimates_logging is no head)")
+    return about
 
 
 def _catalogue(path: Path, items: int) -> pa.Table:
