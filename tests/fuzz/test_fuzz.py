@@ -1,4 +1,4 @@
-"""Whatever becomes of a file or a setting: the right numbers, or exit code 2 and few words. `make trials` takes longer."""
+"""Whatever becomes of a file or a setting: the right numbers, or exit code 2 and few words."""
 
 from __future__ import annotations
 
@@ -103,8 +103,9 @@ def test_damaged_histories(place, damage):
 
 VALUES = st.one_of(
     st.sampled_from([
-        "", "null", "nan", ".inf", "-.inf", "-1", "0", "1", "1e400", "1e-400", str(2**70), "true", "[]", "{}", "[[[[", "x" * 5000,
-        "0x1F", "2020-99-99", "\udce9", "β", "a: b", "&a [*a]", "!!python/object:os.system", "auto", "cpu", "1_000",
+        "", "null", "nan", ".inf", "-.inf", "-1", "0", "1", "1e400", "1e-400", str(2**70), "true", "[]", "{}", "[[[[",
+        "x" * 5000, "0x1F", "2020-99-99", "\udce9", "β", "a: b", "&a [*a]", "!!python/object:os.system", "auto",
+        "cpu", "1_000",
     ]),
     st.text(max_size=20),
     st.integers().map(str),
@@ -154,7 +155,7 @@ def prepared(folder, content):
 @examples(0.1)
 @given(rows=ROWS)
 def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
-    """Sequences of fewer than three events and items of one event are dropped, as the defaults say: the rest is there."""
+    """Short sequences and rare items are dropped, as the defaults say: the rest is there."""
     with bounded_memory():
         if fair(prepared(place, as_csv(rows))):
             manifest = json.loads((place / "new" / "manifest.json").read_text())

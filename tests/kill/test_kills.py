@@ -77,7 +77,13 @@ def without_clocks(found: object) -> object:
 @pytest.mark.parametrize("verb", VERBS)
 def test_killed_and_run_again_a_verb_ends_the_same(verb, place, tmp_path):
     words = [word.replace("{place}", str(place)) for word in VERBS[verb]]
-    command = [sys.executable, Path(__file__).with_name("killing_verbs.py"), tmp_path, json.dumps(moments(verb)), *words]
+    command = [
+        sys.executable,
+        Path(__file__).with_name("killing_verbs.py"),
+        tmp_path,
+        json.dumps(moments(verb)),
+        *words,
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
