@@ -6,7 +6,7 @@ EXTRAS ?= dev,report,sweep,track
 
 TOOLS  := .tools/bin
 
-.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit release clean
+.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit install-demo release clean
 
 setup: $(VENV)/.ready
 
@@ -55,7 +55,7 @@ check-docs: setup  # the same commands, compared with the pages on disk
 site: setup  # all links and anchors are checked
 	test -x $(BIN)/mkdocs || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
-	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples scratch/site
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
@@ -87,8 +87,13 @@ licences: setup
 audit: lock
 	$(TOOLS)/python tools/audit.py dist/requirements.lock
 
+install-demo: wheel  # the wheel and its dependencies in an environment of its own
+	rm -rf .install && $(PYTHON) -m venv .install
+	.install/bin/pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[report]"
+	cd .install && bin/lpi demo --out demo
+
 release: wheel lock sbom licences audit
 	ls -l dist
 
 clean:
-	rm -rf $(VENV) .tools .lowest build dist demo site
+	rm -rf $(VENV) .tools .lowest .install build dist demo site
