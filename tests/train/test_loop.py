@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
@@ -28,7 +29,7 @@ def config(name="mle", *, epochs=2, **changes):
         {
             "data": {"length": 6},
             "model": {"width": 8},
-            "objective": {"name": name, **objective},
+            "objective": weighted({"name": name, **objective}),
             "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )
@@ -237,7 +238,7 @@ def test_a_critic_that_broke_is_not_kept_though_the_policy_is_whole(small, tmp_p
 
     def breaks(self, batch, number, **options):
         terms = step(self, batch, number, **options)
-        self.network.heads["q_a"].weight.data[3, 0] = float("inf")
+        self.network.heads["q_a"].bias.data[3] = float("inf")
         return terms
 
     monkeypatch.setattr(Trainer, "step", breaks)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from localpolicy.catalogue.logits import Logits, tilted
@@ -24,6 +24,7 @@ from localpolicy.model.backbones import passed_before
 from localpolicy.model.histories import batch_from, index_of, lists_from
 from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
+from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.types import Batch
@@ -44,7 +45,9 @@ class Origin(NamedTuple):
 class Policy:
     """π(a|x): a trained network, read without dropout. With `beta`, the dial: μ̂ exp(Q/β) instead of its policy head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, *, beta: float | None = None) -> None:
+    def __init__(
+        self, network: Network | Towers, origin: Origin, items: pa.Table, *, beta: float | None = None
+    ) -> None:
         self.network = network.eval()
         self.origin = origin
         self.items = items
@@ -66,7 +69,9 @@ class Policy:
 
     @property
     def critic(self) -> str | None:
-        """The head the dial tilts by: 'q', 'reward', or none."""
+        """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
+        if "tilt" in self.network.heads:
+            return "tilt"
         if "q_a" in self.network.heads:
             return "q"
         return "reward" if "reward" in self.network.heads else None
@@ -184,8 +189,8 @@ class Policy:
             backbone = passed_before(made.own_backbone)
         shard = None if shard is None else shard._replace(items=made.items)
         with torch.device("meta"):
-            refuse_other_shapes(made.build(backbone), folder / weights)
-        network = made.build(backbone, shard=shard)
+            refuse_other_shapes(build(made.model_dump(), backbone=backbone), folder / weights)
+        network = build(made.model_dump(), backbone=backbone, shard=shard)
         tensors = load_weights(folder / weights, split=network.split, shard=shard)
         refuse_broken(tensors, folder / weights)
         fill(network, tensors, source=folder / weights)
@@ -193,29 +198,36 @@ class Policy:
         return cls(network, about.origin, items, beta=beta)
 
 
-class _Made(NamedTuple):
+class _Recorded(BaseModel):
+    """A part of policy.json, as it must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Made(_Recorded):
     """What `Network.describe` says."""
 
     model: ModelConfig
-    items: Annotated[int, Field(ge=1, le=LARGEST)]
-    events: Annotated[int, Field(ge=0, le=LARGEST)]
-    length: Annotated[int, Field(ge=1, le=LARGEST)]
+    items: int = Field(ge=1, le=LARGEST)
+    events: int = Field(ge=0, le=LARGEST)
+    length: int = Field(ge=1, le=LARGEST)
     heads: tuple[Literal[*HEADS], ...]  # type: ignore[valid-type]
     own_backbone: str | Literal[False] | None
 
-    def build(self, backbone: nn.Module | None, *, shard: Shard | None = None) -> Network:
-        """A network of this shape."""
-        return Network(
-            self.model, items=self.items, events=self.events, length=self.length, heads=self.heads, backbone=backbone,
-            shard=shard,
-        )  # fmt: skip
+
+class _MadeTowers(_Made):
+    """What `Towers.describe` says: μ̂'s network, and the critics beside it."""
+
+    critics: list[_Made] = Field(min_length=1)
+    beta: float = Field(gt=0)
+    slope: float = Field(ge=0)
 
 
-class _Description(NamedTuple):
+class _Description(_Recorded):
     """policy.json."""
 
     format: int
-    network: _Made
+    network: _MadeTowers | _Made
     origin: Origin
 
 
@@ -225,7 +237,7 @@ def _description(path: Path) -> _Description:
     if found != FORMAT:
         raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
     try:
-        about = TypeAdapter(_Description).validate_python(content)
+        about = _Description.model_validate(content)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
@@ -247,7 +259,7 @@ def _catalogue(path: Path, items: int) -> pa.Table:
 class _HeadPolicy(Policy):
     """The same network, another head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, head: str) -> None:
+    def __init__(self, network: Network | Towers, origin: Origin, items: pa.Table, head: str) -> None:
         super().__init__(network, origin, items)
         self._head = head
 

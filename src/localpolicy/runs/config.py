@@ -74,16 +74,16 @@ class Config(Settings):
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
-# The paper's settings (sections 4.1 and 4.2).
+# The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},
-        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
         "train": {"batch_size": 256, "epochs": 20, "patience": None},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
-        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2},
+        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
         "train": {"batch_size": 128, "epochs": 30, "patience": None},
     },
 }

@@ -79,6 +79,11 @@ class Run(Result):
         return (self.folder / "config.yaml").exists()
 
     @property
+    def stages(self) -> Path:
+        """Where the towers of a closed form are trained, each a run of its own, until it is finished."""
+        return self.folder / "stages"
+
+    @property
     def manifest(self) -> dict[str, Any]:
         """Data digest, versions, seed, timing, selection."""
         if not self.finished:
@@ -94,6 +99,12 @@ class Run(Result):
         if isinstance(found, dict) and "counts" in found:
             raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
+
+    @property
+    def kept_by(self) -> str:
+        """The figure that kept its epochs. A policy of several towers keeps that of the log by likelihood."""
+        manifest = self.manifest
+        return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
 
     @property
     def version(self) -> str:
@@ -142,7 +153,7 @@ class Run(Result):
         """
         manifest = self.manifest  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
-        if likeliest and manifest["selected"]["by"] != LIKELIHOOD:
+        if likeliest and self.kept_by != LIKELIHOOD:
             if "sha256" not in manifest.get("likeliest", {}):
                 raise RunError(
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
@@ -216,7 +227,7 @@ class Run(Result):
         """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
         for name in ("manifest.json", *FILES):
             (self.folder / name).unlink(missing_ok=True)
-        for name in ("evaluation", "tensorboard", "checkpoint"):
+        for name in ("evaluation", "tensorboard", "checkpoint", "stages"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def finish(self, content: dict[str, Any]) -> None:
