@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from localpolicy.cli.main import main
@@ -34,6 +34,7 @@ def examples(share: float = 1.0):
         derandomize=asked is None,
         database=None,
         deadline=None,  # `within` has one that does not depend on how fast the machine is
+        phases=(Phase.explicit, Phase.generate),  # the first bad case is told: it is small enough to read
         suppress_health_check=list(HealthCheck),
     )
 

@@ -26,7 +26,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
     write_small(folder / "data", sequences=40)
     (folder / "histories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORIES))
-    assert fair(lpi("train", folder / "data", "--objective", "lpi_rl", *SMALL, "--out", folder / "run"))
+    assert fair(lpi("train", folder / "data", "--objective", "sqn", *SMALL, "--out", folder / "run"))
     assert fair(recommended(folder, folder / "run"))
     (folder / "whole.jsonl").write_bytes((folder / "lists.jsonl").read_bytes())
     return folder
@@ -84,7 +84,7 @@ def test_training_on_damaged_data_gives_the_same_weights_or_says_why_not(place, 
     copy = damaged(place, "data", name, damage)
     shutil.rmtree(place / "again", ignore_errors=True)
     with bounded_memory():
-        words = ("train", copy, "--objective", "lpi_rl", *SMALL, "--out", place / "again")
+        words = ("train", copy, "--objective", "sqn", *SMALL, "--out", place / "again")
         if fair(lpi(*words)) and name != "manifest.json":
             whole = (place / "run" / "policy.safetensors").read_bytes()
             assert (place / "again" / "policy.safetensors").read_bytes() == whole

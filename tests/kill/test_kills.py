@@ -39,7 +39,11 @@ def place(tmp_path_factory) -> Path:
     data = write_small(folder / "data", sequences=200)
     for name, seed in (("run", 0), ("other", 1)):
         steps = {"epochs": 1, "device": "cpu", "seed": seed}
-        train(data, out=folder / name, config=Config.parse({"model": {"width": 4}, "train": steps}))
+        train(
+            data,
+            out=folder / name,
+            config=Config.parse({"model": {"width": 4}, "objective": {"name": "sqn"}, "train": steps}),
+        )
     (folder / "histories.jsonl").write_text(3000 * '{"history": [100, 101]}\n')
     rng = np.random.default_rng(0)
     rows = [f"{s},{rng.integers(20)},{rng.choice(['click', 'purchase'])},{t}" for s in range(300) for t in range(6)]
