@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.evaluate import Device, give
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import say, show, show_table
 
 
 def go(
@@ -31,13 +31,13 @@ def go(
     Exit code 0: deploy; 3: do not; 4: cannot tell. Every step is one of the other verbs: OUT/commands.sh lists them.
     """
     from localpolicy.cli.prepare import _column_map
-    from localpolicy.data.quality import measure
     from localpolicy.evaluation.gate import read_rules
-    from localpolicy.experiments.go import carry_out, make_plan, prepare_log
+    from localpolicy.experiments.go import carry_out, prepare_log
+    from localpolicy.experiments.go import plan as make_plan
     from localpolicy.experiments.guess import guess
     from localpolicy.report.gate import gate_table
     from localpolicy.report.go import write_go
-    from localpolicy.report.quality import sections
+    from localpolicy.report.quality import counts_table
 
     guessed = guess(log, columns=None if columns is None else _column_map(columns), rewards=rewards)
     rows = [(ours, theirs) for ours, theirs in guessed.columns.items()]
@@ -49,9 +49,8 @@ def go(
     if sys.stdin.isatty() and not yes and not (out / "go.yaml").exists():
         typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
     data = prepare_log(log, out, guessed, seed=seed, say=say)
-    counts, *_ = sections(data, measure(data))
-    show_table(counts.title, counts.columns, counts.rows, note=counts.note)
-    plan = make_plan(data, minutes=minutes, seed=seed, changes=changes or (), device=device)
+    show(counts_table(data))
+    plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
     for note in plan.notes:
         say(f"note: {note}.")
     say(
@@ -60,7 +59,7 @@ def go(
     )
     went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), say=say)
     write_go(went, out / "report.html")
-    give([gate_table(went.verdict)], went.verdict.json(), json=out / "verdict.json", markdown=None, latex=None)
+    give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
     say(f"the policy judged: {went.chosen}")
     say(f"report: {out / 'report.html'}; what was done, as commands: {out / 'commands.sh'}")
     from localpolicy.cli.gate import EXIT

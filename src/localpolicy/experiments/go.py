@@ -30,8 +30,8 @@ from localpolicy.errors import RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline
 from localpolicy.evaluation.compare import Comparison, compare
-from localpolicy.evaluation.evaluation import is_number
 from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
 from localpolicy.experiments.jobs import Job, Say, cores, train_all
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
@@ -81,11 +81,33 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int, say: Say) ->
     return data
 
 
+def plan(
+    data: Prepared, out: Path, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto"
+) -> Plan:
+    """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
+    noted = out / "go.yaml"
+    content = yaml.safe_load(noted.read_text())
+    asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
+    if "plan" in content:
+        if content["asked"] != asked:
+            raise RunError(f"{out} was begun with {content['asked']}, now {asked}: choose another --out.")
+        known = content["plan"]
+        lists = {name: tuple(known[name]) for name in ("betas", "notes")}
+        return Plan(**{**known, **lists, "config": Config.parse(known["config"])})
+    made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
+    lists = {"betas": list(made.betas), "notes": list(made.notes), "config": made.config.model_dump()}
+    with whole_file(noted) as partial:
+        partial.write_text(
+            yaml.safe_dump({**content, "asked": asked, "plan": {**vars(made), **lists}}, sort_keys=False)
+        )
+    return made
+
+
 def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
     """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
     notes = []
     lengths = np.diff(data["train"].offsets)
-    ratings = all(is_number(event) for event in data.events)
+    ratings = all(is_rating(event) for event in data.events)
     bandit = ratings or int(lengths.max()) == 1
     rewards = {reward for event, reward in data.manifest["rewards"].items() if event in data.events} or {0.0, 1.0}
     betas = BETAS if len(rewards) > 1 else ()
@@ -170,7 +192,7 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
     against = [run for run in references if run != chosen]
     device = config.train.device
     verdict = gate(chosen, against=against, rules=rules, data=data, device=device)
-    write_json(out / "verdict.json", verdict.json())
+    write_json(out / "verdict.json", verdict.to_dict())
     comparison = compare([*references, *([chosen] if swept else [])], against=references, data=data, device=device)
     return Went(data, plan, swept, chosen, verdict, comparison)
 

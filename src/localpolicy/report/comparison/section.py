@@ -203,7 +203,7 @@ def _changed(config: Config) -> str:
         f"{group}.{key}={value}"
         for group, values in config.model_dump().items()
         for key, value in values.items()
-        if value != usual[group][key]
+        if value != usual[group].get(key)
     )
 
 
