@@ -34,7 +34,7 @@ from localpolicy.evaluation.summary import ranking
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
 from localpolicy.report.gate import gate_table
-from localpolicy.report.table import share_with_error
+from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.training.loop import train
@@ -132,7 +132,7 @@ def test_three_answers():
     assert "Deploy new: it beats old by +0.1000" in verdict_of("yes").sentence
     assert "About 900 positions would tell; there are 300" in verdict_of("cannot tell", needed=900).sentence
     assert "'item-kNN' does better. Deploy that one" in verdict_of("yes", "no", instead="item-kNN").sentence
-    said = verdict_of("yes", "cannot tell").json()
+    said = verdict_of("yes", "cannot tell").to_dict()
     assert said["answer"] == "cannot tell" and said["checks"][0]["n"] == 300
     json.dumps(said, allow_nan=False)
 
@@ -449,7 +449,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     value = found.checks[0]
     assert value.name == "value" and "against the log's own" in value.reason and value.n
     assert "the policy that wrote the log" in gate_table(found).title
-    json.dumps(found.json(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", list(BASELINES))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from localpolicy.errors import DataError, LocalPolicyError, nearest
-from localpolicy.runtime.files import MADE, read_json, remove_abandoned, whole_file, whole_folder, write_json
+from localpolicy.errors import DataError, LocalPolicyError, nearest, shown
+from localpolicy.runtime.files import (
+    LARGEST_TEXT,
+    MADE,
+    read_json,
+    read_yaml,
+    remove_abandoned,
+    whole_file,
+    whole_folder,
+    write_json,
+)
 
 
 class Interrupted(Exception):
@@ -175,3 +185,41 @@ def test_json_too_deep_to_read_is_refused(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match="not readable as JSON"):
         read_json(tmp_path / "deep.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": "\xff'], ids=["nested", "digits", "cut"]
+)
+def test_json_that_python_cannot_take_is_named(text, tmp_path):
+    (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="x.json is not (readable|UTF-8)"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5_000, "a: [", "a: 2020-99-99", "a: \xff"], ids=["nested", "cut", "date", "byte"]
+)
+def test_yaml_that_python_cannot_take_is_named(text, tmp_path):
+    (tmp_path / "x.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="x.yaml is not (readable|UTF-8)"):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_a_text_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "x.json").open("wb") as file:
+        file.truncate(LARGEST_TEXT + 1)  # no byte of it is on the disk
+    with pytest.raises(DataError, match="it is another file"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_name_that_is_no_utf8_survives_json(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    write_json(tmp_path / "x.json", {"path": name, "β": "é"})
+    assert read_json(tmp_path / "x.json") == {"path": name, "β": "é"}
+    assert "β" in (tmp_path / "x.json").read_text(encoding="utf-8")
+
+
+def test_a_value_is_shown_by_its_beginning():
+    nested = shown([[[[[list(range(10**6))]]]]])
+    assert len(nested) < 100
+    assert len(shown("x" * 10**6)) <= 200

@@ -47,9 +47,10 @@ class Gradients:
     """Those of one large batch, as often as one likes."""
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
+        objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": {"name": name},
+            "objective": objective,
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
         self.trainer = Trainer.start(data, Run(out), Config.parse(settings))

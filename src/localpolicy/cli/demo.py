@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, show_table
+from localpolicy.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     from localpolicy.report.contents import PolicyRow, Section
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="of worlds, logs and training")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of worlds, logs and training")] = 0,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
     from localpolicy.report.demo.page import demo as run
 
-    contents = run(out=out, seed=seed, force=force, say=say)
+    contents = run(out=out, seed=seed, force=force)
     for section in contents.sections:
         _show(section)
     console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,10 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.evaluate import Device, give
-from localpolicy.cli.output import say, show, show_table
+from localpolicy.cli.output import show, show_table
+from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def go(
@@ -22,7 +26,7 @@ def go(
     minutes: Annotated[float, typer.Option(min=0.1, help="time for training")] = 15.0,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
-    seed: Annotated[int, typer.Option(help="of the split")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the split")] = 0,
     device: Device = "auto",
     yes: Annotated[bool, typer.Option("--yes", help="do not ask, even in a terminal")] = False,
 ) -> None:
@@ -45,23 +49,23 @@ def go(
     rows += [("rewards", guessed.rewards)] if guessed.rewards else []
     show_table(f"How {log} is read", ("what", "in the log"), rows or [("all columns", "as they are called")])
     for note in guessed.unsure:
-        say(f"note: {note}.")
+        LOG.info("note: %s.", note)
     if sys.stdin.isatty() and not yes and not (out / "go.yaml").exists():
         typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
-    data = prepare_log(log, out, guessed, seed=seed, say=say)
+    data = prepare_log(log, out, guessed, seed=seed)
     show(counts_table(data))
     plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
     for note in plan.notes:
-        say(f"note: {note}.")
-    say(
+        LOG.info("note: %s.", note)
+    LOG.info(
         f"training {plan.runs} runs of at most {plan.config.train.epochs} epochs: about {_minutes(plan.seconds)} at "
         f"most ({plan.epoch_seconds:.1f} s an epoch; each stops early after {plan.config.train.patience} without gain)"
     )
-    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), say=say)
+    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules))
     write_go(went, out / "report.html")
     give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
-    say(f"the policy judged: {went.chosen}")
-    say(f"report: {out / 'report.html'}; what was done, as commands: {out / 'commands.sh'}")
+    LOG.info("the policy judged: %s", went.chosen)
+    LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     from localpolicy.cli.gate import EXIT
 
     raise typer.Exit(EXIT[went.verdict.answer])

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show
+from localpolicy.cli.output import console, show
+from localpolicy.settings import LARGEST_SEED
 
 
 def loop(
@@ -24,7 +25,7 @@ def loop(
     sequences: Annotated[int | None, typer.Option(help="sequences that each policy serves")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the demo's)")] = None,
     seeds: Annotated[str, typer.Option(help="of logs and training, as 0,1,2: a whole loop each")] = "0",
-    world_seed: Annotated[int, typer.Option(help="which world of this kind")] = 0,
+    world_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="which world of this kind")] = 0,
     dials: Annotated[list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a dial of the world")] = None,
     logging: Annotated[str, typer.Option(help="μ̂ from round 2 on: served (that run) or head")] = "served",
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="train on all logs so far, not the last")] = False,
@@ -54,7 +55,7 @@ def loop(
         changes=tuple(changes or ()),
         episodes=episodes,
     )
-    result = run(config, out=out, rounds=rounds, say=say)
+    result = run(config, out=out, rounds=rounds)
     contents = write_loop(result, out, json=json)
     paths = trajectories(result)
     for table in loop_tables(result, paths, narrow=True):

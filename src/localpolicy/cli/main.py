@@ -6,6 +6,7 @@ its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 nobody rea
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
+from localpolicy.cli.messages import listen
 from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
@@ -27,8 +29,11 @@ from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
+from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
+LONGEST_MESSAGE = 1_500  # characters
+LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
     "go": go,
@@ -42,6 +47,7 @@ VERBS = {
     "sweep": sweep,
     "recommend": recommend,
     "loop": loop,
+    "verify": verify,
 }
 
 
@@ -80,7 +86,9 @@ def _options(
         typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
     ] = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="messages on stderr as JSON, one object a line")] = False,
 ) -> None:
+    listen(as_json=log_json)
     if modules:
         from localpolicy import plugins
 
@@ -88,21 +96,30 @@ def _options(
             plugins.load(name)
 
 
+def bounded(text: str) -> str:
+    """A message that a terminal can show, whatever a file put into it."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
+
+
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
+    listen()
     try:
         app()
     except Stopped as stop:
-        print(f"lpi: {stop}", file=sys.stderr)
+        LOG.error("%s", stop)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        print(f"lpi: {error}", file=sys.stderr)
+        LOG.error("%s", bounded(str(error)))
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's
-        print(f"lpi: {error.filename}: {error.strerror}. Check the path and who may read or write it.", file=sys.stderr)
+        LOG.error("%s: %s. Check the path and who may read or write it.", error.filename, error.strerror)
+        sys.exit(2)
+    except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
+        LOG.error("a name that is no UTF-8 (%s). Give it another one.", bounded(ascii(error.object)))
         sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

@@ -222,7 +222,7 @@ def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Can
     """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
     run = candidate.run
     assert run is not None
-    if run.manifest["selected"]["by"] == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
+    if run.kept_by == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
         return candidate
     return open_candidate(run, candidate.name, data, split=split, likeliest=True, device=device).candidate
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
 from pydantic import Field
 
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.off_policy import OverlapRules
 from localpolicy.evaluation.power import ENOUGH
+from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
 
@@ -51,10 +51,7 @@ def read_rules(path: Path | str) -> GateRules:
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    content = read_yaml(path)
     if content is not None and not isinstance(content, dict):
         raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
     return GateRules.parse(content or {})

@@ -13,6 +13,7 @@ Everything that is there already is taken as it is, so that the same command goe
 
 from __future__ import annotations
 
+import logging
 import shlex
 import tempfile
 import time
@@ -33,7 +34,7 @@ from localpolicy.evaluation.compare import Comparison, compare
 from localpolicy.evaluation.gate import GateRules, Verdict, gate
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
-from localpolicy.experiments.jobs import Job, Say, cores, train_all
+from localpolicy.experiments.jobs import Job, cores, train_all
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.experiments.sweep import Sweep, sweep
 from localpolicy.runs.config import Config
@@ -43,6 +44,7 @@ from localpolicy.training.loop import Trainer
 from localpolicy.training.setup import resolve
 from localpolicy.training.validation import validate
 
+LOG = logging.getLogger(__name__)
 BETAS = (0.1, 0.3, 1.0)
 MINUTES = 15.0  # of training, unless told
 FEWEST, MOST_EPOCHS = 3, 20
@@ -63,7 +65,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int, say: Say) -> Prepared:
+def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     """The data set under `out`, or the one that is there of the same log and the same meaning."""
     place, digest = out / "data", sha256(log)
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
@@ -72,10 +74,10 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int, say: Say) ->
         known = yaml.safe_load(noted.read_text()).get("prepare", {}) if noted.exists() else {}
         if known != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
-        say(f"{place}: prepared before")
+        LOG.info("%s: prepared before", place)
         return Prepared(place)
     out.mkdir(parents=True, exist_ok=True)
-    data = prepare(log, source=guessed.source, out=place, seed=seed, say=say, **guessed.settings())
+    data = prepare(log, source=guessed.source, out=place, seed=seed, **guessed.settings())
     with whole_file(noted) as partial:
         partial.write_text(yaml.safe_dump({"prepare": asked}, sort_keys=False))
     return data
@@ -169,7 +171,7 @@ class Went:
     comparison: Comparison
 
 
-def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None, say: Say) -> Went:
+def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None) -> Went:
     """Train, choose β on validation, fit the baselines, and judge on test rows that had no say in it."""
     config = plan.config
     estimates = {f"mle-seed-{seed}": _estimate(config, seed) for seed in REFERENCE_SEEDS}
@@ -177,12 +179,12 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
     _write_commands(out, plan)
     jobs = [Job(name, data.path, out / "runs" / name, settings) for name, settings in estimates.items()]
-    references = [run.folder for run in train_all(jobs, say=say).values()]
+    references = [run.folder for run in train_all(jobs).values()]
     swept = None
     chosen = references[-1]
     if plan.betas:
         over = [f"beta={','.join(f'{beta:g}' for beta in plan.betas)}"]
-        swept = sweep(data, config=config, over=over, out=out / "sweep", against=references, say=say)
+        swept = sweep(data, config=config, over=over, out=out / "sweep", against=references)
         assert swept.chosen is not None, "there is no budget that could leave nothing"
         chosen = out / "sweep" / "runs" / swept.chosen.seeds[0].name
     for name in BASELINES:

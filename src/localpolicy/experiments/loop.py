@@ -14,6 +14,7 @@ logging policy, since that is known exactly; μ, which is no run, is estimated b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,11 +28,12 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
-from localpolicy.experiments.jobs import Job, Say, train_all
+from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
 from localpolicy.objectives import objective_of
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -43,11 +45,11 @@ from localpolicy.simulation.truth import WORLDS
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
     "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
 }
-BETA = {"bandit": 0.3, "store": 0.1}  # fits the scale of each world's rewards
 
 
 class LoopConfig(Settings):
@@ -60,7 +62,9 @@ class LoopConfig(Settings):
     sequences: int = Field(10_000, ge=30, description="sequences that each policy serves")
     seeds: tuple[int, ...] = Field((0,), description="of logs and training: one whole loop each")
     objectives: tuple[str, ...] = Field(description="objectives, as lpi_cb or lpi_cb:advantage=observed")
-    betas: tuple[float, ...] = Field(description="one arm of each objective that has a β for each of these")
+    betas: tuple[float, ...] = Field(
+        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
+    )
     logging: Literal["served", "head"] = Field("served", description="μ̂ from round 2 on: the served run, or a head")
     keep_logs: bool = Field(False, description="train on all logs so far, not on the last alone (μ̂ is then a head)")
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
@@ -167,12 +171,12 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
     if world not in USUAL:
         raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
     objectives, sequences = USUAL[world]
-    usual = {"world": world, "objectives": objectives, "sequences": sequences, "betas": (BETA[world],)}
+    usual = {"world": world, "objectives": objectives, "sequences": sequences}
     usual["items"] = _scene(world).items
     return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
 
 
-def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda text: None) -> Loop:
+def loop(config: LoopConfig, *, out: Path | str, rounds: int) -> Loop:
     """Go through `rounds` rounds in the folder `out`; what is done there already is not done again."""
     if rounds < 1:
         raise ConfigError(f"rounds must be at least 1, got {rounds}.")
@@ -184,11 +188,11 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
-    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start", say) for seed in config.seeds]
+    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start") for seed in config.seeds]
     for number in range(1, rounds + 1):
         jobs = [job for chain in chains for job in chain.jobs(number)]
         failures: dict[str, str] = {}
-        train_all(jobs, failures=failures, say=lambda text, number=number: say(f"round {number} of {rounds}: {text}"))  # type: ignore[misc]
+        train_all(jobs, failures=failures, label=f"round {number} of {rounds}: ")
         for chain in chains:
             if chain.name in failures:
                 chain.stop(number, failures[chain.name])
@@ -208,7 +212,7 @@ def arms_of(config: LoopConfig) -> list[ArmSpec]:
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
-        for beta in config.betas if free else (given.get("beta"),):
+        for beta in config.betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
             found.append(ArmSpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
@@ -234,11 +238,11 @@ def _claim(folder: Path, config: LoopConfig) -> None:
     write_json(path, content)
 
 
-def _start(config: LoopConfig, world: World, seed: int, folder: Path, say: Say) -> dict[str, Any]:
+def _start(config: LoopConfig, world: World, seed: int, folder: Path) -> dict[str, Any]:
     """The log that all objectives start from, and μ's own figures."""
     path = folder / "round.json"
     if not path.exists():
-        say(f"seed {seed}: {config.sequences:,} sequences of the first policy")
+        LOG.info("seed %d: %s sequences of the first policy", seed, f"{config.sequences:,}")
         _prepare_log(config, world, folder, seed=seed, number=0, chunks=world.log(config.sequences, _luck(seed, 0)))
         write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().to_dict())
     return dict(read_json(path))
@@ -316,7 +320,10 @@ class _Chain:
         settings = _scene(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
-        if known and "logp_logging" in objective_of(chosen).reads().fields:
+        objective = objective_of(chosen)
+        # The closed form estimates μ̂ anew: upon the served policy's towers it would put more, round after round.
+        closed = isinstance(objective, Improvement) and objective.closed
+        if known and not closed and "logp_logging" in objective.reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": _luck(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})

@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
-from localpolicy.model.network import Network
 from localpolicy.runtime.files import whole_file
 
-DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.bfloat16: "BF16"}
+DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16"}
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
@@ -104,15 +103,43 @@ def digest_on_disk(path: Path) -> str | None:
         return None
 
 
-def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:
+def fill(network: nn.Module, weights: dict[str, Tensor], *, source: Path) -> None:
     """Load weights that `save_weights` wrote into a network of the same shape."""
     try:
         found = network.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         raise RunError(f"{source} does not fit the network: {error}") from None
-    missing = set(found.missing_keys) - ({"heads.policy.weight"} if network.config.tied else set())
+    # A tied head is the embedding, and is stored once.
+    present = {parameter.data_ptr() for name, parameter in network.named_parameters() if name in weights}
+    state = network.state_dict()
+    missing = {name for name in found.missing_keys if state[name].data_ptr() not in present}
     if missing or found.unexpected_keys:
         raise RunError(f"{source} does not fit: lacks {sorted(missing)}, has {sorted(found.unexpected_keys)} too many.")
+
+
+def refuse_other_shapes(network: nn.Module, path: Path) -> None:
+    """Raise where the tensors in a file are not those of a network, which may be on the `meta` device and cost nothing.
+
+    So a description that was altered is found out before memory is taken for what it says.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (FileNotFoundError, SafetensorError):
+        return  # `load_weights` says so
+    for name, tensor in network.state_dict().items():
+        if name in found and found[name] != tuple(tensor.shape):
+            raise RunError(
+                f"{path} does not fit the network: {name} is {found[name]} there, and {path.parent / 'policy.json'} "
+                f"says {tuple(tensor.shape)}. One of the two was altered."
+            )
+
+
+def refuse_broken(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Raise where a number is not finite: its lists would be none."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise RunError(f"{path} holds numbers that are not finite (in {name}): it was altered. Train again.")
 
 
 def load_weights(path: Path, *, split: Collection[str] = (), shard: Shard | None = None) -> dict[str, Tensor]:

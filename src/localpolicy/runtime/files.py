@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from localpolicy.errors import DataError, LocalPolicyError, RunError, WriteError
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
 MADE = ".localpolicy.json"  # in a folder of our making: the files that we put there
 REPLACED = ".old"  # ends the name of a folder that is being replaced
 LOCK = ".lock"  # in a folder that one process writes to
+LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # what a file system says that has none
 # What a disk, a quota, a limit or a mount says when it takes no more: the user's to mend, not ours.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
@@ -281,21 +284,55 @@ def sweep(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
+def utf8(text: str) -> bytes:
+    """What is written, whatever the locale. Odd bytes of a file name that is no UTF-8 are escaped as JSON has it."""
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_bytes(utf8(text))
+
+
+def read_text(path: Path) -> str:
+    """A text of ours or of the user's, or a `DataError` that says what is wrong with it."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_TEXT:
+            raise DataError(f"{path} has {size:,} bytes; expected at most {LARGEST_TEXT:,}: it is another file.")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error}); it is truncated or altered.") from None
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as indented JSON, whole or not at all. Numbers that are not finite are refused."""
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file, or a `DataError` that says what is wrong with it."""
-    path = Path(path)
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # ValueError: no JSON, or a number of thousands of digits
         raise DataError(f"{path} is not readable as JSON ({error}); it is truncated or altered.") from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file, or a `DataError` that says what is wrong with it."""
+    return parse_yaml(read_text(path), source=str(path))
+
+
+def parse_yaml(text: str, *, source: str) -> Any:
+    """The content of a YAML text; `source` is what an error calls it."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2020-99-99
+        raise DataError(f"{source} is not readable as YAML ({error}).") from None
 
 
 def sha256(path: Path) -> str:

@@ -17,10 +17,16 @@ from torch import Tensor
 from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
+from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
+
+
+def lasting(config: Config) -> dict[str, Any]:
+    """The settings that must not change between a checkpoint and the run that goes on from it."""
+    return config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}})
 
 
 class Progress(NamedTuple):

@@ -31,6 +31,13 @@ def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95
     return Bounds(mean - reach, mean + reach)
 
 
+def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> float:
+    """mean - t se, one-sided, clustered by sequence."""
+    freedom = len(np.unique(clusters)) - 1
+    reach = float(stats.t.ppf(confidence, freedom)) * clustered_se(values, clusters) if freedom > 0 else math.inf
+    return float(values.mean()) - reach
+
+
 def bootstrap(
     values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Bounds:

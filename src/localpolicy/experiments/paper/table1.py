@@ -20,6 +20,7 @@ from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.paper.recipe import paper_form
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import PRESETS, Config
 
@@ -46,7 +47,7 @@ class Recipe1:
         """One policy at one seed."""
         preset = {group: dict(settings) for group, settings in PRESETS["bandit"].items()}
         preset["train"] |= {"select": "AR@1", "min_history": 0}
-        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
+        fixed = [*paper_form(objective), f"train.seed={seed}", f"train.device={self.device}"]
         dial = [] if beta is None else [f"objective.beta={beta:g}"]
         name = "-".join([objective, *([f"beta={beta:g}"] if beta is not None else []), f"seed={seed}"])
         return Arm(name, Config.parse(preset).with_changes([*self.changes, *fixed, *dial]))
