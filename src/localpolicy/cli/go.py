@@ -64,7 +64,7 @@ def go(
     went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules))
     write_go(went, out / "report.html")
     give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
-    LOG.info("the policy judged: %s", went.chosen)
+    LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     from localpolicy.cli.gate import EXIT
 
