@@ -81,8 +81,10 @@ def _section(section: Section, styles: Sequence[SeriesStyle], identity: str, dra
 
     parts = [f'<h2>{escape(section.title)}</h2><p class="about">{escape(section.about)}</p>']
     if chart := frontier(section, styles, f"{identity}-frontier"):
-        picture = f'<div class="picture"><h3>{escape(chart.heading)}</h3>{place([chart])}</div>'
-        parts.insert(0 if identity == "s1" else 1, picture)  # the first picture belongs to the answer
+        first = identity == "s1"  # the first picture belongs to the answer
+        level = "h2" if first else "h3"
+        picture = f'<div class="picture"><{level}>{escape(chart.heading)}</{level}>{place([chart])}</div>'
+        parts.insert(0 if first else 1, picture)
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
         parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
