@@ -275,7 +275,8 @@ def test_order_and_headings(usual_page: Path) -> None:
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     first = page.under("s1")
-    assert first.all("h2")[0].text == "Reward against distance from the log", "the picture belongs to the answer"
+    picture = "A bandit with a known answer: Reward against distance from the log"
+    assert first.all("h2")[0].text == picture, "it belongs to the answer"
     assert [one.text for one in first.all("h3")] == [
         "Findings",
         "Comparison",
@@ -292,7 +293,7 @@ def test_order_and_headings(usual_page: Path) -> None:
 def test_findings_have_marks_in_words(light: Light) -> None:
     findings = [Finding("a", True, "x"), Finding("b", False, "y"), Finding("c", None, "z")]
     listed = [item.text for item in parse(light(one(findings=findings))).under("s1").all("li")]
-    assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot be saidcz"]
+    assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot tellcz"]
 
 
 def test_tables_and_charts_can_be_read_aloud(usual_page: Path) -> None:
