@@ -15,6 +15,13 @@ from typing import Any
 
 from localpolicy.errors import ConfigError
 
+_modules: list[str] = []  # that the user named, for processes that this one starts
+
+
+def named_modules() -> tuple[str, ...]:
+    """Modules that the user named in this process."""
+    return tuple(dict.fromkeys(_modules))
+
 
 def load(name: str) -> Any:
     """Import `package.module:Name`, or a whole module where no name follows. For what a user names, never a file."""
@@ -25,6 +32,7 @@ def load(name: str) -> Any:
         found: Any = importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(f"'{name}': cannot import {module} ({error}). Expected package.module:Name.") from None
+    _modules.append(module)
     for part in filter(None, attribute.split(".")):
         if not hasattr(found, part):
             raise ConfigError(f"'{name}': {module} has no {attribute}.")
@@ -45,6 +53,8 @@ def find(kind: str, name: str) -> Any:
 
 
 def name_of(brought: Any) -> str:
-    """`package.module:Name` of a class, or of an object's class."""
+    """`package.module:Name` of a class, or of an object's class, which the user brought."""
     made = brought if isinstance(brought, type) else type(brought)
+    if made.__module__ != "__main__":  # that one is run again by a new process itself
+        _modules.append(made.__module__)
     return f"{made.__module__}:{made.__qualname__}"

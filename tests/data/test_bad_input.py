@@ -259,7 +259,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         original = ArrayFile.append
         patch.setattr(ArrayFile, "append", lambda self, values: (full if self.length else original)(self, values))
-        refused("the disk is full", log, tmp_path)
+        refused("could not be written: No space left on device", log, tmp_path)
 
 
 def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> None:

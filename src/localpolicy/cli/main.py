@@ -26,8 +26,10 @@ from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
+from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
+LONGEST_MESSAGE = 1_500  # characters
 VERBS = {
     "demo": demo,
     "doctor": doctor,
@@ -40,6 +42,7 @@ VERBS = {
     "sweep": sweep,
     "recommend": recommend,
     "loop": loop,
+    "verify": verify,
 }
 
 
@@ -86,6 +89,11 @@ def _options(
             plugins.load(name)
 
 
+def bounded(text: str) -> str:
+    """A message that a terminal can show, whatever a file put into it."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
+
+
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
@@ -95,12 +103,15 @@ def main() -> None:
         print(f"lpi: {stop}", file=sys.stderr)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        print(f"lpi: {error}", file=sys.stderr)
+        print(f"lpi: {bounded(str(error))}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's
         print(f"lpi: {error.filename}: {error.strerror}. Check the path and who may read or write it.", file=sys.stderr)
+        sys.exit(2)
+    except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
+        print(f"lpi: a name that is no UTF-8 ({bounded(ascii(error.object))}). Give it another one.", file=sys.stderr)
         sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

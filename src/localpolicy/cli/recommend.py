@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import say
+from localpolicy.settings import LARGEST_SEED
 
 
 def recommend(
@@ -18,7 +19,7 @@ def recommend(
     beta: Annotated[float | None, typer.Option(help="the dial: μ̂ exp(Q/β) instead of the trained head")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="draw without replacement, and give propensities")] = False,
     exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="leave out items of the history")] = False,
-    seed: Annotated[int | None, typer.Option(help="of the draw")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the draw")] = None,
 ) -> None:
     """Recommend lists for the histories of a file."""
     from localpolicy.serving.recommend import recommend as run_it

@@ -34,7 +34,7 @@ def sweep(
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
     from localpolicy.experiments.sweep import sweep as run
-    from localpolicy.report.sweep import draw, pages
+    from localpolicy.report.sweep import draw, sweep_tables
     from localpolicy.runs.config import configure
 
     short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
@@ -52,7 +52,13 @@ def sweep(
         say=say,
     )
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
-    give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
+    give(
+        sweep_tables(result),
+        result.to_dict(),
+        json=out / "sweep.json",
+        markdown=out / "sweep.md",
+        latex=out / "sweep.tex",
+    )
     say(f"written: {', '.join(map(str, written))}")
     if result.chosen is None:
         raise typer.Exit(NOTHING_CHOSEN)

@@ -7,7 +7,7 @@ everything validated on, save for the early events of sequences that cross a cut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,10 +23,10 @@ Cut = str | int  # a prefix of an md5, or milliseconds
 
 
 def fitting(
-    engine: Engine, config: PrepareConfig, *, given: Mapping[str, Any], say: Callable[[str], None]
+    engine: Engine, config: PrepareConfig, *, given: Collection[str], say: Callable[[str], None]
 ) -> PrepareConfig:
     """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
-    if config.test < 1 or {"validation", "test"} & set(given):
+    if config.test < 1 or {"validation", "test"} & {*given}:
         return config
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
     if total >= 10 * max(config.validation, config.test):

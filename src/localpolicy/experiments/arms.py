@@ -212,16 +212,16 @@ def _measure_one(task: _Task) -> str | None:
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task.imputation)
-        about[split] = evaluation.json()
+        about[split] = evaluation.to_dict()
     if task.truth and (place := world_of(data, None)) is not None:
-        about["truth"] = true_value(candidate.policy, load_world(place)).json()
+        about["truth"] = true_value(candidate.policy, load_world(place)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
-        {**reference.about.json(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+        {**reference.about.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
     if task.keep == "figures" and not task.trained:

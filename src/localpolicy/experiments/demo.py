@@ -19,6 +19,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 
+DIAL = (2.0, 1.0, 0.5)
 PAID = ("click", "purchase")  # events whose ranking is shown
 
 
@@ -42,8 +43,10 @@ def play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> P
     runs = _train_all(scene, data, folder / "runs", seed=seed, say=say)
     say(f"{scene.world}: measuring {len(scene.arms)} policies")
     measured = [arm for arm in scene.arms if arm.name != REFERENCE]
+    dials = {arm.name: _dial(runs[arm.name]) for arm in measured}
     comparison = compare(
         [runs[arm.name] for arm in measured],
+        dials=[(runs[name], beta) for name, betas in dials.items() for beta in betas],
         against=[runs[REFERENCE]],
         world=folder / "log",
         columns=[f"{event}.nDCG@20" for event in PAID if event in data.events],
@@ -51,7 +54,20 @@ def play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> P
         episodes=episodes,
         device="cpu",
     )
-    return Played(scene, comparison, {arm.folder: arm.name for arm in scene.arms}, folder)
+    names = {}
+    for arm in scene.arms:
+        betas = dials.get(arm.name, ())
+        names[arm.folder] = f"{arm.name} (β chosen)" if betas else arm.name
+        names |= {f"{arm.folder} β={beta:g}": f"{arm.name} β={beta:g}" for beta in betas}
+    return Played(scene, comparison, names, folder)
+
+
+def _dial(run: Run) -> tuple[float, ...]:
+    """Other β to show: multiples of the advantage's spread, so that they fit any scale of rewards."""
+    improvement = run.manifest.get("improvement")
+    if improvement is None or not improvement["slope"]:
+        return ()
+    return tuple(float(f"{multiple * improvement['calibration']['spread']:.2g}") for multiple in DIAL)
 
 
 def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:

@@ -18,10 +18,12 @@ from typing import TypeVar
 
 import torch
 
+from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.interrupt import heard
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 
@@ -98,7 +100,9 @@ def in_processes(
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
         yield from _here(work, tasks, deadline)
         return
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
+    pool = ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
+    )
     with pool, _terminated_as_interrupted():
         waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:
@@ -133,25 +137,29 @@ def _here(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does; but a terminal's Ctrl-C reaches the children by itself."""
+    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for child in active_children():
-            child.terminate()
+        if number == signal.SIGTERM:
+            for child in active_children():
+                child.terminate()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in heard() if number != signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _begin() -> None:
-    """What each process does first."""
+def _begin(modules: Sequence[str]) -> None:
+    """What each process does first; it knows what the user named in the one that started it."""
+    for module in modules:
+        plugins.load(module)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

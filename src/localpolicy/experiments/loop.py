@@ -15,21 +15,25 @@ logging policy, since that is known exactly; μ, which is no run, is estimated b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
+from localpolicy import __version__
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
 from localpolicy.experiments.jobs import Job, Say, train_all
+from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
 from localpolicy.objectives import objective_of
 from localpolicy.objectives.lpi import Improvement
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, refuse_occupied, write_json
@@ -64,18 +68,25 @@ class LoopConfig(Settings):
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
     episodes: int = Field(EPISODES, ge=2, description="rollouts behind the store's true reward")
 
+    @field_validator("seeds", "objectives")
+    @classmethod
+    def _any(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("expected at least one value")
+        return value
+
     @field_validator("seeds", "objectives", "betas")
     @classmethod
     def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value or len(set(value)) < len(value):
-            raise ValueError("expected at least one value, and none twice")
+        if len(set(value)) < len(value):
+            raise ValueError("expected none twice")
         if any(isinstance(one, int) and one < 0 for one in value):
             raise ValueError("a seed must not be negative")
         return value
 
 
-@dataclass(frozen=True)
-class Loop:
+@dataclass(frozen=True, repr=False)
+class Loop(Result):
     """A loop that has come to its end."""
 
     config: LoopConfig
@@ -83,6 +94,76 @@ class Loop:
     arms: list[ArmSpec]
     first: list[dict[str, Any]]  # μ's figures, by seed
     rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+
+    def figures(self, arm: str) -> list[Figures]:
+        """One objective's figures by round (the 0th is μ), over the seeds that got there."""
+        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
+        last = max(map(len, seeds), default=0)
+        return [
+            over_all_seeds(self.first),
+            *(over_all_seeds([seed[number] for seed in seeds if len(seed) > number]) for number in range(last)),
+        ]
+
+    def stopped(self, arm: str) -> dict[int, str]:
+        """Rounds in which a seed could not be trained, and why."""
+        entries = [(number, entry) for seed in self.rounds[arm] for number, entry in enumerate(seed, start=1)]
+        return {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: self.figures(arm.name)[-1]["J(π)"].mean for arm in self.arms}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per objective, round and figure, with its 95 % interval."""
+        return pa.Table.from_pylist(
+            [
+                {"policy": arm.name, "round": number, "figure": name, **asdict(value)}
+                for arm in self.arms
+                for number, figures in enumerate(self.figures(arm.name))
+                for name, value in figures.items()
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, every figure by round, and each seed's own."""
+        world = self.world
+        return {
+            "localpolicy": __version__,
+            "settings": self.config.model_dump(mode="json"),
+            "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
+            "first": {str(seed): _kept(entry) for seed, entry in zip(self.config.seeds, self.first, strict=True)},
+            "arms": {
+                arm.name: {
+                    "objective": arm.objective,
+                    "rounds": [
+                        {"round": number, **{name: asdict(value) for name, value in figures.items()}}
+                        for number, figures in enumerate(self.figures(arm.name))
+                    ],
+                    "seeds": {
+                        str(seed): [_kept(entry) for entry in entries]
+                        for seed, entries in zip(self.config.seeds, self.rounds[arm.name], strict=True)
+                    },
+                }
+                for arm in self.arms
+            },
+        }
+
+
+def _kept(entry: dict[str, Any]) -> dict[str, Any]:
+    """What one seed measured in one round; the rest is in its own file."""
+    if "stopped" in entry:
+        return entry
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
+    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
+    return {
+        **kept,
+        "truth_se": entry["truth"]["se"],
+        **{name: entry[name] for name in ("entropy", "coverage")},
+        **share,
+    }
 
 
 def _scene(world: str) -> Scene:
@@ -168,7 +249,7 @@ def _start(config: LoopConfig, world: World, seed: int, folder: Path, say: Say) 
     if not path.exists():
         say(f"seed {seed}: {config.sequences:,} sequences of the first policy")
         _prepare_log(config, world, folder, seed=seed, number=0, chunks=world.log(config.sequences, _luck(seed, 0)))
-        write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().json())
+        write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().to_dict())
     return dict(read_json(path))
 
 
@@ -269,7 +350,7 @@ class _Chain:
         before = self.run(number - 1).policy() if number > 1 else None
         gauge = RoundMeasure(self.world, episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
-        found = gauge.of(run.policy(), before).json()
+        found = gauge.of(run.policy(), before).to_dict()
         beside = {"weights": kept["weights"], "epoch": kept["epoch"], "version": run.version}
         write_json(path, {"round": number, **found, **beside})
 
@@ -293,7 +374,7 @@ class _Chain:
             chunks=chunks,
             policy=run.version,
             append=self.at(number - 1) / "data" if config.keep_logs else None,
-            like=None if config.keep_logs else self.start / "data",
+            like=self.at(number - 1) / "data" if config.keep_logs else self.start / "data",
         )
 
     def rounds(self, last: int) -> list[dict[str, Any]]:

@@ -57,12 +57,12 @@ SCENES = (
         settings={
             "data": {"length": 4},
             "model": {"width": 32},
-            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003},
+            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},
             {"name": "ips"},
-            *({"name": "lpi_cb", "beta": beta} for beta in (1.0, 0.3, 0.1)),
+            {"name": "lpi_cb"},
         ),
     ),
     Scene(
@@ -76,7 +76,7 @@ SCENES = (
         settings={
             "data": {"length": 20},
             "model": {"width": 32},
-            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003},
+            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},
@@ -84,7 +84,7 @@ SCENES = (
             {"name": "ips_pg"},
             {"name": "sqn"},
             {"name": "sac"},
-            *({"name": "lpi_rl", "beta": beta} for beta in (1.0, 0.1, 0.03)),
+            {"name": "lpi_rl"},
         ),
     ),
 )

@@ -6,13 +6,15 @@ validation JS. Test figures have no say in it, and are shown at the chosen point
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
@@ -23,11 +25,15 @@ from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.runs.config import Config
+from localpolicy.objectives.objective import Objective
+from localpolicy.results import Result
+from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
+from localpolicy.runtime.folders import new_folder
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
 
@@ -66,22 +72,22 @@ class Tried:
             return None
         return found[0]._replace(mean=float(np.mean([js.mean for js in found])), se=max(js.se for js in found))
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
         return {
             "settings": dict(self.point.settings),
             "validation": None if self.selection_score == -math.inf else self.selection_score,
             "spread": self.spread,
             "by_seed": [one.failed or one.selection_score for one in self.seeds],
-            "js": None if self.js is None else self.js.json(),
+            "js": None if self.js is None else self.js.to_dict(),
             "weights": [one.about["run"]["weights"] for one in self.good],
             "epochs": [one.epoch for one in self.good],
             "arms": [one.name for one in self.seeds],
         }
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(Result):
     """All points, and the one chosen."""
 
     objective: str
@@ -100,7 +106,31 @@ class Sweep:
         """The chosen policy on the test split."""
         return None if self.chosen is None else Pooled(self.chosen.point.name or self.objective, self.chosen.seeds)
 
-    def json(self) -> dict[str, Any]:
+    def summary(self) -> str:
+        """How many points, and the one chosen."""
+        text = f"{self.objective} at {len(self.tried)} points"
+        if self.chosen is None:
+            return f"{text}; none within JS {self.max_js:g}"
+        point, score = self.chosen.point.name or self.objective, self.chosen.selection_score
+        return f"{text}; chosen: {point} ({self.select} {score:.4f} on validation)"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
+        return pa.Table.from_pylist(
+            [
+                {
+                    **dict(one.point.settings),
+                    "validation": None if one.selection_score == -math.inf else one.selection_score,
+                    "spread": one.spread,
+                    "JS": None if one.js is None else one.js.mean,
+                    "JS se": None if one.js is None else one.js.se,
+                    "chosen": self.chosen is not None and one.point == self.chosen.point,
+                }
+                for one in self.tried
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
         return {
             "objective": self.objective,
@@ -109,34 +139,43 @@ class Sweep:
             "select": self.select,
             "seeds": list(range(self.seeds)),
             "references": self.references,
-            "floor": None if self.floor is None else {split: value.json() for split, value in self.floor.items()},
+            "floor": None if self.floor is None else {split: value.to_dict() for split, value in self.floor.items()},
             "max_js": self.max_js,
-            "points": {one.point.name: one.json() for one in self.tried},
+            "points": {one.point.name: one.to_dict() for one in self.tried},
             "chosen": None if self.chosen is None else self.chosen.point.name,
-            "test": None if self.chosen is None else {one.name: one.json("test") for one in self.chosen.seeds},
+            "test": None if self.chosen is None else {one.name: one.to_dict("test") for one in self.chosen.seeds},
         }
 
 
 def sweep(
     data: Prepared | Path | str,
+    objective: Objective | type[Objective] | str | None = None,
     *,
-    config: Config,
-    over: Sequence[str],
-    out: Path | str,
+    over: Sequence[str] | Mapping[str, Sequence[Any]],
+    out: Path | str | None = None,
+    config: Config | None = None,
     seeds: int = 1,
     against: Sequence[Path | str] = (),
     max_js: float | None = None,
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    say: Say = lambda text: None,
+    say: Say = LOG.info,
+    **settings: Any,
 ) -> Sweep:
-    """Train `config` at every point of `over` (`beta=0.1,0.3`), or at `trials` points that a search picks.
+    """Train an objective at every point of `over`, or at `trials` points that a search picks.
 
+    `over` is {"beta": [0.1, 0.3]}, or as on the command line ["beta=0.1,0.3"]; `objective`, `config` and `settings` are
+    those of `train`. Runs go into the folder `out` (default: a new one under the working directory).
     Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
     `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
+    config = config_of(objective, config, **settings)
+    if isinstance(over, Mapping):
+        over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
+    if out is None:
+        out = new_folder(f"sweep-{config.objective.name.rpartition(':')[2]}")
     if search not in SEARCHES:
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:

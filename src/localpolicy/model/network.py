@@ -30,9 +30,9 @@ class ModelConfig(Settings):
     backbone: str = Field(
         "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
     )
-    width: int = Field(64, ge=1, description="size of embeddings and hidden states")
-    blocks: int = Field(1, ge=1, description="layers of the backbone")
-    heads: int = Field(1, ge=1, description="attention heads (sasrec)")
+    width: int = Field(64, ge=1, le=65_536, description="size of embeddings and hidden states")
+    blocks: int = Field(1, ge=1, le=1024, description="layers of the backbone")
+    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec)")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
     tied: bool = Field(
         True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
@@ -232,7 +232,7 @@ class Network(nn.Module):
 
 
 @contextmanager
-def reading_in(half: torch.dtype | None, *networks: Network | None) -> Iterator[None]:
+def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
     """Within the block these networks give hidden states and heads in half precision; their weights keep theirs."""
     changed = [network for network in networks if network is not None]
     for network in changed:

@@ -42,7 +42,7 @@ def recommend(
     policy = Run(run).policy(beta=beta)
     known, kind = set(policy.items["item_id"].to_pylist()), _kind(policy)
     count = given = unknown = 0
-    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w") as file:
+    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w", encoding="utf-8") as file:
         lines = _read(source, histories, kind)
         while block := list(islice(lines, BLOCK)):
             _write(
@@ -74,7 +74,7 @@ def _read(source: BinaryIO, path: Path, kind: type) -> Iterator[dict[str, Any]]:
             line = json.loads(text)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}, line {number}: not UTF-8 ({error}); write the file as UTF-8 text.") from None
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}).") from None
         if not isinstance(line, dict) or not _listed(line.get("history"), kind):
             items = "whole numbers" if kind is int else "texts"

@@ -40,6 +40,9 @@ class Progress(NamedTuple):
     best: float | None = None
     best_epoch: int | None = None
     best_step: int | None = None
+    likeliest: float | None = None  # the best by held-out likelihood, whatever the rule: see `Run.policy`
+    likeliest_epoch: int | None = None
+    likeliest_step: int | None = None
     stale: int = 0  # validations since the best one
     began: dict[str, Any] | None = None  # the older run whose weights it started from
 

@@ -117,11 +117,11 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
             (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
              expected, log_mu, logged)
         )  # fmt: skip
-    named = (ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True))
-    sequence, *numbers = named
-    reward, returns, taken, expected, log_mu, logged = (one.astype(np.float64) for one in numbers)
-    known = bool(len(logged)) and not np.isnan(logged).any()
-    return HeldOut(sequence, reward, returns, taken, expected, logged if known else log_mu, known)
+    gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
+    estimated, stated = (column.astype(np.float64) for column in gathered[5:])
+    known = bool(len(stated)) and not np.isnan(stated).any()
+    numbers = (column.astype(np.float64) for column in gathered[1:5])
+    return HeldOut(gathered[0], *numbers, stated if known else estimated, known)
 
 
 def choose(

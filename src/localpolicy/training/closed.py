@@ -26,15 +26,16 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, Stopped
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.towers import Towers, build
+from localpolicy.model.towers import Towers
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
-from localpolicy.runtime.files import read_json
+from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runtime.files import sha256
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
@@ -45,7 +46,12 @@ from localpolicy.training.validation import validate
 
 Say = Callable[[str], None] | None
 Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=, say=)
-WEIGHTS = ("policy.safetensors", "last.safetensors")
+# Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
+WEIGHTS = {
+    "policy.safetensors": "policy.safetensors",
+    LIKELIEST: "policy.safetensors",
+    "last.safetensors": "last.safetensors",
+}
 
 
 @dataclass
@@ -113,7 +119,6 @@ class ClosedForm:
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
-                patience=self.objective.critic_patience,
             ),
         )
 
@@ -158,8 +163,8 @@ class ClosedForm:
     def _finish(self, logging: Run, critics: list[Run], seconds: float) -> Run:
         ranks, run, config = self.ranks, self.run, self.config
         if ranks.leads:
-            for name in WEIGHTS:
-                save_weights(_together(logging, critics, name), run.folder / name)
+            for name, source in WEIGHTS.items():
+                save_weights(_together(logging, critics, source), run.folder / name)
             self._describe(logging, critics, beta=1.0, slope=1.0)
         ranks.wait()
         policy = self._open(shard_of(self.data, config, ranks))
@@ -183,8 +188,9 @@ class ClosedForm:
         return policy
 
     def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
-        made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
-        network = build({**made[0], "critics": made[1:], "beta": beta, "slope": slope}, backbone=self.backbone)
+        towers = [one.policy(backbone=copy.deepcopy(self.backbone)).network for one in (logging, *critics)]
+        assert all(isinstance(one, Network) for one in towers)
+        network = Towers(towers[0], towers[1:], beta=beta, slope=slope)  # type: ignore[arg-type]
         origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
         Policy(network, origin, self.data.catalogue).save_description(
             self.run.folder, catalogue=self.data.path / "items.parquet"
@@ -215,6 +221,9 @@ class ClosedForm:
                 "seed": config.train.seed,
                 "data": {**run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {"by": config.train.select, "value": value, "epoch": epoch, "step": step + 1},
+                "likeliest": {"value": figures["logp"], "epoch": epoch, "step": step + 1,
+                              "sha256": sha256(run.folder / LIKELIEST)},
+                "patience": config.train.patience,
                 "stages": {
                     name: {key: one[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
                     for name, one in manifests.items()

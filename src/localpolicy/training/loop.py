@@ -7,8 +7,6 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 
 from __future__ import annotations
 
-import itertools
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -33,8 +31,9 @@ from localpolicy.model.weights import save_weights, whole_tables
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
+from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.files import refuse_occupied, sha256, sole_trainer, sweep
+from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
@@ -55,8 +54,6 @@ from localpolicy.training.validation import validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
-LOG = logging.getLogger(__name__)
-
 
 def train(
     data: Prepared | Path | str,
@@ -74,7 +71,7 @@ def train(
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
 
     `objective` is a name, or an object with settings of its own such as `LPI(beta=0.3)`; `settings` are those of
-    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: one under runs/ in
+    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
     built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
@@ -85,9 +82,7 @@ def train(
     if backbone is not None:
         remember(backbone)
     config = config_of(objective, config, **settings)
-    run = Run(out if out is not None else _free_folder(config))
-    if out is None:
-        LOG.info("training %s into %s", config.objective.name, run.folder)
+    run = Run(out if out is not None else _own_folder(config))
     if resume and run.finished:
         return run
     config = resolve(config, data)
@@ -117,13 +112,12 @@ def train(
         return fit(run, config, backbone=backbone)
 
 
-def _free_folder(config: Config) -> Path:
-    """A new folder under runs/, named for what is trained."""
+def _own_folder(config: Config) -> Path:
+    """A new folder named for what is trained."""
     objective = config.objective
-    beta = f"-beta={objective.beta:g}" if getattr(objective, "beta", None) is not None else ""
-    name = f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}"
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(folder for each in names if not (folder := Path("runs") / each).exists())
+    given = getattr(objective, "beta", None)
+    beta = "" if given is None else f"-beta={given:g}"
+    return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
 @dataclass
@@ -264,6 +258,10 @@ class Trainer:
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
             self._save_weights("policy.safetensors")
+        if "logp" in figures and (done.likeliest is None or figures["logp"] > done.likeliest):
+            done = done._replace(likeliest=figures["logp"], likeliest_epoch=epoch, likeliest_step=done.step)
+            if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
+                self._save_weights(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -363,6 +361,13 @@ class Trainer:
                     "epoch": done.best_epoch,
                     "step": done.best_step,
                 },
+                "likeliest": {
+                    "value": done.likeliest,
+                    "epoch": done.likeliest_epoch,
+                    "step": done.likeliest_step,
+                    **({"sha256": sha256(folder / LIKELIEST)} if (folder / LIKELIEST).exists() else {}),
+                },
+                "patience": self.config.train.patience,
                 **({} if done.began is None else {"warm_start": done.began}),
                 **({} if self.logging is None else {"logging": self.logging}),
                 "processes": self.ranks.total,

@@ -9,6 +9,7 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
@@ -62,6 +63,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
     """
     network, errors, targets = policy.network, [], []
+    assert isinstance(network, Network)
     gamma = config.objective.reads().gamma
     for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])

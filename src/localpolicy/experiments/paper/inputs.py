@@ -50,7 +50,7 @@ class DataSet:
         """The name, fit for a folder."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
             "name": self.name,

@@ -63,7 +63,7 @@ class Recipe:
             [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in TUNED.get(objective, ())]
         )
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `table3.json`."""
         return {
             "fast": self.fast,

@@ -29,7 +29,7 @@ def demo(
             settings={"seed": str(seed), "rollouts per policy": f"{episodes:,} visits of 20 impressions"},
         )
         write_report(contents, folder / "report.html")
-        write_json(folder / "demo.json", contents.json())
+        write_json(folder / "demo.json", contents.to_dict())
     return contents
 
 

@@ -16,8 +16,8 @@ from localpolicy.experiments.paper.recipe import POLICIES, TUNED
 from localpolicy.experiments.paper.table3 import Table3
 from localpolicy.report.comparison.tables import bucket_cell
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.numbers import ends
-from localpolicy.report.table import Cell, Table, with_error
+from localpolicy.report.numbers import ends, with_error
+from localpolicy.report.table import Cell, Table
 
 
 def dial_table(dial: DialFigure) -> Table:
