@@ -182,7 +182,7 @@ def test_published_figures_are_context_unless_the_data_is_the_papers(made):
     assert "means nothing" not in main_table(original).note
 
 
-def test_pieces_without_weights_give_the_same_table(made, tmp_path):
+def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     """Some policies first, weights thrown away, figures carried to another place, the rest there."""
     _, data, whole = made
     first = study(data, tmp_path / "here", keep="figures")
@@ -191,9 +191,8 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path):
     left = sorted(path.name for path in (tmp_path / "here" / "runs").iterdir())
     assert left == ["mle-seed=101", "mle-seed=102"]  # references are needed again
     shutil.copytree(tmp_path / "here" / "figures", tmp_path / "there" / "figures")
-    lines = []
-    second = table3(data, study(data, tmp_path / "there", keep="figures", say=lines.append), RECIPE)
-    assert lines.count("references first: mle-seed=101, mle-seed=102") == 1
+    second = table3(data, study(data, tmp_path / "there", keep="figures"), RECIPE)
+    assert messages("localpolicy.experiments.arms").count("references first: mle-seed=101, mle-seed=102") == 1
     mine, theirs = second.to_dict(), whole.to_dict()
     for content in (mine, theirs):
         for row in content["policies"].values():
@@ -277,7 +276,7 @@ def test_what_cannot_be_made_is_refused(made, small, tmp_path):
         data_sets([], tmp_path / "out", simulated="retailrokcet")
 
 
-def test_the_figures_show_what_was_measured(made, monkeypatch):
+def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     folder, data, table = made
     shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta")
     assert list(shown.points) == [0.1, 1.0]
@@ -289,13 +288,12 @@ def test_the_figures_show_what_was_measured(made, monkeypatch):
         shown.to_dict()["points"]["1"]["JS"]["mean"], abs=5e-5
     )
     for number, spec in enumerate((lambda: dial_spec(shown), lambda: breakdown_spec(table))):
-        svg, png = draw(spec, folder / "pictures", f"figure-{number}", say=print)
+        svg, png = draw(spec, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
     monkeypatch.setattr("localpolicy.report.paper.figures.can_draw", lambda: False)
-    lines = []
-    assert draw(lambda: dial_spec(shown), folder / "pictures", "none", say=lines.append) == []
-    assert lines == [MISSING]
+    assert draw(lambda: dial_spec(shown), folder / "pictures", "none") == []
+    assert messages("localpolicy.report.paper.figures") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):

@@ -141,13 +141,13 @@ def test_the_users_own_references(swept):
         again(swept, out=folder / "none", against=[folder / "nowhere"])
 
 
-def test_references_that_share_a_seed_with_a_point_are_told(swept):
+def test_references_that_share_a_seed_with_a_point_are_told(swept, messages):
     folder, _, _ = swept
-    runs, told = folder / "out" / "runs", []
+    runs = folder / "out" / "runs"
     point = next(run for run in sorted(runs.iterdir()) if run.name.endswith("seed=0"))
-    options = {"over": ["beta=1"], "seeds": 1, "out": folder / "shared", "say": told.append}
+    options = {"over": ["beta=1"], "seeds": 1, "out": folder / "shared"}
     again(swept, against=[runs / "mle-seed=101", point], **options)
-    notes = [text for text in told if text.startswith("note:")]
+    notes = messages("localpolicy.experiments.sweep")
     assert len(notes) == 1
     assert f"--against {point.name} has seed 0" in notes[0]
     assert "(1 and above)" in notes[0]
@@ -336,7 +336,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
 def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
     pytest.importorskip("altair")
     found = again(swept, over=["beta=0.05,1"], seeds=1)
-    page, picture = draw(found, tmp_path, say=print)
+    page, picture = draw(found, tmp_path)
     assert "± ?" in page.read_text()
     assert picture.read_text().startswith("<svg")
 

@@ -196,7 +196,9 @@ def test_json_that_python_cannot_take_is_named(text, tmp_path):
         read_json(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("text", ["[" * 5_000, "a: [", "a: 2020-99-99", "a: \xff"], ids=["nested", "cut", "date", "byte"])
+@pytest.mark.parametrize(
+    "text", ["[" * 5_000, "a: [", "a: 2020-99-99", "a: \xff"], ids=["nested", "cut", "date", "byte"]
+)
 def test_yaml_that_python_cannot_take_is_named(text, tmp_path):
     (tmp_path / "x.yaml").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="x.yaml is not (readable|UTF-8)"):

@@ -110,9 +110,9 @@ def test_out_of_patience_and_killed_before_the_end_was_written(small, tmp_path, 
 # ---------------------------------------------------------------------- what is said meanwhile
 
 
-def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path):
-    said = []
-    run = train(small, out=tmp_path / "run", config=config(validate_every=2), say=said.append)
+def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path, messages):
+    run = train(small, out=tmp_path / "run", config=config(validate_every=2))
+    said = messages("localpolicy.training.epochs")
     assert len(said) == 2
     first = run.metrics()[2]
     assert first["step"] == BATCHES

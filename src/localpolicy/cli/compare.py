@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,8 @@ from localpolicy.cli.evaluate import (
     give,
     settings,
 )
-from localpolicy.cli.output import say
+
+LOG = logging.getLogger(__name__)
 
 
 def compare(
@@ -72,4 +74,4 @@ def compare(
         write_comparison(result, html)
     give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
-        say(f"report: {html}")
+        LOG.info("report: %s", html)

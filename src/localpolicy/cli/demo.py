@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, show_table
 from localpolicy.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def demo(
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
     from localpolicy.report.demo.page import demo as run
 
-    contents = run(out=out, seed=seed, force=force, say=say)
+    contents = run(out=out, seed=seed, force=force)
     for section in contents.sections:
         _show(section)
     console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)

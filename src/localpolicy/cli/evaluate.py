@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show
+from localpolicy.cli.output import show
 
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
+
+LOG = logging.getLogger(__name__)
 
 # Options that `evaluate`, `compare` and `gate` share.
 Against = Annotated[
@@ -74,8 +77,8 @@ def evaluate(
     )
     give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
     for note in result.settings["notes"]:
-        say(f"note: {note}.")
-    say(f"values per position and per sequence: {out or run / 'evaluation'}")
+        LOG.info("note: %s.", note)
+    LOG.info("values per position and per sequence: %s", out or run / "evaluation")
 
 
 def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show
+from localpolicy.cli.output import console, show
 from localpolicy.settings import LARGEST_SEED
 
 
@@ -55,7 +55,7 @@ def loop(
         changes=tuple(changes or ()),
         episodes=episodes,
     )
-    result = run(config, out=out, rounds=rounds, say=say)
+    result = run(config, out=out, rounds=rounds)
     contents = write_loop(result, out, json=json)
     paths = trajectories(result)
     for table in loop_tables(result, paths, narrow=True):

@@ -81,11 +81,6 @@ def console() -> Console:
     return Console(width=None if terminal else BOUNDLESS, soft_wrap=not terminal, markup=False, emoji=False)
 
 
-def say(text: str) -> None:
-    """One line of talk."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def show(table: Table) -> None:
     """Print a table. A terminal too narrow for it gets the widest cells on several lines; nothing is cut."""
     console().print(table.terminal())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localpolicy.cli.evaluate import Device, give
-from localpolicy.cli.output import say
 
 if TYPE_CHECKING:
     from localpolicy.experiments.arms import Study
     from localpolicy.experiments.paper.inputs import DataSet
     from localpolicy.experiments.paper.recipe import Recipe
     from localpolicy.report.table import Table
+
+LOG = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="The paper's tables and figures beside the published ones, on original, own or simulated data.",
@@ -204,7 +206,7 @@ def figure_breakdown(
     found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=False)]
     content = {one.data.name: one.to_dict()["breakdown"] for one in found}
     name = partial(_figure_name, "figure-breakdown", found=found)
-    drawn = [draw(partial(breakdown_spec, one), out, name(one.data), say=say) for one in found if one.rows]
+    drawn = [draw(partial(breakdown_spec, one), out, name(one.data)) for one in found if one.rows]
     tables = [table for one in found for table in breakdown_tables(one)]
     _give("figure-breakdown", tables, content, out, [path for each in drawn for path in each])
     _stop_unless_done([name for one in found for name in one.missing])
@@ -215,9 +217,7 @@ def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, 
     from localpolicy.report.paper.figures import dial_spec, dial_table, draw
 
     found = [dial_figure(one, study, recipe, key) for one, study in studies]
-    drawn = [
-        draw(partial(dial_spec, one), out, _figure_name(name, one.data, found), say=say) for one in found if one.points
-    ]
+    drawn = [draw(partial(dial_spec, one), out, _figure_name(name, one.data, found)) for one in found if one.points]
     content = {one.data.name: one.to_dict() for one in found}
     _give(name, [dial_table(one) for one in found], content, out, [path for each in drawn for path in each])
     _stop_unless_done([arm for one in found for arm in one.missing])
@@ -267,9 +267,7 @@ def _data(
     from localpolicy.experiments.paper.inputs import RATINGS, SHOPS, data_sets
 
     among = {True: RATINGS, False: SHOPS, None: (*RATINGS, *SHOPS)}[ratings]
-    return data_sets(
-        paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast, say=say
-    )
+    return data_sets(paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast)
 
 
 def _studies(
@@ -289,7 +287,7 @@ def _studies(
     return [
         (
             one,
-            Study(one.data, out / one.folder, processes=processes, deadline=deadline, keep=keep, truth=truth, say=say),
+            Study(one.data, out / one.folder, processes=processes, deadline=deadline, keep=keep, truth=truth),
         )
         for one in sets
     ]
@@ -313,7 +311,7 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures:
     with whole_file(places["html"]) as file:
         file.write_text(tables_page(tables, title=tables[0].title), encoding="utf-8")
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
-    say(f"written: {', '.join(map(str, [*places.values(), *pictures]))}")
+    LOG.info("written: %s", ", ".join(map(str, [*places.values(), *pictures])))
 
 
 def _stop_unless_done(missing: Sequence[str]) -> None:

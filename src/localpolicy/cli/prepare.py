@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show
+from localpolicy.cli.messages import PREPARING, show_steps
+from localpolicy.cli.output import show
 from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def prepare(
@@ -98,6 +102,7 @@ def prepare(
         "split_times": listed(split_times),
         "seed": seed,
     }
+    show_steps(PREPARING)
     data = prepare_log(
         *paths,
         source=source,
@@ -112,7 +117,6 @@ def prepare(
         threads=threads,
         scratch=scratch,
         spark_master=spark_master,
-        say=say,
         **{name: value for name, value in settings.items() if value is not None},
     )
     quality = measure(data)
@@ -123,7 +127,7 @@ def prepare(
         )
     for table in quality_tables(data, quality):
         show(table)
-    say(f"prepared {out}; plots are in {page}")
+    LOG.info("prepared %s; plots are in %s", out, page)
 
 
 def _column_map(text: str) -> dict[str, str]:

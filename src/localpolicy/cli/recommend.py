@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
 from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def recommend(
@@ -25,6 +27,6 @@ def recommend(
     from localpolicy.serving.recommend import recommend as run_it
 
     count = run_it(
-        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed, say=say
+        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed
     )
-    say(f"wrote {count:,} {'list' if count == 1 else 'lists'} to {out}")
+    LOG.info("wrote %s %s to %s", f"{count:,}", "list" if count == 1 else "lists", out)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from localpolicy.cli.evaluate import Against, give
-from localpolicy.cli.output import say
+
+LOG = logging.getLogger(__name__)
 
 NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
@@ -49,9 +51,8 @@ def sweep(
         search=search,
         trials=trials,
         processes=processes,
-        say=say,
     )
-    written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
+    written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
     give(
         sweep_tables(result),
         result.to_dict(),
@@ -59,6 +60,6 @@ def sweep(
         markdown=out / "sweep.md",
         latex=out / "sweep.tex",
     )
-    say(f"written: {', '.join(map(str, written))}")
+    LOG.info("written: %s", ", ".join(map(str, written)))
     if result.chosen is None:
         raise typer.Exit(NOTHING_CHOSEN)

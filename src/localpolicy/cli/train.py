@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show
+from localpolicy.cli.messages import EPOCHS, show_steps
+from localpolicy.cli.output import show
+
+LOG = logging.getLogger(__name__)
 
 
 def train(
@@ -76,12 +80,13 @@ def train(
     if int(os.environ.get("RANK", "0")) > 0:
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # the first rank talks for all
-    say(f"training {settings.objective.name} on {data} into {out}")
+    if not sys.stderr.isatty():
+        show_steps(EPOCHS)  # a terminal has a bar instead
+    LOG.info("training %s on %s into %s", settings.objective.name, data, out)
     if note := unheard(settings.train.select, Prepared(data), settings.objective):
-        say(f"note: {note}")
+        LOG.info("note: %s", note)
     done = run(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
-        say=None if sys.stderr.isatty() else say,
     )  # fmt: skip
     show(run_table(done))
 
@@ -95,5 +100,5 @@ def _under_torchrun(processes: int) -> int:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     code = subprocess.run([*torchrun, "-m", "localpolicy", *words], check=False).returncode
     if code:
-        say("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
+        LOG.warning("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
     return code

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import chain, groupby
 from pathlib import Path
@@ -59,7 +59,6 @@ def prepare(
     spark: SparkSession | None = None,
     spark_master: str | None = None,
     force: bool = False,
-    say: Callable[[str], None] = log.info,
     **settings: Any,
 ) -> Prepared:
     """Prepare `logs` into the folder `out`, or into a new one under the working directory.
@@ -93,15 +92,15 @@ def prepare(
         _refuse_inside(out, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = _Preparation(runner, tables, config, earlier, model, folder, beside, say)
+            work = _Preparation(runner, tables, config, earlier, model, folder, beside)
             options = {"skip_bad_rows": skip_bad_rows, "keep_log": keep_log, "force": force}
             data = work.run(out, source=name, given=settings, **options)
         finally:
             runner.close()
     if earlier is not None:
-        say(f"{out} is {earlier.path} and {sum(len(table.inputs) for table in tables)} more file(s):")
+        log.info(f"{out} is {earlier.path} and {sum(len(table.inputs) for table in tables)} more file(s):")
         for line in change(earlier, data):
-            say(line)
+            log.info(line)
     return data
 
 
@@ -180,18 +179,17 @@ class _Preparation:
         model: Prepared | None,
         scratch: Path,
         beside: Executor,
-        say: Callable[[str], None],
     ) -> None:
         self.engine, self.tables, self.config = engine, tables, config
         self.earlier = earlier  # whose rows come first
         self.model = model  # whose indices, codes and cuts hold
-        self.scratch, self.beside, self.say = scratch, beside, say
+        self.scratch, self.beside = scratch, beside
 
     def run(
         self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, keep_log: bool, force: bool
     ) -> Prepared:
         """All steps, from files to the store."""
-        engine, earlier, model, say = self.engine, self.earlier, self.model, self.say
+        engine, earlier, model = self.engine, self.earlier, self.model
         known: Mapping[str, Any] = {} if model is None else model.manifest
         before = []
         if earlier is not None:
@@ -200,7 +198,7 @@ class _Preparation:
             refuse_taken(earlier, _digests(self.tables))
         else:
             known = {**known, "policies": []}  # who served the rows of `model` has no part in these
-        say(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
         raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
         reading = Reading.decide(raws, self.config)
         if self.config.split == "time" and not reading.has_time:
@@ -218,19 +216,19 @@ class _Preparation:
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, answers)
         if keep_log:
-            say("keeping the log")
+            log.info("keeping the log")
             write_log(engine, self.scratch / LOG, fields, reading, answers)
         order = sql.order(fields, answers=answers.tell)
         click = answers.events.index("click") if "click" in answers.events else None
-        say("filtering")
+        log.info("filtering")
         kept = keep(engine, config, fields=fields, order=order, click=click)
-        say("indexing items and sequences")
+        log.info("indexing items and sequences")
         by_time = config.split == "time"
         keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
         # Shares at random need each key once: no table then, since md5s are the widest column of all.
         (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
         asked = {*given} if earlier is None else {*given, *earlier.manifest.get("given", ())}
-        config = fitting(engine, config, given=asked, say=say)
+        config = fitting(engine, config, given=asked)
         cuts = cut_points(engine, config, known=known.get("cuts"))
         engine.table("sequences", sql.sequences(literals(cuts)))
         sizes = split_sizes(engine)
@@ -253,7 +251,7 @@ class _Preparation:
             extra["continues"] = earlier.digest
         if model is not None:
             extra["like"] = model.digest
-        say("sorting and writing")
+        log.info("sorting and writing")
         with writing(
             out,
             kind=answers.kind,

@@ -72,7 +72,8 @@ def open_run(
     manifest, config = run.manifest, run.config
     policy = run.policy(beta=beta, likeliest=likeliest)
     policy.network.to(device_called(device))
-    selected = manifest["selected"] if not likeliest else {**manifest["likeliest"], "by": LIKELIHOOD}
+    kept = likeliest and run.kept_by != LIKELIHOOD
+    selected = {**manifest["likeliest"], "by": LIKELIHOOD} if kept else manifest["selected"]
     about = Reference(
         name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
     )

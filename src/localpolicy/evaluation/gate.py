@@ -29,6 +29,7 @@ from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate,
 from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
 from localpolicy.evaluation.segments import groups
+from localpolicy.runs.run import LIKELIHOOD
 
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
 
@@ -129,7 +130,7 @@ def gate(
     refuse_incomparable([candidate, *references])
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     measure = _Measure(prepared, window_of(candidate), settings, rules)
-    rulers = [one for one in references if _is_estimate(one)]
+    rulers = [_ruler(one, prepared, settings.split, device) for one in references if _is_estimate(one)]
     evaluation = measure(candidate, rulers)
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
     simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
@@ -215,6 +216,15 @@ def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules)
             return f"{event}.nDCG@20", [said] if few else []
         few.append(f"only {count} sequences with {event}")
     raise AssertionError("'all' is a group of every log")
+
+
+def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:
+    """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
+    run = candidate.run
+    assert run is not None
+    if run.kept_by == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
+        return candidate
+    return open_candidate(run, candidate.name, data, split=split, likeliest=True, device=device).candidate
 
 
 def _is_estimate(candidate: Candidate) -> bool:

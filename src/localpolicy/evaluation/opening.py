@@ -107,7 +107,7 @@ def kept_alike(new: Run, deployed: Run) -> tuple[bool, str | None, str | None]:
     """
     if any(run.folder.is_file() or is_baseline(run.folder) for run in (new, deployed)):
         return False, None, None  # nothing was selected by looking at a figure
-    rules = [run.manifest["selected"]["by"] for run in (new, deployed)]
+    rules = [run.kept_by for run in (new, deployed)]
     if rules[0] == rules[1] or made_of(new, deployed):
         return False, None, None
     said = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -27,7 +28,7 @@ from localpolicy.runtime.interrupt import heard
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 
-Say = Callable[[str], None]
+LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 MOST = 8  # processes that are started unasked
@@ -50,27 +51,28 @@ def train_all(
     processes: int | None = None,
     deadline: float | None = None,
     failures: dict[str, str] | None = None,
-    say: Say = lambda text: None,
+    label: str = "",
 ) -> dict[str, Run]:
     """Train what is not finished, going on where a run stopped; by name, in the order given.
 
     A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
     nothing from a second thread, and with one thread each run gives the same bytes on any number of cores.
     A run that training cannot go on with costs the others nothing: its reason is put into `failures`, or raised at
-    the end where there is no such dict. After `deadline` (a time.time()) all stop where they are.
+    the end where there is no such dict. `label` begins each message. After `deadline` (a time.time()) all stop where
+    they are.
     """
     for job in jobs:
         refuse_other(job)
     waiting = [job for job in jobs if not Run(job.out).finished]
     for job in jobs:
         if job not in waiting:
-            say(f"{job.name}: done before")
+            LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
     trained = in_processes(_train_one, waiting, processes=processes, deadline=deadline)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
-        say(f"{job.name}: {'trained' if reason is None else 'FAILED'} ({done} of {len(waiting)})")
+        LOG.info("%s%s: %s (%d of %d)", label, job.name, "trained" if reason is None else "FAILED", done, len(waiting))
     if failed and failures is None:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise TrainingError(f"{len(failed)} of {len(jobs)} runs could not be trained; the others are whole.\n{lines}")

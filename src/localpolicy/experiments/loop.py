@@ -14,6 +14,7 @@ logging policy, since that is known exactly; μ, which is no run, is estimated b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
-from localpolicy.experiments.jobs import Job, Say, train_all
+from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
@@ -44,6 +45,7 @@ from localpolicy.simulation.truth import WORLDS
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
     "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
@@ -181,7 +183,7 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
     return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
 
 
-def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda text: None) -> Loop:
+def loop(config: LoopConfig, *, out: Path | str, rounds: int) -> Loop:
     """Go through `rounds` rounds in the folder `out`; what is done there already is not done again."""
     if rounds < 1:
         raise ConfigError(f"rounds must be at least 1, got {rounds}.")
@@ -193,11 +195,11 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
-    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start", say) for seed in config.seeds]
+    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start") for seed in config.seeds]
     for number in range(1, rounds + 1):
         jobs = [job for chain in chains for job in chain.jobs(number)]
         failures: dict[str, str] = {}
-        train_all(jobs, failures=failures, say=lambda text, number=number: say(f"round {number} of {rounds}: {text}"))  # type: ignore[misc]
+        train_all(jobs, failures=failures, label=f"round {number} of {rounds}: ")
         for chain in chains:
             if chain.name in failures:
                 chain.stop(number, failures[chain.name])
@@ -243,11 +245,11 @@ def _claim(folder: Path, config: LoopConfig) -> None:
     write_json(path, content)
 
 
-def _start(config: LoopConfig, world: World, seed: int, folder: Path, say: Say) -> dict[str, Any]:
+def _start(config: LoopConfig, world: World, seed: int, folder: Path) -> dict[str, Any]:
     """The log that all objectives start from, and μ's own figures."""
     path = folder / "round.json"
     if not path.exists():
-        say(f"seed {seed}: {config.sequences:,} sequences of the first policy")
+        LOG.info("seed %d: %s sequences of the first policy", seed, f"{config.sequences:,}")
         _prepare_log(config, world, folder, seed=seed, number=0, chunks=world.log(config.sequences, _luck(seed, 0)))
         write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().to_dict())
     return dict(read_json(path))

@@ -21,7 +21,6 @@ from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
 from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
-from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
@@ -160,7 +159,6 @@ def sweep(
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    say: Say = LOG.info,
     **settings: Any,
 ) -> Sweep:
     """Train an objective at every point of `over`, or at `trials` points that a search picks.
@@ -195,10 +193,9 @@ def sweep(
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
         against=[Path(run).resolve() for run in against],
         processes=processes,
-        say=say,
     )
     _refuse_ambiguous(study)
-    _say_shared_seeds(study, seeds)
+    _warn_of_shared_seeds(study, seeds)
     floor = study.floor()
     _refuse_budget(max_js, floor, study)
     tried: dict[Point, Tried] = {}
@@ -279,15 +276,15 @@ def _refuse_ambiguous(study: Study) -> None:
         raise ConfigError(f"two runs of --against are called '{max(names, key=names.count)}': rename a folder.")
 
 
-def _say_shared_seeds(study: Study, seeds: int) -> None:
+def _warn_of_shared_seeds(study: Study, seeds: int) -> None:
     """Runs of one seed begin with the same weights and read the log in the same order."""
     for run in study.against:
         seed = Run(run).manifest["seed"]
         if seed in range(seeds):
-            study.say(
-                f"note: --against {run.name} has seed {seed}, and so have points of this sweep; what they share makes "
-                f"their divergence look small. Better: references of seeds that no point has ({seeds} and above)."
-            )
+            LOG.warning(
+                "--against %s has seed %d, and so have points of this sweep. Runs of one seed look closer than they "
+                "are: better take references of seeds that no point has (%d and above).", run.name, seed, seeds,
+            )  # fmt: skip
 
 
 def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, study: Study) -> None:

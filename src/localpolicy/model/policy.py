@@ -6,7 +6,6 @@ Saved as a folder: `policy.safetensors` (weights), `policy.json` (what is needed
 
 from __future__ import annotations
 
-import copy
 import shutil
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from localpolicy.model.backbones import passed_before
 from localpolicy.model.histories import batch_from, index_of, lists_from
 from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
-from localpolicy.model.towers import Towers
+from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.settings import Settings
@@ -191,8 +190,8 @@ class Policy:
             backbone = passed_before(made.own_backbone)
         shard = None if shard is None else shard._replace(items=made.items)
         with torch.device("meta"):
-            refuse_other_shapes(made.build(backbone), folder / weights)
-        network = made.build(backbone, shard=shard)
+            refuse_other_shapes(build(made.model_dump(), backbone=backbone), folder / weights)
+        network = build(made.model_dump(), backbone=backbone, shard=shard)
         tensors = load_weights(folder / weights, split=network.split, shard=shard)
         refuse_broken(tensors, folder / weights)
         fill(network, tensors, source=folder / weights)
@@ -210,28 +209,13 @@ class _Made(Settings):
     heads: tuple[Literal[*HEADS], ...]  # type: ignore[valid-type]
     own_backbone: str | Literal[False] | None
 
-    def network(self, backbone: nn.Module | None, *, shard: Shard | None = None) -> Network:
-        """A network of this shape."""
-        return Network(
-            self.model, items=self.items, events=self.events, length=self.length, heads=self.heads, backbone=backbone,
-            shard=shard,
-        )  # fmt: skip
 
+class _MadeTowers(_Made):
+    """What `Towers.describe` says: μ̂'s network, and the critics beside it."""
 
-class _Towers(_Made):
-    """What `Towers.describe` says, or a network's."""
-
-    critics: tuple[_Made, ...] = ()
-    beta: float = Field(1.0, gt=0)
-    slope: float = Field(1.0, ge=0)
-
-    def build(self, backbone: nn.Module | None, *, shard: Shard | None = None) -> Network | Towers:
-        """A network of this shape, or towers."""
-        network = self.network(backbone, shard=shard)
-        if not self.critics:
-            return network
-        critics = [one.network(copy.deepcopy(backbone), shard=shard) for one in self.critics]
-        return Towers(network, critics, beta=self.beta, slope=self.slope)
+    critics: list[_Made] = Field(min_length=1)
+    beta: float = Field(gt=0)
+    slope: float = Field(ge=0)
 
 
 class _Origin(Settings):
@@ -247,7 +231,7 @@ class _Description(Settings):
     """policy.json."""
 
     format: int
-    network: _Towers
+    network: _MadeTowers | _Made
     origin: _Origin
 
 

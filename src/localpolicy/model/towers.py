@@ -8,6 +8,7 @@ linear head, and everything that reads heads (chunks, shards, the dial, export) 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.catalogue.logits import AnyHead
+from localpolicy.catalogue.shards import Shard
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import Network
+from localpolicy.model.network import ModelConfig, Network
 from localpolicy.types import Batch
 
 
@@ -112,3 +114,21 @@ class Towers(nn.Module):
             "beta": self.beta,
             "slope": self.slope,
         }
+
+
+def build(made: dict[str, Any], *, backbone: nn.Module | None = None, shard: Shard | None = None) -> Network | Towers:
+    """The network that `describe` described, its weights not yet filled in."""
+    network = Network(
+        ModelConfig.parse(made["model"]),
+        items=made["items"],
+        events=made["events"],
+        length=made["length"],
+        heads=tuple(made["heads"]),
+        backbone=backbone,
+        shard=shard,
+    )
+    if "critics" not in made:
+        return network
+    critics = [build(one, backbone=copy.deepcopy(backbone), shard=shard) for one in made["critics"]]
+    assert all(isinstance(one, Network) for one in critics)
+    return Towers(network, critics, beta=made["beta"], slope=made["slope"])  # type: ignore[arg-type]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
 from localpolicy.evaluation.estimate import Estimate, Interval
 from localpolicy.evaluation.segments import is_rating
-from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.experiments.sweep import Sweep, Tried, best_within
@@ -16,6 +16,8 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.numbers import number, with_error
 from localpolicy.report.table import Cell, Table
+
+LOG = logging.getLogger(__name__)
 
 
 def sweep_tables(sweep: Sweep) -> list[Table]:
@@ -183,10 +185,10 @@ def sweep_contents(sweep: Sweep) -> Contents:
     return Contents(f"Sweep of {sweep.objective}", verdict(sweep), [section(sweep)])
 
 
-def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
+def draw(sweep: Sweep, out: Path) -> list[Path]:
     """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
     if not can_draw():
-        say(MISSING)
+        LOG.warning(MISSING)
         return []
     from localpolicy.report.html.frontier import frontier
     from localpolicy.report.html.palette import looks

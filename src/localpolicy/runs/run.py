@@ -103,6 +103,12 @@ class Run(Result):
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
 
     @property
+    def kept_by(self) -> str:
+        """The figure that kept its epochs. A policy of several towers keeps that of the log by likelihood."""
+        manifest = self.manifest
+        return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
+
+    @property
     def version(self) -> str:
         """What an impression log calls the policy that served it: the beginning of its weights' digest."""
         return str(self.manifest["policy_sha256"])[:16]
@@ -149,7 +155,7 @@ class Run(Result):
         """
         manifest = self.manifest  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
-        if likeliest and manifest["selected"]["by"] != LIKELIHOOD:
+        if likeliest and self.kept_by != LIKELIHOOD:
             if "sha256" not in manifest.get("likeliest", {}):
                 raise RunError(
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."

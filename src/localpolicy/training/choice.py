@@ -111,17 +111,17 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         at = batch.scored
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
-        log_mu, expected = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
-        logged = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
+        log_mu, mean_q = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
+        log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         columns.append(
             (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
-             expected, log_mu, logged)
+             mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    estimated, stated = (column.astype(np.float64) for column in gathered[5:])
+    sequence, numbers = gathered[0], [column.astype(np.float64) for column in gathered[1:]]
+    reward, returns, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
-    numbers = (column.astype(np.float64) for column in gathered[1:5])
-    return HeldOut(gathered[0], *numbers, stated if known else estimated, known)
+    return HeldOut(sequence, reward, returns, q_taken, q_mean, stated if known else estimated, known)
 
 
 def choose(

@@ -13,6 +13,7 @@ of them to the same bytes. When all are done their weights become one policy (se
 from __future__ import annotations
 
 import copy
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -26,16 +27,15 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, Stopped
-from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.towers import Towers
+from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
-from localpolicy.runtime.files import sha256
+from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
@@ -44,8 +44,8 @@ from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
 
-Say = Callable[[str], None] | None
-Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=, say=)
+Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=)
+LOG = logging.getLogger(__name__)
 # Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
 WEIGHTS = {
     "policy.safetensors": "policy.safetensors",
@@ -64,7 +64,6 @@ class ClosedForm:
     ranks: Ranks
     fit: Fit
     backbone: nn.Module | None = None
-    say: Say = None
 
     @property
     def objective(self) -> Improvement:
@@ -133,10 +132,10 @@ class ClosedForm:
         if run.finished:
             self._refuse_other(run, config)
         else:
-            say = None if self.say is None else (lambda text: self.say(f"{name}: {text}"))  # type: ignore[misc]
+            LOG.info("%s: training", name)
             # Every second sequence chooses epochs; the others are for the slope and for β.
             held_out = self._half(0)
-            self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out, say=say)
+            self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out)
         return run
 
     def _refuse_other(self, run: Run, config: Config) -> None:
@@ -188,9 +187,8 @@ class ClosedForm:
         return policy
 
     def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
-        towers = [one.policy(backbone=copy.deepcopy(self.backbone)).network for one in (logging, *critics)]
-        assert all(isinstance(one, Network) for one in towers)
-        network = Towers(towers[0], towers[1:], beta=beta, slope=slope)  # type: ignore[arg-type]
+        made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
+        network = build({**made[0], "critics": made[1:], "beta": beta, "slope": slope}, backbone=self.backbone)
         origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
         Policy(network, origin, self.data.catalogue).save_description(
             self.run.folder, catalogue=self.data.path / "items.parquet"
@@ -232,6 +230,7 @@ class ClosedForm:
                 **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
                 **({"logging": {"run": str(logging.folder), "policy_sha256": logging.manifest["policy_sha256"]}}
                    if given else {}),
+                "made_of": {"logging": logging.manifest["policy_sha256"]},
                 "processes": self.ranks.total,
                 "epochs": epoch,
                 "steps": step,

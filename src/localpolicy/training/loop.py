@@ -7,6 +7,7 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -54,6 +55,9 @@ from localpolicy.training.validation import validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
+LOG = logging.getLogger(__name__)
+EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
+
 
 def train(
     data: Prepared | Path | str,
@@ -65,7 +69,6 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | type[nn.Module] | None = None,
-    say: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
@@ -74,7 +77,7 @@ def train(
     docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
-    built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
+    built as ours are. The log gets one line per epoch.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(backbone, type):
@@ -105,18 +108,18 @@ def train(
 
         def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
-            return trainer.run_to_end(resume=resume, older=resume_older, say=more.get("say", say))
+            return trainer.run_to_end(resume=resume, older=resume_older)
 
         if isinstance(config.objective, Improvement) and config.objective.closed:
-            return ClosedForm(data, run, config, ranks, fit, backbone, say).run_to_end()
+            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
         return fit(run, config, backbone=backbone)
 
 
 def _own_folder(config: Config) -> Path:
     """A new folder named for what is trained."""
     objective = config.objective
-    given = getattr(objective, "beta", None)
-    beta = "" if given is None else f"-beta={given:g}"
+    value = getattr(objective, "beta", None)
+    beta = "" if value is None else f"-beta={value:g}"
     return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
@@ -180,7 +183,7 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def run_to_end(self, *, resume: bool, older: bool = False, say: Callable[[str], None] | None = None) -> Run:
+    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
         """All epochs, from the start or from a checkpoint."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
@@ -201,7 +204,7 @@ class Trainer:
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
             while done.epoch < config.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, display, advance, asked, say)
+                done = self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -210,7 +213,6 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-        say: Callable[[str], None] | None,
     ) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
@@ -239,8 +241,8 @@ class Trainer:
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
         done = self._validated(done, log, epoch=done.epoch)
-        if say is not None and ranks.leads:
-            say(display.line(done, log))
+        if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
+            EPOCHS.info(display.line(done, log))
         self._save(done)
         return done
 

@@ -63,7 +63,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
     """
     network, errors, targets = policy.network, [], []
-    assert isinstance(network, Network)
+    assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
     for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])

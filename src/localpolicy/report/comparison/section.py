@@ -198,13 +198,16 @@ def _unmeasured(comparison: Comparison) -> list[Candidate]:
 
 
 def _changed(config: Config) -> str:
-    """The settings that are not the defaults."""
-    usual = Config().model_dump()
+    """The objective, and the settings that are not the defaults."""
+    groups = {group: getattr(config, group) for group in Config.model_fields}
     return ", ".join(
-        f"{group}.{key}={value}"
-        for group, values in config.model_dump().items()
-        for key, value in values.items()
-        if value != usual[group][key]
+        [f"objective.name={config.objective.name}"]
+        + [
+            f"{group}.{key}={getattr(settings, key)}"
+            for group, settings in groups.items()
+            for key, field in type(settings).model_fields.items()
+            if key != "name" and getattr(settings, key) != field.get_default(call_default_factory=True)
+        ]
     )
 
 
