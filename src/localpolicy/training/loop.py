@@ -303,7 +303,7 @@ class Trainer:
         if config.gradient_clip is not None:
             clip(self.network, config.gradient_clip, ranks)
         for group in self.optimiser.param_groups:
-            group["lr"] = config.learning_rate * group["rate"] * self._rate(number)
+            group["lr"] = config.learning_rate * self._rate(number)
         self.optimiser.step()
         return terms.detached()
 
