@@ -27,8 +27,8 @@ from localpolicy.evaluation.candidates import (
     refuse_incomparable,
     window_of,
 )
-from localpolicy.evaluation.divergence import Reference
-from localpolicy.evaluation.estimate import Estimate, finite
+from localpolicy.evaluation.divergence import Reference, beyond_floor
+from localpolicy.evaluation.estimate import Estimate, Interval, finite
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.metrics import metric
@@ -174,6 +174,23 @@ class Comparison(Result):
                 floors.append(evaluation.divergence.js.overall)
         return max(floors, key=lambda floor: floor.mean, default=None)
 
+    @cached_property
+    def unseen_by_js(self) -> list[str]:
+        """Policies that are within noise of the log by JS, and yet rank surely better or worse than the baseline.
+
+        JS compares whole distributions: where these are spread over many items, the order of the first few weighs
+        little. Popularity alone can be as close to the log as another seed.
+        """
+        floor = None if self.floor is None else Interval.from_estimate(self.floor)
+        return [
+            one.name
+            for one in self.evaluations
+            if one.divergence is not None
+            and beyond_floor(Interval.from_estimate(one.divergence.js.overall), floor) is False
+            and (gain := self.gains.get(one.name, {}).get(self.main)) is not None
+            and gain.sign
+        ]
+
     def breakdown(self, event: str, **options: Any) -> list[Bucket]:
         """Sequence-level means by how many such events a sequence has."""
         return breakdown(self.evaluations, event, **options)
@@ -276,6 +293,7 @@ def compare(
     imputation: Path | str | None = None,
     episodes: int = EPISODES,
     device: str = "auto",
+    dials: Sequence[tuple[RunLike, float]] = (),
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
@@ -283,6 +301,7 @@ def compare(
     with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
     (default: HR@20 and nDCG@20 of each paid event). Gains are taken over the policy called `baseline` (default: the
     first `mle` run). `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
+    `dials` are runs of `runs` at another β, which needs no training.
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -306,6 +325,9 @@ def compare(
         metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
     settings = settings.model_copy(update={"metrics": metrics})
     candidates = every[: len(opened)]
+    for run, beta in dials:
+        name = next(one.name for one in every if _named(one, [as_run(run)]))
+        candidates.append(open_run(as_run(run), name, beta=beta, device=device))
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
     baseline = baseline_of(candidates, baseline)

@@ -108,8 +108,18 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
         _flush(path.parent)
 
 
+def refuse_odd_name(path: Path) -> None:
+    """Raise on a name that is not UTF-8: JSON, Parquet and DuckDB cannot say it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise LocalPolicyError(f"{shown}: the name is not UTF-8. Rename it, or choose another name.") from None
+
+
 def check_target(path: Path, *, force: bool) -> None:
     """Raise unless `path` can become a folder of ours; what killed processes left on the way to it is removed."""
+    refuse_odd_name(path)
     remove_abandoned(path)
     refuse_occupied(path, force=force)
     refuse_foreign_content(path)
