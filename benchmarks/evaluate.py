@@ -2,10 +2,10 @@
 
     python benchmarks/evaluate.py [--items 17000] [--positions 100000] [--threads 2]
 
-Each way runs in its own process, so that its peak memory is its own. `survey` is what evaluation does; `dense` forms
-[positions, items] per batch of 256 sequences for every question, as a direct implementation would; `chunked` asks the
+Each way runs in its own process, so that its peak memory is its own. `statistics` is what evaluation does; `dense`
+forms [positions, items] per batch of 256 sequences for every question, as a direct implementation would; `chunked` asks the
 training backend one question at a time. All give rank, likelihood, first item, entropy, JS and KL. A smaller run of
-`survey` shows that time is linear in positions; the last lines train and evaluate one epoch at the paper's settings.
+`statistics` shows that time is linear in positions; the last lines train and evaluate one epoch as the paper does.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WIDTH, BATCH = 64, 1280  # positions of 256 sequences of 5
 def measure(way: str, items: int, positions: int) -> tuple[float, float]:
     """Seconds that `way` takes: of the clock, and of the processor, which says more on a shared machine."""
     from localpolicy.catalogue import chunked, dense
-    from localpolicy.catalogue.rows import Head, LinearRows
-    from localpolicy.catalogue.survey import Scratch, survey
+    from localpolicy.catalogue.logits import Head, LinearLogits
+    from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(items, WIDTH, generator=generator) * 0.2
@@ -41,9 +41,9 @@ def measure(way: str, items: int, positions: int) -> tuple[float, float]:
     with torch.no_grad():
         for start in range(0, positions, BATCH):
             part, item = hidden[start : start + BATCH], taken[start : start + BATCH]
-            policy, reference = LinearRows(part, Head(weight, bias)), LinearRows(part, other)
-            if way == "survey":
-                survey(policy, item, references={"other": reference}, scratch=scratch)
+            policy, reference = LinearLogits(part, Head(weight, bias)), LinearLogits(part, other)
+            if way == "statistics":
+                catalogue_statistics(policy, item, references={"other": reference}, scratch=scratch)
             else:
                 statistics = {"dense": dense, "chunked": chunked}[way]
                 statistics.rank(policy, item)
@@ -58,9 +58,9 @@ def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
     from localpolicy.data.store import Prepared, writing
     from localpolicy.evaluate.evaluation import EvaluateConfig, evaluate_policy
-    from localpolicy.train.config import Config
+    from localpolicy.runs.config import Config
+    from localpolicy.runs.run import Run
     from localpolicy.train.loop import Trainer
-    from localpolicy.train.run import Run
 
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)
@@ -111,7 +111,7 @@ def main() -> None:
         what = f"{options.way:8s} {options.positions:9,d} positions"
         print(f"{what}  {seconds:8.1f} s ({worked:.1f} s of processor)  {peak:5.2f} GiB")
         return
-    ways = [("survey", options.positions), ("survey", options.positions // 4), ("chunked", options.positions),
+    ways = [("statistics", options.positions), ("statistics", options.positions // 4), ("chunked", options.positions),
             ("dense", options.positions), ("training", options.positions)]  # fmt: skip
     for way, positions in ways:
         command = [sys.executable, __file__, "--way", way, "--items", str(options.items), "--positions", str(positions)]

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from localpolicy.data.store import Prepared, writing
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import Trainer
-from localpolicy.train.run import Run
 
 OBJECTIVES = ("mle", "reward_weighted", "ips", "sqn", "lpi_cb", "lpi_rl")
 WARM, STEPS = 20, 100

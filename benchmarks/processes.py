@@ -27,11 +27,11 @@ from peers.clock import Settings
 from peers.ours import prepared
 from training import sequences
 
+from localpolicy.runs.config import configure
+from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.train.checkpoint import Checkpoints, Progress
-from localpolicy.train.config import configure
 from localpolicy.train.loop import Trainer
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.ranks import ALONE, Ranks
 
 WAYS = {
     "one process, two threads": (1, 2, False),

@@ -60,7 +60,7 @@ def sequences(count: int, settings: Settings) -> dict[str, np.ndarray]:
 
 
 def cpu(options: argparse.Namespace) -> dict[str, Any]:
-    """Each contender in a fresh process, one after another, round after round."""
+    """Each candidate in a fresh process, one after another, round after round."""
     settings = Settings()
     count = max(1, options.sequences // settings.batch)  # whole batches only
     settings = replace(settings, warm=max(1, min(settings.warm, count // 4)))

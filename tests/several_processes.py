@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from localpolicy.vocabulary.ranks import Ranks
+from localpolicy.runtime.ranks import Ranks
 
 
 def in_processes(total, function, *arguments):

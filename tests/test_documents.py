@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localpolicy.objectives import OBJECTIVES
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
 from localpolicy.train.loop import train
 
 ROOT = Path(__file__).parents[1]

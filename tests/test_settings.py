@@ -8,7 +8,7 @@ import pkgutil
 from pathlib import Path
 
 import localpolicy
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 

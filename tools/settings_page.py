@@ -11,13 +11,13 @@ from pydantic.fields import FieldInfo
 from localpolicy.data.config import PrepareConfig
 from localpolicy.evaluate.evaluation import EvaluateConfig
 from localpolicy.evaluate.factorisation import FactorisationConfig
+from localpolicy.evaluate.gate import GateRules
 from localpolicy.evaluate.off_policy.overlap import OverlapRules
+from localpolicy.runs.config import Config
+from localpolicy.settings import Settings
 from localpolicy.simulate.bandit import BanditConfig
 from localpolicy.simulate.raw_netflix import NetflixConfig
 from localpolicy.simulate.shop import StoreConfig
-from localpolicy.train.config import Config
-from localpolicy.verdict.gate import GateRules
-from localpolicy.vocabulary.settings import Settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

@@ -1,4 +1,4 @@
-"""What every contender shares: the sequences, a clock around training steps, and a record of what was seen.
+"""What every candidate shares: the sequences, a clock around training steps, and a record of what was seen.
 
 It needs numpy and torch alone, so that each peer's own virtual environment can run it. Memory is read from Linux.
 """
@@ -19,7 +19,7 @@ import torch
 
 @dataclass(frozen=True)
 class Settings:
-    """One training, in words that all contenders understand."""
+    """One training, in words that all candidates understand."""
 
     items: int = 17_376
     batch: int = 256
@@ -83,7 +83,7 @@ def memory(field: str) -> int:
 
 
 def two_cores(threads: int) -> None:
-    """Pin this process to the same few cores for every contender, with as many threads of torch."""
+    """Pin this process to the same few cores for every candidate, with as many threads of torch."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     torch.set_num_threads(threads)
 

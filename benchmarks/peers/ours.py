@@ -1,4 +1,4 @@
-"""Our own training, step by step: as a contender, at a million items, and taken apart."""
+"""Our own training, step by step: as a candidate, at a million items, and taken apart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from peers.clock import Clock, Settings, memory, read, report, two_cores
 
 from localpolicy import __version__
 from localpolicy.data.store import Prepared, writing
-from localpolicy.train.config import configure
+from localpolicy.runs.config import configure
+from localpolicy.runs.run import Run
 from localpolicy.train.epoch_log import EpochLog
 from localpolicy.train.loop import Trainer
-from localpolicy.train.run import Run
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from localpolicy.catalogue import BACKENDS, backend, chunked, dense, pieces
-from localpolicy.catalogue.rows import DenseRows, Head, LinearRows, tilted
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.catalogue import BACKENDS, backend, chunked, chunks, dense
+from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits, tilted
+from localpolicy.errors import ConfigError
 
 SHAPES = [(1, 1), (1, 2), (7, 2), (5, 1271), (1, 1271), (64, 300)]
 # One tolerance per type, for values and gradients alike.
@@ -18,15 +18,15 @@ OTHERS = [name for name in BACKENDS if name != "dense"]
 
 
 @pytest.fixture(params=[1, 100, 1 << 19], ids=["narrow", "middling", "whole"], autouse=True)
-def piece(request, monkeypatch):
-    """Pieces narrower than the catalogue, and one wider than it."""
-    monkeypatch.setattr(pieces, "_width", lambda rows, items, device: max(1, min(items, request.param)))
+def chunk(request, monkeypatch):
+    """Chunks narrower than the catalogue, and one wider than it."""
+    monkeypatch.setattr(chunks, "_width", lambda rows, items, device: max(1, min(items, request.param)))
 
 
 @pytest.fixture(params=[0, 1 << 25], ids=["formed-again", "kept"], autouse=True)
 def keep(request, monkeypatch):
-    """Pieces that are formed again in backward, and pieces that are kept for it."""
-    monkeypatch.setitem(pieces.KEEP, "cpu", request.param)
+    """Chunks that are formed again in backward, and chunks that are kept for it."""
+    monkeypatch.setitem(chunks.KEEP, "cpu", request.param)
 
 
 def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):
@@ -35,7 +35,7 @@ def rows(n, v, dtype=torch.float64, *, seed=0, d=6, scale=1.0, bias=True):
     def draw(*shape):
         return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).to(dtype)
 
-    return LinearRows(draw(n, d), Head(draw(v, d), draw(v) if bias else None))
+    return LinearLogits(draw(n, d), Head(draw(v, d), draw(v) if bias else None))
 
 
 def items_of(n, v):
@@ -91,7 +91,7 @@ def test_gradients_equal_the_definition(name, shape, dtype, bias):
     found = gradients(backend(name), dtype)
     if expected is None:
         made = rows(n, v, torch.bfloat16, bias=bias)
-        exact = LinearRows(
+        exact = LinearLogits(
             made.hidden.double(), Head(made.head[0].double(), None if not bias else made.head[1].double())
         )
         leaves = [tensor.requires_grad_() for tensor in (exact.hidden, *exact.head) if tensor is not None]
@@ -107,7 +107,7 @@ def test_gradients_equal_the_definition(name, shape, dtype, bias):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
-    """Kept pieces live in buffers that are used again: not before their owner is done with them."""
+    """Kept chunks live in buffers that are used again: not before their owner is done with them."""
     items, other_items = items_of(5, 1271), items_of(5, 1271).flip(0)
 
     def gradients(module):
@@ -126,12 +126,12 @@ def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
 
 def test_kept_buffers_do_not_pile_up(keep):
     """Batches differ in size: what was too small for one of them must not stay around."""
-    pieces._local.__dict__.pop("free", None)
+    chunks._local.__dict__.pop("free", None)
     for n in (3, 40, 5, 60, 9, 90, 200, 4):
         made = rows(n, 50)
         made.hidden.requires_grad_()
         chunked.log_prob(made, items_of(n, 50)).sum().backward()
-    for free in pieces._local.__dict__.get("free", {}).values():
+    for free in chunks._local.__dict__.get("free", {}).values():
         assert len(free) == 1
         assert free[0].numel() <= 1.125 * 200 * 50
 
@@ -150,8 +150,8 @@ def test_extreme_rows_stay_finite(name):
 @pytest.mark.parametrize("name", list(BACKENDS))
 def test_ties_count_half(name):
     values = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.0]])
-    linear = LinearRows(torch.ones(1, 1), Head(values.T.contiguous()))
-    for made in (DenseRows(values), linear):
+    linear = LinearLogits(torch.ones(1, 1), Head(values.T.contiguous()))
+    for made in (DenseLogits(values), linear):
         ranks = [backend(name).rank(made, torch.tensor([item])).item() for item in range(5)]
         assert ranks == [1, 1 + 1 + 2 / 2, 1 + 1 + 2 / 2, 1 + 1 + 2 / 2, 5]
 
@@ -168,7 +168,7 @@ def test_divergence_is_a_divergence(name):
     torch.testing.assert_close(same, torch.zeros_like(same), atol=1e-12, rtol=0)
     torch.testing.assert_close(none, torch.zeros_like(none), atol=1e-12, rtol=0)
     apart, _ = backend(name).divergence(
-        DenseRows(torch.tensor([[900.0, 0.0]])), DenseRows(torch.tensor([[0.0, 900.0]]))
+        DenseLogits(torch.tensor([[900.0, 0.0]])), DenseLogits(torch.tensor([[0.0, 900.0]]))
     )
     assert apart.item() == pytest.approx(math.log(2))
 
@@ -179,7 +179,7 @@ def test_a_tilt_is_a_head():
     b, c = (torch.randn(9, generator=generator, dtype=torch.float64) for _ in range(2))
     expected = hidden @ w.T + b + (hidden @ q.T + c) / 0.3
     for base, values in (((w, b), (q, c)), ((w, None), (q, c)), ((w, b), (q, None))):
-        made = tilted(hidden, Head(*base), Head(*values), beta=0.3).piece(0, 9)
+        made = tilted(hidden, Head(*base), Head(*values), beta=0.3).chunk(0, 9)
         missing = (0 if base[1] is not None else b) + (0 if values[1] is not None else c / 0.3)
         torch.testing.assert_close(made, expected - missing)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from several_processes import in_processes
 
-from localpolicy.catalogue import dense, pieces, sharded
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue import chunks, dense, sharded
+from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
-from localpolicy.vocabulary.ranks import ALONE, Ranks
+from localpolicy.runtime.ranks import ALONE, Ranks
 
 pytestmark = pytest.mark.cluster
 ITEMS, WIDTH = 11, 4  # not divisible by 2 or 3
@@ -50,11 +50,11 @@ def close(found, expected):
 def check_values(ranks):
     hidden, weight, bias, values, items, _ = case(ranks.total)
     shard, mine = Shard(ranks, ITEMS), own_positions(ranks)
-    whole_p, whole_q = LinearRows(hidden, Head(weight, bias)), LinearRows(hidden, Head(values))
-    p = ShardedHead(weight[shard.own], bias[shard.own], shard).rows(hidden[mine])
-    q = ShardedHead(values[shard.own], None, shard).rows(hidden[mine])
-    close(p.piece(0, ITEMS), whole_p.piece(0, ITEMS)[mine])
-    close(p.piece(3, 8), whole_p.piece(3, 8)[mine])
+    whole_p, whole_q = LinearLogits(hidden, Head(weight, bias)), LinearLogits(hidden, Head(values))
+    p = ShardedHead(weight[shard.own], bias[shard.own], shard).logits(hidden[mine])
+    q = ShardedHead(values[shard.own], None, shard).logits(hidden[mine])
+    close(p.chunk(0, ITEMS), whole_p.chunk(0, ITEMS)[mine])
+    close(p.chunk(3, 8), whole_p.chunk(3, 8)[mine])
     close(sharded.logsumexp(p), dense.logsumexp(whole_p)[mine])
     close(sharded.mean(p, q), dense.mean(whole_p, whole_q)[mine])
     close(sharded.entropy(p), dense.entropy(whole_p)[mine])
@@ -68,7 +68,7 @@ def check_values(ranks):
         close(found, expected[mine])
     for k in (1, 5, ITEMS):
         close(sharded.top(p, k)[0], dense.top(whole_p, k)[0][mine])
-    asked = sharded.survey(p, items[mine])
+    asked = sharded.catalogue_statistics(p, items[mine])
     close(asked["logp"], dense.log_prob(whole_p, items)[mine])
     close(asked["top"], dense.maximum(whole_p)[1][mine])
 
@@ -79,11 +79,11 @@ def check_gradients(ranks):
         shard, mine = Shard(ranks, ITEMS), own_positions(ranks)
         for name in ("log_prob", "at"):
             leaves = [leaf(hidden), leaf(weight), *([leaf(biases)] if bias else [])]
-            rows = LinearRows(leaves[0], Head(leaves[1], leaves[2] if bias else None))
+            rows = LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None))
             value = dense.log_prob(rows, items) if name == "log_prob" else rows.at(items)
             expected = torch.autograd.grad((value * upstream).sum(), leaves)
             cut = [leaf(hidden[mine]), leaf(weight[shard.own]), *([leaf(biases[shard.own])] if bias else [])]
-            split = ShardedHead(cut[1], cut[2] if bias else None, shard).rows(cut[0])
+            split = ShardedHead(cut[1], cut[2] if bias else None, shard).logits(cut[0])
             value = sharded.log_prob(split, items[mine]) if name == "log_prob" else split.at(items[mine])
             found = torch.autograd.grad((value * upstream[mine]).sum(), cut)
             close(found[0], expected[0][mine])
@@ -99,11 +99,11 @@ def check_gradients(ranks):
 
 
 def check_both(ranks):
-    """In one group, with pieces narrower than a shard, kept for backward and formed again."""
+    """In one group, with chunks narrower than a shard, kept for backward and formed again."""
     check_values(ranks)
     check_gradients(ranks)
-    pieces.PIECE["cpu"], pieces.KEEP["cpu"] = 1, 0
-    pieces._width = lambda rows, items, device: 2
+    chunks.CHUNK["cpu"], chunks.KEEP["cpu"] = 1, 0
+    chunks._width = lambda rows, items, device: 2
     check_values(ranks)
     check_gradients(ranks)
 
@@ -123,5 +123,5 @@ def test_each_item_has_one_rank(items, total):
 
 def test_one_rank_holds_everything():
     hidden, weight, bias, _, items, _ = case(2)
-    rows = ShardedHead(weight, bias, Shard(ALONE, ITEMS)).rows(hidden)
-    close(sharded.log_prob(rows, items), dense.log_prob(LinearRows(hidden, Head(weight, bias)), items))
+    rows = ShardedHead(weight, bias, Shard(ALONE, ITEMS)).logits(hidden)
+    close(sharded.log_prob(rows, items), dense.log_prob(LinearLogits(hidden, Head(weight, bias)), items))

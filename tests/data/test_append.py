@@ -9,7 +9,7 @@ import pytest
 from raw_logs import grouped, random_log, split_of, stored, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 
 DAY = 86_400_000
 

@@ -15,7 +15,7 @@ from raw_logs import random_log, stored, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import ArrayFile, Prepared
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 
 
 def refused(match: str, log: Path, tmp_path: Path, **options) -> str:

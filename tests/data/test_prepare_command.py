@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from localpolicy.cli.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.errors import ConfigError
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(prepare)

@@ -12,7 +12,7 @@ from raw_logs import stored, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import SPLITS
-from localpolicy.vocabulary.errors import LocalPolicyError
+from localpolicy.errors import LocalPolicyError
 
 NAMES = st.text(st.characters(categories=("L", "N"), max_codepoint=0x2000), min_size=1, max_size=3)
 

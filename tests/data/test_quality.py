@@ -12,8 +12,8 @@ from raw_logs import grouped, random_log, split_of, write_parquet
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import histogram, measure
-from localpolicy.data.quality_page import sections, write_page
 from localpolicy.data.store import Prepared, Split
+from localpolicy.report.quality import sections, write_page
 
 
 @pytest.fixture

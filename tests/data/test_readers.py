@@ -14,7 +14,7 @@ from raw_logs import random_log, stored, write_csv, write_parquet
 from localpolicy.data.expected import COUNTED, PAPER, README, UNVERIFIED, compare
 from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import READERS, netflix
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 
 def yoochoose(folder: Path) -> tuple[list[dict], list[dict]]:

@@ -12,7 +12,7 @@ import pytest
 from raw_logs import random_log, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 pytestmark = [
     pytest.mark.slow,

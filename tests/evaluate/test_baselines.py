@@ -26,8 +26,8 @@ def data(tmp_path_factory):
 def distribution(made, history, events=None):
     batch = batch_of_histories([history], None if events is None else [events], length=50)
     batch.previous_event[1:] = torch.tensor(events or [1] * len(history))
-    rows = made.rows(batch)
-    return torch.softmax(rows.piece(0, rows.shape[1]).double(), dim=1)[0].numpy()
+    rows = made.logits(batch)
+    return torch.softmax(rows.chunk(0, rows.shape[1]).double(), dim=1)[0].numpy()
 
 
 def test_popularity_counts_answers(data, tmp_path):
@@ -81,10 +81,10 @@ def test_recent_answers_of_each_position():
 def test_rows_are_the_same_in_pieces(tmp_path, name):
     data = log(tmp_path / "data", random_sequences(20, 30), items=30)
     made = BASELINES[name](data)
-    rows = made.rows(batch_of_histories(random_sequences(12, 30, seed=1), length=20))
-    whole = rows.piece(0, 30)
+    rows = made.logits(batch_of_histories(random_sequences(12, 30, seed=1), length=20))
+    whole = rows.chunk(0, 30)
     assert torch.isfinite(whole).all()
-    assert torch.equal(torch.cat([rows.piece(0, 11), rows.piece(11, 30)], dim=1), whole)
-    assert torch.equal(rows.part(3, 9).piece(0, 30), whole[3:9])
+    assert torch.equal(torch.cat([rows.chunk(0, 11), rows.chunk(11, 30)], dim=1), whole)
+    assert torch.equal(rows.part(3, 9).chunk(0, 30), whole[3:9])
     items = torch.arange(12)
     assert torch.equal(rows.at(items), whole.gather(1, items[:, None]).squeeze(1))

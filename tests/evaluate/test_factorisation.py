@@ -9,6 +9,7 @@ import pytest
 import torch
 from measured import log, scores
 
+from localpolicy.errors import DataError
 from localpolicy.evaluate import factorisation as module
 from localpolicy.evaluate.factorisation import FactorisationConfig, Factors, Ratings, factorise, objective
 from localpolicy.evaluate.imputation import (
@@ -20,7 +21,6 @@ from localpolicy.evaluate.imputation import (
     ratings_of,
     reward_of_rating,
 )
-from localpolicy.vocabulary.errors import DataError
 
 CONFIG = FactorisationConfig(rank=3, weight=0.05, regularisation=0.2, sweeps=1, missing=2.0)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from measured import EVENTS, scores
 
+from localpolicy.errors import ConfigError
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.segments import groups, popularity_bands, segments
 from localpolicy.evaluate.summary import average_reward, coverage, flat, popularity, ranking
-from localpolicy.vocabulary.errors import ConfigError
 
 
 def by_hand(name: str, order: list[int], item: int) -> float:

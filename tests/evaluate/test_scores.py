@@ -8,10 +8,10 @@ import torch
 from measured import log, policy, random_sequences
 
 from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.errors import DataError
 from localpolicy.evaluate.evaluation import EvaluateConfig, evaluate_policy
 from localpolicy.evaluate.score import score
-from localpolicy.vocabulary.errors import DataError
-from localpolicy.vocabulary.types import START, Batch
+from localpolicy.types import START, Batch
 
 ITEMS = 9
 
@@ -30,7 +30,7 @@ def log_probabilities(made, tokens: list[int]) -> torch.Tensor:
         previous_item=torch.tensor(tokens), previous_event=nothing, item=nothing, event=nothing,
         reward=torch.zeros(count), history=torch.arange(count), scored=torch.tensor([count - 1]),
     )  # fmt: skip
-    return torch.log_softmax(made.rows(batch).piece(0, ITEMS), dim=1)[0]
+    return torch.log_softmax(made.logits(batch).chunk(0, ITEMS), dim=1)[0]
 
 
 def one_by_one(made, sequences, length, *, last=None, min_history=1, exclude=False):

@@ -7,12 +7,11 @@ import pytest
 from measured import scores
 from scipy import stats
 
+from localpolicy.evaluate.compare import Comparison, leads
 from localpolicy.evaluate.evaluation import Evaluation
+from localpolicy.evaluate.gate import Check, GateRules, gain_check, segment_check, value_check
 from localpolicy.evaluate.off_policy import OverlapRules, decisions, off_policy
 from localpolicy.evaluate.summary import ranking
-from localpolicy.verdict import Comparison, GateRules
-from localpolicy.verdict.compare import leads
-from localpolicy.verdict.gate import Check, gain_check, segment_check, value_check
 
 HIT, MISSED = 1.0, 9.0
 EASY = OverlapRules(min_effective=1.0)
@@ -122,7 +121,7 @@ def test_a_lead_is_corrected_for_the_columns():
 
 def test_a_gain_over_the_baseline_is_corrected_for_every_policy_and_column():
     evaluations = [two_columns("base", 0, 0), two_columns("a", 6, 4), two_columns("b", 5, 1)]
-    found = Comparison(evaluations, COLUMNS, [], data=None, contenders=[], references=[]).against("base")
+    found = Comparison(evaluations, COLUMNS, [], data=None, candidates=[], references=[]).against("base")
     corrected = {(name, column): p for name, tests in found.items() for column, (_, p) in tests.items()}
     assert corrected == {
         ("a", "click.HR@1"): pytest.approx(4 * sure_of(6, 0, 10)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.tables import Cell, Table, cells, html_page, largest_shown, latex_text, number, with_error
+from localpolicy.report.table import Cell, Table, cells, html_page, largest_shown, latex_text, number, with_error
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]

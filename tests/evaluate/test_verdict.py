@@ -19,19 +19,21 @@ from typer.testing import CliRunner
 from localpolicy.cli.compare import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
 from localpolicy.cli.gate import gate as gate_verb
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.evaluate.breakdown import breakdown
+from localpolicy.evaluate.candidates import open_data
+from localpolicy.evaluate.compare import compare
 from localpolicy.evaluate.evaluation import Evaluation
+from localpolicy.evaluate.gate import GateRules, gate
+from localpolicy.evaluate.run import evaluate
 from localpolicy.evaluate.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
+from localpolicy.report.comparison.tables import comparison_pages, comparison_table
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import sha256
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.config import Config
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
-from localpolicy.verdict import GateRules, compare, evaluate, gate
-from localpolicy.verdict.comparison_pages import comparison_pages
-from localpolicy.verdict.contenders import open_data
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError
-from localpolicy.vocabulary.files import sha256
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
@@ -196,11 +198,11 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     assert names[3:] == ["popularity", "last item", "item-kNN"]
     assert found.columns == ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
     for column, lead in found.leads.items():
-        means = {one.name: one.figure(column).mean for one in found.evaluations}
+        means = {one.name: one.estimate(column).mean for one in found.evaluations}
         assert means[lead.best] == max(means.values())
         assert lead.test.difference == pytest.approx(means[lead.best] - means[lead.second])
         assert lead.holm_p >= lead.test.p
-    table = found.table()
+    table = comparison_table(found)
     for place in range(1, 5):
         largest = max(row[place].text for row in table.rows)
         assert [row[place].best for row in table.rows] == [row[place].text == largest for row in table.rows]
@@ -254,14 +256,14 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     ],
 )
 def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
-    monkeypatch.setattr(import_module("localpolicy.verdict.compare"), "evaluate_policy", None)
+    monkeypatch.setattr(import_module("localpolicy.evaluate.compare"), "evaluate_policy", None)
     with pytest.raises(ConfigError, match=said):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 
 
 def test_a_column_of_another_metric_is_measured(runs):
     found = compare([runs["interactions.mle0"]], columns=["new.HR@5"], config={"metrics": ("nDCG@20",)})
-    assert found["popularity"].figure("new.HR@5").n > 0 and found.columns == ["new.HR@5"]
+    assert found["popularity"].estimate("new.HR@5").n > 0 and found.columns == ["new.HR@5"]
     assert set(found.leads) == {"new.HR@5"}
 
 
@@ -356,7 +358,7 @@ def test_each_rule_can_say_no(runs):
 
 def test_a_segment_that_surely_loses_says_no(runs):
     found = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]], rules=GateRules(metric="all.nDCG@20"))
-    from localpolicy.verdict.gate import segment_check
+    from localpolicy.evaluate.gate import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
     rules = GateRules(min_segment=10)

@@ -11,16 +11,16 @@ import pytest
 from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
-from localpolicy.evaluate.figures import Figure
+from localpolicy.errors import ConfigError
+from localpolicy.evaluate.compare import Comparison, compare
+from localpolicy.evaluate.estimate import Estimate
 from localpolicy.evaluate.significance import paired
-from localpolicy.experiments.comparison_report import _floor, comparison_section, write_comparison
-from localpolicy.experiments.comparison_words import comparison_findings, comparison_verdict
+from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
+from localpolicy.report.comparison.section import _floor, comparison_section, write_comparison
 from localpolicy.report.contents import Interval, PolicyRow, Section
+from localpolicy.runs.config import Config
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.config import Config
 from localpolicy.train.loop import train
-from localpolicy.verdict.compare import Comparison, compare
-from localpolicy.vocabulary.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
 from chromium import BINARY, Browser
@@ -54,7 +54,7 @@ def section(comparison) -> Section:
 
 @pytest.fixture
 def page(comparison, monkeypatch, tmp_path):
-    monkeypatch.setattr("localpolicy.report.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
     write_comparison(comparison, tmp_path / "report.html")
     return parse(tmp_path / "report.html")
 
@@ -103,7 +103,7 @@ def test_segments_add_up_to_the_whole(comparison, section):
             parts = [part for part in row.segments if part["by"] == by]
             total = sum(part["n"] for part in parts)
             mean = sum(part["n"] * part["mean"] for part in parts) / total
-            figure = comparison[row.name].figure(comparison.main)
+            figure = comparison[row.name].estimate(comparison.main)
             assert total == figure.n
             assert mean == pytest.approx(figure.mean)
 
@@ -158,11 +158,11 @@ def row(name: str, objective: str, metric: float, js: float | None, gain: float 
 def test_of_several_floors_the_largest_is_drawn():
     """A policy must be further than the noisiest pair of estimates."""
     floors = [
-        SimpleNamespace(floor_js=SimpleNamespace(overall=Figure(mean, 0.001, 50, 0.001))) for mean in (0.02, 0.05)
+        SimpleNamespace(floor_js=SimpleNamespace(overall=Estimate(mean, 0.001, 50, 0.001))) for mean in (0.02, 0.05)
     ]
     other = SimpleNamespace(about=SimpleNamespace(objective="lpi_rl", family="another"))
     measured = [SimpleNamespace(divergence=one) for one in floors]
-    found = _floor(SimpleNamespace(evaluations=measured, contenders=[other, other], references=[]))
+    found = _floor(SimpleNamespace(evaluations=measured, candidates=[other, other], references=[]))
     assert found is not None and found.mean == 0.05
 
 

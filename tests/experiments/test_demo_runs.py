@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localpolicy.experiments import demo as module
-from localpolicy.train.run import Run
-from localpolicy.verdict.contenders import open_data
+from localpolicy.evaluate.candidates import open_data
+from localpolicy.report.demo import page as module
+from localpolicy.runs.run import Run
 
 
 def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):

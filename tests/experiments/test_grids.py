@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from localpolicy.errors import ConfigError
 from localpolicy.experiments.grid import Axis, axes, grid, whole_key
 from localpolicy.experiments.search import optuna_search
-from localpolicy.train.config import Config
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.runs.config import Config
 
 
 def test_a_grid_is_the_cartesian_product():
@@ -76,12 +76,12 @@ def test_a_search_proposes_the_same_again_and_finds_the_top():
     def tried():
         seen = []
 
-        def worth(point):
+        def selection_score(point):
             seen.append(point)
             beta, width = (float(value) for _, value in point.settings)
             return -abs(beta - 1) - abs(width - 5)
 
-        optuna_search(over, 25, worth)
+        optuna_search(over, 25, selection_score)
         return seen
 
     first = tried()

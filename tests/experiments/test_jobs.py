@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.experiments.jobs import Job, in_processes, train_all
-from localpolicy.train.config import Config
-from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
+from localpolicy.runs.config import Config
 
 
 def config(objective="mle", **train):
@@ -66,7 +66,7 @@ def test_work_is_done_here_or_in_processes_alike():
 SLEEPER = """
 import sys, time
 from localpolicy.experiments.jobs import in_processes
-from localpolicy.vocabulary.errors import Stopped
+from localpolicy.errors import Stopped
 
 def work(seconds):
     print("at work", flush=True)

@@ -12,17 +12,17 @@ from page_tree import cells, parse
 
 from localpolicy.cli.main import main
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.evaluate.truth import bandit_probabilities
 from localpolicy.experiments import loop as loops
 from localpolicy.experiments.loop import Loop, arms_of, loop, loop_config
-from localpolicy.experiments.loop_report import way, write_loop
-from localpolicy.experiments.loop_words import loop_verdict, summary, troubles
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Interval
+from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
+from localpolicy.report.loop.page import way, write_loop
+from localpolicy.runs.run import Run
 from localpolicy.simulate import BanditWorld
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {
@@ -53,7 +53,7 @@ def here():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "train_all", train_all)
         patch.setattr("localpolicy.experiments.loop_measure.VISITS", 10)
-        patch.setattr("localpolicy.report.assemble.library", lambda: "/* the charting library */")
+        patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
         yield
 
 
@@ -172,7 +172,7 @@ def test_an_arm_that_cannot_learn_stops_and_says_why(tmp_path):
     assert "all rewards are 0" in stopped["stopped"]
     write_loop(result, tmp_path)
     said = json.loads((tmp_path / "loop.json").read_text())["arms"]["reward_weighted"]
-    assert [one["kind"] for one in said["troubles"]] == ["stopped"]
+    assert [one["kind"] for one in said["symptoms"]] == ["stopped"]
     text = (tmp_path / "loop.md").read_text()
     assert "reward_weighted could not go on." in text and "Could not be trained in round 1: all rewards are 0" in text
 
@@ -258,8 +258,8 @@ def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share:
 )
 def test_every_sign_of_collapse_is_named(last, kinds):
     rounds = [figures(0.5), figures(0.6), last]
-    assert [one.kind for one in troubles(rounds, {})] == kinds
-    text = summary("ips", rounds, troubles(rounds, {}))
+    assert [one.kind for one in symptoms(rounds, {})] == kinds
+    text = summary("ips", rounds, symptoms(rounds, {}))
     assert ("Nothing went wrong." in text) == (not kinds)
 
 
@@ -267,17 +267,17 @@ def test_a_fall_within_its_interval_is_not_called_one():
     def unsure(value: float):
         return {**figures(value), "J(π)": Interval(value, value - 0.1, value + 0.1)}
 
-    assert troubles([unsure(0.5), unsure(0.6), unsure(0.55)], {}) == []
+    assert symptoms([unsure(0.5), unsure(0.6), unsure(0.55)], {}) == []
 
 
 def test_a_fall_is_told_even_if_the_end_is_better():
-    (one,) = troubles([figures(0.5), figures(0.8), figures(0.6), figures(0.85)], {})
+    (one,) = symptoms([figures(0.5), figures(0.8), figures(0.6), figures(0.85)], {})
     assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
 
 
 def test_the_verdict_names_who_lost():
     good, bad = [figures(0.5), figures(0.7)], [figures(0.5), figures(0.4)]
-    text = loop_verdict({"lpi": (good, troubles(good, {})), "ips": (bad, troubles(bad, {}))})
+    text = loop_verdict({"lpi": (good, symptoms(good, {})), "ips": (bad, symptoms(bad, {}))})
     assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% against the first policy, at JS 0.10 from it.")
     assert text.endswith("ips ends below where it began.")
 

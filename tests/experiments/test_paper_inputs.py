@@ -6,10 +6,10 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.data.readers import READERS
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.experiments.paper.inputs import data_sets
+from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulate import simulate
-from localpolicy.vocabulary.errors import ConfigError, DataError
-from localpolicy.vocabulary.files import read_json, write_json
 
 
 def test_original_files_are_told_and_prepared_once(tmp_path):

@@ -15,25 +15,28 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.cli.paper import _dial
 from localpolicy.data.store import Prepared, writing
-from localpolicy.evaluate.figures import figure
+from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
+from localpolicy.evaluate.estimate import mean_estimate
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.significance import paired
-from localpolicy.evaluate.tables import html_page
 from localpolicy.evaluate.truth import true_value
 from localpolicy.experiments.arms import Study
-from localpolicy.experiments.paper.figures import breakdown_spec, breakdown_tables, dial_figure, draw
+from localpolicy.experiments.paper.figures import dial_figure
 from localpolicy.experiments.paper.inputs import DataSet, data_sets
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.experiments.paper.table1 import Recipe1, table1
 from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.experiments.paper.table3 import COLUMNS, best_point, table3
-from localpolicy.experiments.paper.table3_findings import findings
-from localpolicy.experiments.paper.table3_pages import choices, main_table, pages
-from localpolicy.report.pictures import MISSING
+from localpolicy.report.html.pictures import MISSING
+from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
+from localpolicy.report.paper.findings import findings
+from localpolicy.report.paper.table1 import table1_table
+from localpolicy.report.paper.table2 import table2_tables
+from localpolicy.report.paper.table3 import choices, main_table, pages
+from localpolicy.report.table import html_page
+from localpolicy.runs.run import Run
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, TrainingError
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(0.1, 1.0), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu")
@@ -72,8 +75,8 @@ def test_the_recipe_is_the_papers(made):
 def test_points_are_chosen_on_validation_with_one_seed(made):
     _, _, table = made
     row = table.row("lpi_rl")
-    worth = {point: one.worth for point, one in row.grid.items()}
-    assert row.chosen == max(worth, key=worth.get)
+    selection_score = {point: one.selection_score for point, one in row.grid.items()}
+    assert row.chosen == max(selection_score, key=selection_score.get)
     assert {one.about["run"]["seed"] for one in row.grid.values()} == {0}
     assert all("seed=0" in one.name for one in row.grid.values())
 
@@ -83,14 +86,14 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
     row = table.row("sqn")
     name = "purchase.nDCG@20"
     each = [one.json("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.pooled.seeds]
-    assert row.pooled.figure(name).mean == pytest.approx(np.mean(each))
+    assert row.pooled.estimate(name).mean == pytest.approx(np.mean(each))
     assert row.json()["by_seed"][name] == each
     js = [one.json("test")["divergence"]["js"]["mean"] for one in row.pooled.seeds]
     assert row.js.mean == pytest.approx(np.mean(js), rel=1e-5)
     # Kept positions are enough to find every figure of each seed again.
     scores = row.pooled.seeds[1].scores
     here = scores.event == scores.events.index("purchase")
-    found = figure(metric("nDCG@20")(scores.rank[here]), scores.sequence[here])
+    found = mean_estimate(metric("nDCG@20")(scores.rank[here]), scores.sequence[here])
     there = row.pooled.seeds[1].json("test")["metrics"]["purchase"]["nDCG@20"]
     assert (found.mean, found.se, found.plain_se) == pytest.approx((there["mean"], there["se"], there["plain_se"]))
 
@@ -98,7 +101,7 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
 def test_stars_compare_the_two_best_on_the_same_positions(made):
     _, _, table = made
     for name in COLUMNS:
-        order = sorted(table.rows, key=lambda row: -row.pooled.figure(name).mean)
+        order = sorted(table.rows, key=lambda row: -row.pooled.estimate(name).mean)
         lead = table.leads[name]
         assert (lead.best, lead.second) == (order[0].pooled.name, order[1].pooled.name)
         test = paired(order[0].pooled.values(name)[0], *order[1].pooled.values(name))
@@ -171,7 +174,7 @@ def test_published_figures_are_context_unless_the_data_is_the_papers(made):
     assert "means nothing" in note
     assert "difference / s.e." not in main_table(table).markdown()
     original = replace(table, data=replace(data, original=True))
-    ours = table.row("sqn").pooled.figure("purchase.HR@5")
+    ours = table.row("sqn").pooled.estimate("purchase.HR@5")
     expected = (ours.mean - 0.663) / np.hypot(ours.plain_se, 0.007)
     assert original.distance("sqn", "purchase.HR@5") == pytest.approx(expected)
     shown = from_markdown(main_table(original).markdown(), "Table 3: shop")
@@ -228,7 +231,7 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     assert "PG could not be trained: step 3" in main_table(table).note
     shown = dial_figure(data, study(data, tmp_path / "out"), replace(RECIPE, seeds=1), "beta")
     assert list(shown.points) == [1.0]
-    assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in shown.table().note
+    assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in dial_table(shown).note
     assert shown.json()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
     assert table.json()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
     assert table.missing == []
@@ -249,12 +252,12 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.experiments.paper.table3_findings.paired",
+            "localpolicy.report.paper.findings.paired",
             lambda *values, p=p: SimpleNamespace(difference=0.1, se=0.05, p=p),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.experiments.paper.table3_findings.paired",
+        "localpolicy.report.paper.findings.paired",
         lambda *values: SimpleNamespace(difference=-0.1, se=0.05, p=0.2),
     )
     assert findings(table)[0].holds is None
@@ -281,15 +284,15 @@ def test_the_figures_show_what_was_measured(made, monkeypatch):
     there = shown.points[0.1][0].json("validation")
     assert shown.json()["points"]["0.1"]["click"]["mean"] == there["metrics"]["click"]["nDCG@20"]["mean"]
     assert shown.json()["points"]["0.1"]["JS"]["mean"] == there["divergence"]["js"]["mean"]
-    rows = from_markdown(shown.table().markdown(), "LPI over β: shop")
+    rows = from_markdown(dial_table(shown).markdown(), "LPI over β: shop")
     assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(shown.json()["points"]["1"]["JS"]["mean"], abs=5e-5)
-    for number, spec in enumerate((shown.spec, lambda: breakdown_spec(table))):
+    for number, spec in enumerate((lambda: dial_spec(shown), lambda: breakdown_spec(table))):
         svg, png = draw(spec, folder / "pictures", f"figure-{number}", say=print)
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
-    monkeypatch.setattr("localpolicy.experiments.paper.figures.can_draw", lambda: False)
+    monkeypatch.setattr("localpolicy.report.paper.figures.can_draw", lambda: False)
     lines = []
-    assert draw(shown.spec, folder / "pictures", "none", say=lines.append) == []
+    assert draw(lambda: dial_spec(shown), folder / "pictures", "none", say=lines.append) == []
     assert lines == [MISSING]
 
 
@@ -333,7 +336,7 @@ def test_pictures_are_among_what_was_written(made, tmp_path, capsys):
 
 def test_points_of_a_dial_stand_off_the_edges(made):
     folder, data, _ = made
-    shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta").spec()
+    shown = dial_spec(dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta"))
     assert shown["title"]["text"] == "shop"
     low, high = shown["hconcat"][0]["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert low < 0.1 and high > 1.0 and 0.1 / low == pytest.approx(high / 1.0)
@@ -363,7 +366,7 @@ def test_table_1(ratings):
     table = table1(data, study(data, folder / "out"), recipe)
     content = json.loads(json.dumps(table.json(), allow_nan=False))
     assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]
-    rows = from_markdown(table.table().markdown(), "Table 1: ratings")
+    rows = from_markdown(table1_table(table).markdown(), "Table 1: ratings")
     assert list(rows) == ["Logging (μ̂)", "𝓛_μ", "IPS", "LPI β=0.1", "LPI β=1000"]
     for row in table.rows:
         there, cells = content["policies"][row.name], rows[row.label]
@@ -371,21 +374,21 @@ def test_table_1(ratings):
         assert float(cells[1]) == pytest.approx(there["test"]["iAR@1"]["mean"], abs=5e-4)
         assert float(cells[2]) == pytest.approx(there["test"]["JS"]["mean"], abs=5e-4)
         assert float(cells[3]) == pytest.approx(there["entropy"], abs=5e-3)
-    assert not any(row[3].best for row in table.table().rows), "JS is a distance"
-    assert any(row[2].best for row in table.table().rows)
+    assert not any(row[3].best for row in table1_table(table).rows), "JS is a distance"
+    assert any(row[2].best for row in table1_table(table).rows)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
-    assert "context alone" in table.table().note
-    assert "seeds at each row: 2." in table.table().note
+    assert "context alone" in table1_table(table).note
+    assert "seeds at each row: 2." in table1_table(table).note
     some = replace(table, rows=[replace(table.rows[0], seeds=table.rows[0].seeds[:1]), *table.rows[1:]])
-    assert "seeds at each row: 1 or 2." in some.table().note
+    assert "seeds at each row: 1 or 2." in table1_table(some).note
     for row in table.rows:
         errors = [one.json("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
-        assert row.figure("AR@1").se == max(errors)
+        assert row.estimate("AR@1").se == max(errors)
     assert errors[0] != errors[1]
     paper = replace(table, data=replace(data, original=True))
     for row in table.rows:
-        ours, there = row.figure("AR@1"), paper.published[row.name]["AR@1"]
+        ours, there = row.estimate("AR@1"), paper.published[row.name]["AR@1"]
         error = math.hypot(ours.plain_se, there.se)
         assert paper.distance(row, "AR@1") == pytest.approx((ours.mean - there.value) / error)
     assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.seeds)
@@ -395,7 +398,7 @@ def test_table_1(ratings):
 
 def test_table_2_counts_what_is_there(made):
     _, data, _ = made
-    (table,) = Table2([data]).tables()
+    (table,) = table2_tables(Table2([data]))
     rows = from_markdown(table.markdown(), "Table 2: shop")
     counts = data.data.manifest["counts"]
     assert rows["# of sequences"][0] == f"{counts['sequences']:,}"

@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 from shop_logs import from_markdown, write_shop
 
+from localpolicy.errors import ConfigError, RunError
+from localpolicy.evaluate.run import evaluate
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
-from localpolicy.experiments.sweep_pages import draw, findings, pages, section, verdict
 from localpolicy.report.numbers import interval_text
-from localpolicy.train.config import Config
+from localpolicy.report.sweep import draw, findings, pages, section, verdict
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
-from localpolicy.verdict.evaluate import evaluate
-from localpolicy.vocabulary.errors import ConfigError, RunError
 
 CONFIG = Config.parse(
     {
@@ -60,7 +60,7 @@ def test_the_choice_is_the_best_mean_on_validation(swept):
     # The figure is the one that picked each run's epoch.
     for one in found.tried:
         for arm in one.seeds:
-            assert arm.worth == max(line["selected_by"] for line in arm.about["curve"])
+            assert arm.selection_score == max(line["selected_by"] for line in arm.about["curve"])
 
 
 def test_tables_say_what_the_json_says(swept):
@@ -97,8 +97,8 @@ def test_a_budget_below_the_floor_is_refused_and_names_it(swept):
 
 
 def test_a_budget_chooses_within_it(swept):
-    def point(worth, js):
-        return SimpleNamespace(worth=worth, js=SimpleNamespace(mean=js))
+    def point(selection_score, js):
+        return SimpleNamespace(selection_score=selection_score, js=SimpleNamespace(mean=js))
 
     far, near, nearest, failed = point(0.9, 0.3), point(0.7, 0.1), point(0.6, 0.05), point(-math.inf, 0.01)
     points = [nearest, far, near, failed]
@@ -281,9 +281,12 @@ def test_a_budget_is_held_against_validation(swept):
 
 
 def test_a_point_of_which_a_seed_failed_is_never_chosen():
-    good, bad = SimpleNamespace(failed=None, worth=0.9), SimpleNamespace(failed="step 3: nan", worth=None)
+    good, bad = (
+        SimpleNamespace(failed=None, selection_score=0.9),
+        SimpleNamespace(failed="step 3: nan", selection_score=None),
+    )
     half, whole = Tried(Point((("objective.beta", "1"),)), [good, bad]), Tried(Point(), [good, good])
-    assert half.worth == -math.inf
+    assert half.selection_score == -math.inf
     assert best_within([half, whole], None) is whole
     assert best_within([half], None) is None
 
@@ -291,12 +294,14 @@ def test_a_point_of_which_a_seed_failed_is_never_chosen():
 def test_intervals_are_students_over_seeds(swept):
     _, _, found = swept
     one = found.tried[0]
-    worth = [arm.worth for arm in one.seeds]
-    spread = abs(worth[0] - worth[1]) / math.sqrt(2)
+    selection_score = [arm.selection_score for arm in one.seeds]
+    spread = abs(selection_score[0] - selection_score[1]) / math.sqrt(2)
     assert one.spread == pytest.approx(spread)
     (shown,) = section(found).rows[0].metrics.values()
     reach = 12.706 * spread / math.sqrt(2)  # Student's with one degree of freedom
-    assert (shown.low, shown.high) == pytest.approx((np.mean(worth) - reach, np.mean(worth) + reach), rel=1e-3)
+    assert (shown.low, shown.high) == pytest.approx(
+        (np.mean(selection_score) - reach, np.mean(selection_score) + reach), rel=1e-3
+    )
     first = replace(one, seeds=one.seeds[:1])
     single = replace(found, tried=[first], chosen=first)
     (alone,) = section(single).rows[0].metrics.values()
@@ -305,10 +310,12 @@ def test_intervals_are_students_over_seeds(swept):
 
 def test_a_lead_must_be_larger_than_seeds_differ(swept):
     _, _, found = swept
-    low, high = sorted(found.tried, key=lambda one: one.worth)
+    low, high = sorted(found.tried, key=lambda one: one.selection_score)
 
     def shifted(one, *worths):
-        return replace(one, seeds=[SimpleNamespace(worth=worth, failed=None) for worth in worths])
+        return replace(
+            one, seeds=[SimpleNamespace(selection_score=selection_score, failed=None) for selection_score in worths]
+        )
 
     def lead(first, second, **changes):
         tried = [shifted(high, *first), shifted(low, *second)]
@@ -321,7 +328,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
     assert lead((0.5,), (0.4,)).holds is None
     alone = replace(found, tried=[high], chosen=high)
     assert findings(alone)[-1].holds is None
-    assert found.select in verdict(found) and f"{found.chosen.worth:.4f}" in verdict(found)
+    assert found.select in verdict(found) and f"{found.chosen.selection_score:.4f}" in verdict(found)
     none = replace(found, chosen=None, max_js=1e-9)
     assert [one.holds for one in findings(none)] == [False] and verdict(none) == "No point is within JS 1e-09."
 

@@ -9,13 +9,13 @@ from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.evaluate.candidates import open_run
 from localpolicy.evaluate.truth import agent
 from localpolicy.objectives import OBJECTIVES
+from localpolicy.runs.config import Config
 from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.config import Config
 from localpolicy.train.loop import train
-from localpolicy.verdict.contenders import open_run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,12 +27,12 @@ pytestmark = [
 @pytest.mark.parametrize("shape", [(1, 1), (7, 2), (33, 1271), (512, 48_255)], ids=str)
 def test_statistics_equal_the_float64_definition(name, shape):
     n, v = shape
-    exact = LinearRows(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
-    other = LinearRows(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
+    exact = LinearLogits(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
+    other = LinearLogits(torch.randn(n, 64).double(), Head((torch.randn(v, 64) / 8).double(), torch.randn(v).double()))
     items = torch.randint(v, (n,))
 
     def on_gpu(rows):
-        return LinearRows(rows.hidden.float().cuda(), Head(*(part.float().cuda() for part in rows.head)))
+        return LinearLogits(rows.hidden.float().cuda(), Head(*(part.float().cuda() for part in rows.head)))
 
     p, q, at = on_gpu(exact), on_gpu(other), items.cuda()
     for found, expected in [

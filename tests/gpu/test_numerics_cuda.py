@@ -11,9 +11,9 @@ import torch
 from small_logs import write_small
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.objectives import OBJECTIVES
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
 from localpolicy.train.loop import train
 
 pytestmark = [
@@ -60,7 +60,7 @@ def test_a_popular_item_gets_its_whole_gradient_in_bf16():
     items = torch.zeros(4096, dtype=torch.long, device="cuda")
     found = []
     for dtype in (torch.float32, torch.bfloat16):
-        rows = LinearRows(hidden.to(dtype), Head(weight.to(dtype), None))
+        rows = LinearLogits(hidden.to(dtype), Head(weight.to(dtype), None))
         (gradient,) = torch.autograd.grad(chunked.log_prob(rows, items).sum(), weight)
         found.append(gradient[0])
     torch.testing.assert_close(found[1], found[0], rtol=0.02, atol=1.0)

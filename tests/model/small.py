@@ -13,7 +13,7 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared, writing
 from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 ITEMS = 7
 EVENTS = ["click", "purchase", "context"]

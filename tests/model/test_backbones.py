@@ -10,10 +10,10 @@ from small import ITEMS, SEQUENCES, network, prepared, whole
 from torch import nn
 
 from localpolicy.data.batches import batch_of_histories
+from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import BACKBONES, Layout
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.types import START
+from localpolicy.types import START
 
 each_backbone = pytest.mark.parametrize("backbone", list(BACKBONES))
 

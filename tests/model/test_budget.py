@@ -6,10 +6,10 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.data.batches import Windows
+from localpolicy.errors import ConfigError
 from localpolicy.model.budget import beta_within
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
 from localpolicy.train.loop import train
-from localpolicy.vocabulary.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

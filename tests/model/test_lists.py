@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from localpolicy.catalogue import BACKENDS, backend, pieces
-from localpolicy.catalogue.rows import DenseRows
+from localpolicy.catalogue import BACKENDS, backend, chunks
+from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.errors import DataError
 from localpolicy.model.lists import Without, draw_lists
-from localpolicy.vocabulary.errors import DataError
 
 P = [0.5, 0.25, 0.15, 0.1]
 DRAWS = 40_000
@@ -20,7 +20,7 @@ DRAWS = 40_000
 
 def draw(values, k, *, sample=False, forbidden=None, seed=0, name="chunked"):
     return draw_lists(
-        DenseRows(values), k, ids=pa.array([f"i{item}" for item in range(values.shape[1])]),
+        DenseLogits(values), k, ids=pa.array([f"i{item}" for item in range(values.shape[1])]),
         forbidden=forbidden or [[] for _ in range(len(values))], sample=sample,
         generator=torch.Generator().manual_seed(seed), catalogue=backend(name),
     )  # fmt: skip
@@ -32,7 +32,7 @@ def rows_of(p, n=1):
 
 @pytest.mark.parametrize("name", list(BACKENDS))
 def test_the_k_best_are_exact(name, monkeypatch):
-    monkeypatch.setattr(pieces, "_width", lambda *_: 3)
+    monkeypatch.setattr(chunks, "_width", lambda *_: 3)
     values = torch.randn(9, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for k in (1, 5, 20):
         lists = draw(values.clone(), k, name=name)
@@ -61,7 +61,7 @@ def test_forbidden_items_never_come_and_the_others_share_their_probability():
 @pytest.mark.parametrize("width", [1, 4])
 def test_draws_without_replacement_have_their_sequential_propensities(monkeypatch, width):
     """Σ over all ordered triples of Π_j π(a_j)/(1 - Σ_{i<j} π(a_i)) is 1, and 40,000 draws agree with each."""
-    monkeypatch.setattr(pieces, "_width", lambda *_: width)
+    monkeypatch.setattr(chunks, "_width", lambda *_: width)
     lists = draw(rows_of(P, DRAWS), 3, sample=True, seed=3)
     chances = {}
     for triple in permutations(range(4), 3):
@@ -93,7 +93,7 @@ def test_too_long_a_list_is_refused():
 @pytest.mark.parametrize("name", list(BACKENDS))
 @pytest.mark.parametrize("sample", [True, False])
 def test_the_rows_are_left_alone(name, sample):
-    """Rows that were formed already must not be drawn over: propensities are read from them afterwards."""
+    """Logits that were formed already must not be drawn over: propensities are read from them afterwards."""
     values = rows_of(P, 3)
     lists = draw(values, 2, sample=sample, forbidden=[[0], [], [1]], name=name)
     assert torch.equal(values, rows_of(P, 3))
@@ -101,11 +101,11 @@ def test_the_rows_are_left_alone(name, sample):
 
 
 def test_exclusions_meet_the_right_columns():
-    made = Without(DenseRows(rows_of(P, 2)), [[3], [0, 1]])
-    whole = made.piece(0, 4)
+    made = Without(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    whole = made.chunk(0, 4)
     assert whole.isinf().tolist() == [[False, False, False, True], [True, True, False, False]]
-    made = Without(DenseRows(rows_of(P, 2)), [[3], [0, 1]])
-    assert made.piece(1, 3).isinf().tolist() == [[False, False], [True, False]]
+    made = Without(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    assert made.chunk(1, 3).isinf().tolist() == [[False, False], [True, False]]
 
 
 def test_propensities_of_a_peaked_policy():

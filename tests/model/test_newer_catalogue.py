@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.rows import Head, LinearRows
+from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared, writing
+from localpolicy.errors import RunError
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, places
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.vocabulary.errors import RunError
 
 EVENTS = ["none", "click"]
 OLD = ["a", "b", "c", "d"]
@@ -79,7 +79,7 @@ def test_it_says_what_the_older_policy_says(backbone, catalogue, data):
     # Σ_a μ̂(a|x) Q(x,a) over the newer catalogue, by enumeration: unseen items weigh nothing, whatever their Q.
     values = torch.randn(len(NEW), 3, dtype=torch.float64)
     hidden = torch.randn(len(expected), 3, dtype=torch.float64)
-    q = LinearRows(hidden, Head(values, None))
+    q = LinearLogits(hidden, Head(values, None))
     mean = sum(expected[:, item].exp() * (hidden @ values[item]) for item in range(len(NEW)))
     torch.testing.assert_close(backend(catalogue).mean(rows, q), mean)
     logp, again = backend(catalogue).log_prob_and_mean(rows, batch.item[batch.scored], q)

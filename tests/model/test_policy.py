@@ -8,8 +8,8 @@ import pytest
 import torch
 from small import EVENTS, HEADS, ITEMS, SEQUENCES, network, policy, prepared, scores, whole
 
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError
 
 HISTORIES = [["i3", "i1", "i4"], [], ["i5", "i0", "i6", "i1", "i2", "i3", "i0"]]
 
@@ -28,14 +28,14 @@ def float32(**settings):
 
 def test_rows_are_the_policy_heads_scores(data):
     made, batch = network(), whole(data)
-    rows = policy(made).rows(batch)
+    rows = policy(made).logits(batch)
     hidden = made.hidden(batch).detach()
     for n, token in enumerate(batch.scored.tolist()):
         torch.testing.assert_close(
-            rows.piece(0, ITEMS)[n], scores(made, hidden[token], "policy").detach(), rtol=1e-11, atol=1e-12
+            rows.chunk(0, ITEMS)[n], scores(made, hidden[token], "policy").detach(), rtol=1e-11, atol=1e-12
         )
     assert rows.shape == (len(batch.scored), ITEMS)
-    assert not rows.piece(0, ITEMS).requires_grad
+    assert not rows.chunk(0, ITEMS).requires_grad
 
 
 def test_log_probabilities_of_histories_are_those_of_windows(data):
@@ -43,7 +43,7 @@ def test_log_probabilities_of_histories_are_those_of_windows(data):
     made, batch = policy(network(answers=True)), whole(data, last=1)
     histories = [[f"i{action[0]}" for action in sequence[:-1]] for sequence in SEQUENCES]
     answers = [[EVENTS[action[1]] for action in sequence[:-1]] for sequence in SEQUENCES]
-    expected = torch.log_softmax(made.rows(batch).piece(0, ITEMS), 1)
+    expected = torch.log_softmax(made.logits(batch).chunk(0, ITEMS), 1)
     torch.testing.assert_close(made.log_probabilities(histories, answers), expected, rtol=1e-11, atol=1e-12)
     plain = made.log_probabilities(histories)
     assert (plain - expected).abs().max() > 1e-3, "answers must matter"
@@ -63,7 +63,7 @@ def test_the_dial_is_mu_tilted_by_q(data, beta, critic, estimates):
     heads = [head for head in HEADS if critic == "reward" or head != "reward"]
     made = network(heads=tuple(head for head in heads if critic == "q" or not head.startswith("q_")))
     batch = whole(data)
-    found = torch.softmax(policy(made, estimates=estimates).dialled(beta).rows(batch).piece(0, ITEMS), 1)
+    found = torch.softmax(policy(made, estimates=estimates).dialled(beta).logits(batch).chunk(0, ITEMS), 1)
     hidden = made.hidden(batch).detach()
     for n, token in enumerate(batch.scored.tolist()):
         mu = scores(made, hidden[token], estimates).softmax(0)
@@ -77,10 +77,10 @@ def test_the_dial_is_mu_tilted_by_q(data, beta, critic, estimates):
 
 def test_no_beta_is_the_trained_head_and_a_large_one_is_mu(data):
     made, batch = policy(network()), whole(data)
-    trained = made.rows(batch).piece(0, ITEMS)
-    assert torch.equal(made.dialled(2.0).dialled(None).rows(batch).piece(0, ITEMS), trained)
-    logging = made.logging().rows(batch).piece(0, ITEMS).softmax(1)
-    torch.testing.assert_close(made.dialled(1e12).rows(batch).piece(0, ITEMS).softmax(1), logging, rtol=0, atol=1e-10)
+    trained = made.logits(batch).chunk(0, ITEMS)
+    assert torch.equal(made.dialled(2.0).dialled(None).logits(batch).chunk(0, ITEMS), trained)
+    logging = made.logging().logits(batch).chunk(0, ITEMS).softmax(1)
+    torch.testing.assert_close(made.dialled(1e12).logits(batch).chunk(0, ITEMS).softmax(1), logging, rtol=0, atol=1e-10)
     assert (logging - trained.softmax(1)).abs().max() > 1e-2
 
 
@@ -102,7 +102,7 @@ def test_the_dial_needs_a_critic_and_an_estimate_of_the_logging_policy():
 def test_a_policy_is_read_without_dropout(data):
     made, batch = network(dropout=0.5).train(), whole(data)
     held = policy(made)
-    assert torch.equal(held.rows(batch).piece(0, ITEMS), held.rows(batch).piece(0, ITEMS))
+    assert torch.equal(held.logits(batch).chunk(0, ITEMS), held.logits(batch).chunk(0, ITEMS))
 
 
 def test_answers_must_fit():

@@ -15,7 +15,7 @@ from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import CONSTANT, Reader, heads_for, returns_to_go
 from localpolicy.objectives import OBJECTIVES, objective
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 GAMMA = 0.6
 ALL = frozenset(one.name for one in fields(Readout)) - {"logp", "reward", "step"}
@@ -203,7 +203,7 @@ VARIANTS = [
 def test_each_term_trains_its_own_head_and_only_two_reach_the_backbone(data, case, coin, dropout):
     found, config = objective(ObjectiveConfig.parse(case))
     reads = found.reads(config)
-    made = network(answers=True, dropout=dropout, heads=heads_for(reads, found.critic, frozen_logging=False)).train()
+    made = network(answers=True, dropout=dropout, heads=heads_for(reads, found.critic, logging_given=False)).train()
     critic = found.critic if any(field.startswith("q") for field in reads) else None
     readout = reader(made, reads, critic=critic, target=config.target, name="chunked").read(
         whole(data), step=0, coin=coin

@@ -7,7 +7,7 @@ import torch
 from small import ITEMS, SEQUENCES, double, prepared, whole
 
 from localpolicy.data.batches import WindowConfig, Windows, batch_of_histories
-from localpolicy.vocabulary.types import START
+from localpolicy.types import START
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import Reader, heads_for
 from localpolicy.objectives import OBJECTIVES, objective
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.vocabulary.types import START, Batch, Readout, Terms
+from localpolicy.types import START, Batch, Readout, Terms
 
 CONSTANTS = ("q", "q_expected", "q_policy", "q_max", "next_value")
 UNCAPPED = 1e12
@@ -33,7 +33,7 @@ def draws(*shape: int, seed: int) -> Tensor:
 
 
 def normalised(weights: Tensor) -> Tensor:
-    """Rows that sum to 1."""
+    """Logits that sum to 1."""
     return weights / weights.sum(-1, keepdim=True)
 
 
@@ -298,7 +298,7 @@ class Learner:
         _, self.config = objective(ObjectiveConfig.parse({"name": name, **settings}))
         self.objective = OBJECTIVES[name]
         reads = self.objective.reads(self.config)
-        self.network = tabular(world, heads_for(reads, self.objective.critic, frozen_logging=False))
+        self.network = tabular(world, heads_for(reads, self.objective.critic, logging_given=False))
         if shared:  # one Q instead of two
             self.network.heads["q_b"] = self.network.heads["q_a"]
         critic = self.objective.critic if any(field.startswith("q") for field in reads) else None

@@ -11,11 +11,11 @@ import pytest
 import torch
 from tabular import draws, formula
 
+from localpolicy.errors import ConfigError
 from localpolicy.model.readout import heads_for
 from localpolicy.objectives import OBJECTIVES, objective
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 ROOT = Path(__file__).parents[2]
 WITH_GRADIENT = {"logp", "logp_logging", "q_fit", "value"}
@@ -199,13 +199,13 @@ def test_extremes_stay_finite(case, ours, theirs):
 @each_case
 def test_heads_follow_from_what_is_read(case):
     found, config, reads = prepared(case)
-    heads = heads_for(found.reads(config), found.critic, frozen_logging=False)
+    heads = heads_for(found.reads(config), found.critic, logging_given=False)
     assert heads[0] == "policy" and len(set(heads)) == len(heads)
     assert ("logging" in heads) == ("logp_logging" in reads)
     assert ("value" in heads) == ("value" in reads)
     critics = {"q_a", "q_b"} if found.critic == "q" else {"reward"}
     assert set(heads) & {"q_a", "q_b", "reward"} == (critics if "q_fit" in reads else set())
-    assert "logging" not in heads_for(found.reads(config), found.critic, frozen_logging=True)
+    assert "logging" not in heads_for(found.reads(config), found.critic, logging_given=True)
 
 
 def test_a_frozen_logging_policy_is_not_trained():

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tabular import UNCAPPED, Learner, World, batch_of, draws, formula, normalised, world
 
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 GAMMA, BETA = 0.7, 0.5
 WORLD = world()

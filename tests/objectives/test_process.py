@@ -6,7 +6,7 @@ import pytest
 import torch
 from tabular import draws, formula, normalised
 
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 GAMMA = 0.8
 
@@ -101,7 +101,7 @@ def test_with_another_q_there_is_no_guarantee():
 
 
 def test_the_value_need_not_rise_as_beta_falls():
-    """State 0: a sure 0.55, or on to state 1, where μ tosses a coin between 0 and 1 (worth 0.5 under μ).
+    """State 0: a sure 0.55, or on to state 1, where μ tosses a coin between 0 and 1 (selection_score 0.5 under μ).
 
     Small β takes the sure 0.55 for certain; a larger one still moves on often, and by then knows to take the 1.
     """

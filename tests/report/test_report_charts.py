@@ -11,6 +11,7 @@ from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
+from localpolicy.report.html.palette import OBJECTIVES, looks
 from localpolicy.report.numbers import (
     beyond_floor,
     ends,
@@ -22,13 +23,14 @@ from localpolicy.report.numbers import (
     places,
     range_text,
 )
-from localpolicy.report.palette import OBJECTIVES, looks
 
-lines = pytest.importorskip("localpolicy.report.curves", reason="the extra `report` is not installed")
-steps = pytest.importorskip("localpolicy.report.rounds", reason="the extra `report` is not installed")
-dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
-cuts = pytest.importorskip("localpolicy.report.segments", reason="the extra `report` is not installed")
-whole_ticks = pytest.importorskip("localpolicy.report.charts", reason="the extra `report` is not installed").whole_ticks
+lines = pytest.importorskip("localpolicy.report.html.curves", reason="the extra `report` is not installed")
+steps = pytest.importorskip("localpolicy.report.html.rounds", reason="the extra `report` is not installed")
+dots = pytest.importorskip("localpolicy.report.html.frontier", reason="the extra `report` is not installed")
+cuts = pytest.importorskip("localpolicy.report.html.segments", reason="the extra `report` is not installed")
+whole_ticks = pytest.importorskip(
+    "localpolicy.report.html.charts", reason="the extra `report` is not installed"
+).whole_ticks
 
 
 def drawn(section: Section) -> list:

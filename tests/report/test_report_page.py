@@ -17,9 +17,9 @@ import pytest
 from page_tree import Element, cells, parse, specs
 from report_examples import bandit, crowded, store, three, usual
 
+from localpolicy.errors import LocalPolicyError
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
-from localpolicy.report.page import write_report
-from localpolicy.vocabulary.errors import LocalPolicyError
+from localpolicy.report.html.page import write_report
 
 Light = Callable[[Contents], Path]
 LIMIT = 2_000_000
@@ -54,7 +54,7 @@ def test_equal_contents_give_equal_bytes(light: Light) -> None:
     first, second = light(usual()).read_bytes(), light(usual()).read_bytes()
     assert first == second
     code = (
-        "import localpolicy.report.assemble as assemble, hashlib, report_examples\n"
+        "import localpolicy.report.html.assemble as assemble, hashlib, report_examples\n"
         "assemble.library = lambda: '/* the charting library */'\n"
         "print(hashlib.sha256(assemble.page(report_examples.usual()).encode()).hexdigest())"
     )
@@ -68,8 +68,8 @@ def test_equal_contents_give_equal_bytes(light: Light) -> None:
 def test_without_the_extra_it_says_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("localpolicy.report.")]:
-        if name not in ("localpolicy.report.page", "localpolicy.report.contents"):
+    for name in [name for name in sys.modules if name.startswith("localpolicy.report.html.")]:
+        if name != "localpolicy.report.html.page":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(LocalPolicyError, match=re.escape("pip install 'localpolicy[report]'")):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from serve_runs import small_run
 
+from localpolicy.runs.run import Run
 from localpolicy.serve.export import export
 from localpolicy.serve.recommender import Recommender
-from localpolicy.train.run import Run
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from localpolicy.data.store import Prepared
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
 
 
 def small_run(

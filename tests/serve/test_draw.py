@@ -7,9 +7,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.serve import draw
 from localpolicy.serve.draw import conditional_propensities, plackett_luce, top
-from localpolicy.vocabulary.errors import ConfigError, DataError
 
 LOGITS = np.log(np.array([[0.4, 0.1, 0.25, 0.05, 0.2]]))
 

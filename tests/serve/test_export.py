@@ -12,7 +12,7 @@ import pytest
 import torch
 from serve_runs import small_run
 
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serve import export as exporting
 from localpolicy.serve.export import export
 from localpolicy.serve.recommender import Recommender

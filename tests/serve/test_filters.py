@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from localpolicy.errors import DataError
 from localpolicy.serve.filters import Filter
-from localpolicy.vocabulary.errors import DataError
 
 HISTORY = [100, 103, 999]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from localpolicy.errors import ConfigError
+from localpolicy.runtime.files import sha256
 from localpolicy.simulate import raw, raw_netflix, simulate
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.files import sha256
 
 RAW = ("yoochoose", "retailrocket", "netflix")
 

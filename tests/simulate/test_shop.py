@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from localpolicy.errors import ConfigError
 from localpolicy.simulate.events import Events
 from localpolicy.simulate.laws import Lengths, Popularity
 from localpolicy.simulate.shop import REWARDS, StoreConfig, StoreWorld
 from localpolicy.simulate.shop_agents import FarSighted, Myopic
 from localpolicy.simulate.shoppers import Shoppers
-from localpolicy.vocabulary.errors import ConfigError
 
 TINY = StoreWorld(StoreConfig(items=30, categories=4, mean_length=6, max_length=12), seed=2)
 DEFAULT = StoreWorld()

@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.runtime.files import sha256
 from localpolicy.simulate import (
     BanditConfig,
     BanditWorld,
@@ -21,8 +23,6 @@ from localpolicy.simulate import (
 )
 from localpolicy.simulate import bandit as bandit_module
 from localpolicy.simulate import shop as shop_module
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError
-from localpolicy.vocabulary.files import sha256
 
 BANDIT = BanditWorld(BanditConfig(contexts=20, items=15))
 SHOP = StoreWorld(StoreConfig(items=50, categories=5, mean_length=6))

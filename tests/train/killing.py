@@ -23,9 +23,9 @@ import torch._dynamo
 import torch.utils.tensorboard  # noqa: F401
 
 from localpolicy.model import weights
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
 
 
 def die() -> None:

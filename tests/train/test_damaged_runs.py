@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from localpolicy.data.store import Prepared
-from localpolicy.train.config import Config
+from localpolicy.errors import DataError, RunError
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import DataError, RunError
 
 
 @pytest.fixture(scope="module")

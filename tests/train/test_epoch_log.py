@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from localpolicy.train.epoch_log import EpochLog
-from localpolicy.vocabulary.types import Terms
+from localpolicy.types import Terms
 
 
 def weights(values):

@@ -14,10 +14,10 @@ import pytest
 from broken_runs import train_until
 from small_logs import write_small
 
-from localpolicy.train.config import Config
+from localpolicy.errors import WriteError
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import WriteError
 
 SAME = ("policy.safetensors", "last.safetensors", "metrics.jsonl")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

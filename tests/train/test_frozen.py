@@ -12,15 +12,15 @@ from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.catalogue.shards import Shard
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import Ranks
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
-from localpolicy.train.setup import frozen_logging, shard_of
-from localpolicy.vocabulary.errors import ConfigError, RunError
-from localpolicy.vocabulary.ranks import Ranks
-from localpolicy.vocabulary.types import Readout
+from localpolicy.train.setup import open_logging_policy, shard_of
+from localpolicy.types import Readout
 
 NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]
 
@@ -70,7 +70,7 @@ def test_the_same_items_in_another_order_give_the_same_readout(small, older, tmp
         trainer = Trainer.start(data, Run("unused"), settings)
         batch = next(trainer.windows.in_order(64))
         rows = trainer.losses.reader.frozen.rows_at(batch, batch.scored)
-        formed = torch.log_softmax(rows.piece(0, 12), 1)
+        formed = torch.log_softmax(rows.chunk(0, 12), 1)
         ids = data.catalogue["item_id"].to_pylist()
         for n, token in enumerate(batch.scored.tolist()[:20]):
             row = [ids[item] for item, same in zip(batch.previous_item, batch.row == batch.row[token], strict=True)
@@ -141,8 +141,8 @@ def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, new
     settings = config("ips", older.folder, device="cpu")
     for data in (newer, turned):
         with pytest.raises(RunError, match="knows other items than .* --shard-catalogue"):
-            frozen_logging(settings, data, shard=Shard(Ranks(rank, 2), data.items))
-    policy = frozen_logging(settings, small, shard=Shard(Ranks(rank, 2), small.items))
+            open_logging_policy(settings, data, shard=Shard(Ranks(rank, 2), data.items))
+    policy = open_logging_policy(settings, small, shard=Shard(Ranks(rank, 2), small.items))
     assert len(policy.network.embedding) == small.items // 2
 
 

@@ -13,12 +13,12 @@ from broken_runs import train_until
 from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
 from localpolicy.objectives import OBJECTIVES
-from localpolicy.train.config import Config, configure
+from localpolicy.runs.config import Config, configure
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
 from localpolicy.train.selection import rule
-from localpolicy.vocabulary.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
 
 
 def config(name="mle", *, epochs=2, **changes):

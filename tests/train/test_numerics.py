@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from localpolicy.train.config import Config, TrainConfig
+from localpolicy.errors import ConfigError
+from localpolicy.runs.config import Config, TrainConfig
 from localpolicy.train.loop import train
 from localpolicy.train.numerics import WORKSPACE, check_numerics, deterministic
-from localpolicy.vocabulary.errors import ConfigError
 
 
 def config(**changes):

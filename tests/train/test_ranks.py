@@ -13,13 +13,13 @@ import torch
 from several_processes import in_processes
 from small_logs import write_small
 
+from localpolicy.errors import TrainingError
 from localpolicy.model.weights import load_weights
 from localpolicy.objectives import OBJECTIVES
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import ALONE
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import TrainingError
-from localpolicy.vocabulary.ranks import ALONE
 
 pytestmark = pytest.mark.cluster
 

@@ -10,17 +10,17 @@ import sys
 
 import pytest
 
-from localpolicy.train.config import Config
+from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import sole_trainer
 from localpolicy.train.loop import Trainer, train
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import LocalPolicyError, RunError
-from localpolicy.vocabulary.files import sole_trainer
 
 SETTINGS = {"model": {"width": 8}, "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "checkpoint_every": 1}}
 # Trains, says when it has done four steps, and goes on when it is told to.
 FIRST = """
 import json, sys
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
 from localpolicy.train.loop import Trainer, train
 step = Trainer.step
 def pauses(self, batch, number, **options):

@@ -13,11 +13,11 @@ functions:
     entropy(rows)                          -Σ p log p
     top(rows, k)                           the k largest, in falling order
 
-`dense` is the definition and the oracle of every other backend; `chunked` streams over pieces of the catalogue (cut
-and summed by `pieces.py`), so that its memory does not grow with N x V; `sharded` does the same where ranks split the
+`dense` is the definition and the oracle of every other backend; `chunked` streams over chunks of the catalogue (cut
+and summed by `chunks.py`), so that its memory does not grow with N x V; `sharded` does the same where ranks split the
 items between them, on rows of their own kind (`shards.py`). A fused GPU backend is one more module with these
-functions, and nothing above this layer changes. Evaluation asks many questions of the same rows at once: `survey`
-answers them from rows that are formed once, a block of positions at a time.
+functions, and nothing above this layer changes. Evaluation asks many statistics of the same logits at once:
+`statistics.py` reads them off logits that are formed once, a block of positions at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from localpolicy.catalogue import chunked, dense
-from localpolicy.vocabulary.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest
 
 BACKENDS: dict[str, ModuleType] = {"dense": dense, "chunked": chunked}
 

@@ -1,4 +1,4 @@
-"""The statistics over pieces of the catalogue, one after another, so that memory does not grow with N x V."""
+"""The statistics over chunks of the catalogue, one after another, so that memory does not grow with N x V."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.pieces import RunningSum, like_of, pieces_of, softmax_pull, summed, summing_type
-from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.catalogue.chunks import RunningSum, chunks_of, like_of, softmax_pull, summed, summing_type
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 
 
 class _LogProb(torch.autograd.Function):
@@ -24,9 +24,9 @@ class _LogProb(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         items: Tensor,
-        values: LinearRows | None,
+        values: LinearLogits | None,
     ) -> tuple[Tensor, Tensor]:
-        rows = LinearRows(hidden, Head(weight, bias))
+        rows = LinearLogits(hidden, Head(weight, bias))
         running, kept = summed(rows, values, keep=any(ctx.needs_input_grad))
         normaliser = running.log()
         ctx.save_for_backward(hidden, weight, bias, items, normaliser)
@@ -40,9 +40,9 @@ class _LogProb(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, items, normaliser = ctx.saved_tensors
         upstream = upstream.to(hidden.dtype)
-        rows = LinearRows(hidden, Head(weight, bias))
+        rows = LinearLogits(hidden, Head(weight, bias))
         for_hidden, for_weight, for_bias = softmax_pull(ctx.kept, rows, normaliser, upstream, ctx.needs_input_grad[:3])
-        ctx.kept = None  # a second backward forms the pieces anew
+        ctx.kept = None  # a second backward forms the chunks anew
         # So far the softmax's part, without its sign; what is left is each position's own item.
         if for_hidden is not None:
             for_hidden = upstream[:, None] * (functional.embedding(items, weight) - for_hidden)
@@ -56,44 +56,44 @@ class _LogProb(torch.autograd.Function):
         return for_hidden, for_weight, for_bias, None, None
 
 
-def log_prob(rows: Rows, items: Tensor) -> Tensor:
+def log_prob(rows: Logits, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
-    if isinstance(rows, LinearRows):
+    if isinstance(rows, LinearLogits):
         return _LogProb.apply(rows.hidden, *rows.head, items, None)[0]  # type: ignore[no-untyped-call, no-any-return]
     return rows.at(items) - logsumexp(rows)
 
 
-def log_prob_and_mean(rows: LinearRows, items: Tensor, values: LinearRows) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     return _LogProb.apply(rows.hidden, *rows.head, items, values.detach())  # type: ignore[no-untyped-call, no-any-return]
 
 
 @torch.no_grad()
-def logsumexp(rows: Rows) -> Tensor:
+def logsumexp(rows: Logits) -> Tensor:
     """log Σ_a exp(row_a)."""
     like = like_of(rows)
     running = RunningSum(like, rows.shape[0])
-    for _, _, (piece,) in pieces_of(like, rows):
-        running.add(piece)
+    for _, _, (chunk,) in chunks_of(like, rows):
+        running.add(chunk)
     return running.log()
 
 
 @torch.no_grad()
-def mean(rows: Rows, values: Rows) -> Tensor:
+def mean(rows: Logits, values: Logits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     like = like_of(rows)
     running = RunningSum(like, rows.shape[0], weighted=1)
-    for _, _, (piece, value) in pieces_of(like, rows, values):
-        running.add(piece, value)
+    for _, _, (chunk, value) in chunks_of(like, rows, values):
+        running.add(chunk, value)
     return running.mean()
 
 
 @torch.no_grad()
-def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
+def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     best, item = None, None
-    for start, _, (piece,) in pieces_of(like_of(rows), rows):
-        value, index = piece.max(1)
+    for start, _, (chunk,) in chunks_of(like_of(rows), rows):
+        value, index = chunk.max(1)
         if best is None or item is None:
             best, item = value, index
         else:
@@ -104,22 +104,22 @@ def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def rank(rows: Rows, items: Tensor) -> Tensor:
+def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
     own = rows.at(items)[:, None]
     above = torch.zeros(rows.shape[0], dtype=torch.long, device=items.device)
     tied = torch.full_like(above, -1)  # the item itself
-    for start, stop, (piece,) in pieces_of(like_of(rows), rows):
-        # `at` and `piece` may round differently: the item must tie with itself, exactly.
+    for start, stop, (chunk,) in chunks_of(like_of(rows), rows):
+        # `at` and `chunk` may round differently: the item must tie with itself, exactly.
         here = ((items >= start) & (items < stop)).nonzero().squeeze(1)
-        piece[here, items[here] - start] = own[here, 0]
-        above += (piece > own).sum(1)
-        tied += (piece == own).sum(1)
+        chunk[here, items[here] - start] = own[here, 0]
+        above += (chunk > own).sum(1)
+        tied += (chunk == own).sum(1)
     return 1 + above + tied / 2
 
 
 @torch.no_grad()
-def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
+def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
     """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q).
 
     Two passes: normalisers first, since the mixture needs both. With d = log q - log p,
@@ -129,10 +129,10 @@ def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
     return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
 
 
-def divergence_sums(p: Rows, q: Rows, normal_p: Tensor, normal_q: Tensor) -> tuple[Tensor, Tensor]:
+def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers."""
     mixed, kl = torch.zeros_like(normal_p), torch.zeros_like(normal_p)
-    for _, _, (log_p, log_q) in pieces_of(like_of(p), p, q):
+    for _, _, (log_p, log_q) in chunks_of(like_of(p), p, q):
         log_p.sub_(normal_p[:, None])
         log_q.sub_(normal_q[:, None])
         gap = log_q - log_p
@@ -145,23 +145,23 @@ def divergence_sums(p: Rows, q: Rows, normal_p: Tensor, normal_q: Tensor) -> tup
 
 
 @torch.no_grad()
-def entropy(rows: Rows) -> Tensor:
+def entropy(rows: Logits) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     like = like_of(rows)
     running = RunningSum(like, rows.shape[0], weighted=1)
-    for _, _, (piece,) in pieces_of(like, rows):
-        running.add(piece, piece.clone())
+    for _, _, (chunk,) in chunks_of(like, rows):
+        running.add(chunk, chunk.clone())
     return running.log() - running.mean()
 
 
 @torch.no_grad()
-def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
     k = min(k, rows.shape[1])
     best: Tensor | None = None
     items: Tensor | None = None
-    for start, stop, (piece,) in pieces_of(like_of(rows), rows):
-        value, index = piece.topk(min(k, stop - start), dim=1)
+    for start, stop, (chunk,) in chunks_of(like_of(rows), rows):
+        value, index = chunk.topk(min(k, stop - start), dim=1)
         index = index + start
         if best is not None and items is not None:
             value, index = torch.cat([best, value], 1), torch.cat([items, index], 1)

@@ -7,45 +7,45 @@ import math
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 
 
-def _formed(rows: Rows) -> Tensor:
-    formed = rows.piece(0, rows.shape[1])
+def _formed(rows: Logits) -> Tensor:
+    formed = rows.chunk(0, rows.shape[1])
     return formed.float() if formed.dtype.itemsize < 4 else formed
 
 
-def log_prob(rows: Rows, items: Tensor) -> Tensor:
+def log_prob(rows: Logits, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
     return torch.log_softmax(_formed(rows), dim=1).gather(1, items[:, None]).squeeze(1)
 
 
-def log_prob_and_mean(rows: Rows, items: Tensor, values: Rows) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: Logits, items: Tensor, values: Logits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant."""
     return log_prob(rows, items), mean(rows, values)
 
 
 @torch.no_grad()
-def logsumexp(rows: Rows) -> Tensor:
+def logsumexp(rows: Logits) -> Tensor:
     """log Σ_a exp(row_a)."""
     return torch.logsumexp(_formed(rows), dim=1)
 
 
 @torch.no_grad()
-def mean(rows: Rows, values: Rows) -> Tensor:
+def mean(rows: Logits, values: Logits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     return (torch.softmax(_formed(rows), dim=1) * _formed(values)).sum(1)
 
 
 @torch.no_grad()
-def maximum(rows: Rows) -> tuple[Tensor, Tensor]:
+def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     formed = _formed(rows)
     return formed.amax(1), formed.argmax(1)
 
 
 @torch.no_grad()
-def rank(rows: Rows, items: Tensor) -> Tensor:
+def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
     formed = _formed(rows)
     own = formed.gather(1, items[:, None])
@@ -55,7 +55,7 @@ def rank(rows: Rows, items: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
+def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
     """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q)."""
     log_p = torch.log_softmax(_formed(p), dim=1)
     log_q = torch.log_softmax(_formed(q), dim=1)
@@ -68,13 +68,13 @@ def divergence(p: Rows, q: Rows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def entropy(rows: Rows) -> Tensor:
+def entropy(rows: Logits) -> Tensor:
     """-Σ_a p_a log p_a."""
     log_p = torch.log_softmax(_formed(rows), dim=1)
     return -(log_p.exp() * log_p).sum(1)
 
 
 @torch.no_grad()
-def top(rows: Rows, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
     return _formed(rows).topk(min(k, rows.shape[1]), dim=1)

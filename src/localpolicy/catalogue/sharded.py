@@ -2,7 +2,7 @@
 
 Each rank holds its share of the items and its own positions. Hidden states [N, D] travel to all ranks, each one sums
 over its own items for the positions of all, and what travels back is one number per position: softmax sums combine by
-m = max m_r, s = Σ s_r e^{m_r - m}, as those of pieces do (`pieces`). The same numbers as one process, up to rounding.
+m = max m_r, s = Σ s_r e^{m_r - m}, as those of chunks do (`chunks`). The same numbers as one process, up to rounding.
 
 Every function is a collective: all ranks call it, in the same order, with as many positions as each has (none, too).
 """
@@ -18,10 +18,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.pieces import RunningSum, pieces_of, softmax_pull, summed
-from localpolicy.catalogue.rows import Head, LinearRows
-from localpolicy.catalogue.shards import Shard, ShardedHead, ShardedRows, own_items
-from localpolicy.vocabulary.ranks import Ranks
+from localpolicy.catalogue.chunks import RunningSum, chunks_of, softmax_pull, summed
+from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.catalogue.shards import Shard, ShardedHead, ShardedLogits, own_items
+from localpolicy.runtime.ranks import Ranks
 
 
 def _combine(running: RunningSum, ranks: Ranks) -> RunningSum:
@@ -34,10 +34,10 @@ def _combine(running: RunningSum, ranks: Ranks) -> RunningSum:
     return running
 
 
-def _gathered(rows: ShardedRows) -> tuple[LinearRows, slice]:
+def _gathered(rows: ShardedLogits) -> tuple[LinearLogits, slice]:
     """The positions of all ranks over the items of this one, and which positions are mine."""
-    every, mine = rows.head.shard.ranks.everyones(rows.hidden)
-    return LinearRows(every, rows.head.here), mine
+    every, mine = rows.head.shard.ranks.all_gather(rows.hidden)
+    return LinearLogits(every, rows.head.here), mine
 
 
 class _LogProb(torch.autograd.Function):
@@ -50,11 +50,11 @@ class _LogProb(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         items: Tensor,
-        values: ShardedRows | None,
+        values: ShardedLogits | None,
         shard: Shard,
     ) -> tuple[Tensor, Tensor]:
-        rows, mine = _gathered(ShardedRows(hidden, ShardedHead(weight, bias, shard)))
-        here, row = shard.local(shard.ranks.everyones(items)[0])
+        rows, mine = _gathered(ShardedLogits(hidden, ShardedHead(weight, bias, shard)))
+        here, row = shard.local(shard.ranks.all_gather(items)[0])
         others = None if values is None else _gathered(values)[0]
         running, ctx.kept = summed(rows, others, keep=any(ctx.needs_input_grad))
         normaliser = _combine(running, shard.ranks).log()
@@ -69,8 +69,8 @@ class _LogProb(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, here, row, normaliser = ctx.saved_tensors
         ranks = ctx.shard.ranks
-        upstream, _ = ranks.everyones(upstream.to(hidden.dtype))
-        rows = LinearRows(hidden, Head(weight, bias))
+        upstream, _ = ranks.all_gather(upstream.to(hidden.dtype))
+        rows = LinearLogits(hidden, Head(weight, bias))
         for_hidden, for_weight, for_bias = softmax_pull(ctx.kept, rows, normaliser, upstream, ctx.needs_input_grad[:3])
         ctx.kept = None
         own = torch.where(here, upstream, 0.0)
@@ -84,26 +84,26 @@ class _LogProb(torch.autograd.Function):
         return for_hidden, for_weight, for_bias, None, None, None
 
 
-def log_prob(rows: ShardedRows, items: Tensor) -> Tensor:
+def log_prob(rows: ShardedLogits, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
     return _LogProb.apply(rows.hidden, *rows.head.here, items, None, rows.head.shard)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
-def log_prob_and_mean(rows: ShardedRows, items: Tensor, values: ShardedRows) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: ShardedLogits, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
-    values = ShardedRows(values.hidden.detach(), values.head.detach())
+    values = ShardedLogits(values.hidden.detach(), values.head.detach())
     return _LogProb.apply(rows.hidden, *rows.head.here, items, values, rows.head.shard)  # type: ignore[no-untyped-call, no-any-return]
 
 
 @torch.no_grad()
-def logsumexp(rows: ShardedRows) -> Tensor:
+def logsumexp(rows: ShardedLogits) -> Tensor:
     """log Σ_a exp(row_a)."""
     every, mine = _gathered(rows)
     return _combine(summed(every, None, keep=False)[0], rows.head.shard.ranks).log()[mine]
 
 
 @torch.no_grad()
-def mean(rows: ShardedRows, values: ShardedRows) -> Tensor:
+def mean(rows: ShardedLogits, values: ShardedLogits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     every, mine = _gathered(rows)
     running, _ = summed(every, _gathered(values)[0], keep=False)
@@ -111,7 +111,7 @@ def mean(rows: ShardedRows, values: ShardedRows) -> Tensor:
 
 
 @torch.no_grad()
-def maximum(rows: ShardedRows) -> tuple[Tensor, Tensor]:
+def maximum(rows: ShardedLogits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     (every, mine), shard = _gathered(rows), rows.head.shard
     value, item = chunked.maximum(every)
@@ -121,25 +121,25 @@ def maximum(rows: ShardedRows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def rank(rows: ShardedRows, items: Tensor) -> Tensor:
+def rank(rows: ShardedLogits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
     (every, mine), shard = _gathered(rows), rows.head.shard
-    here, row = shard.local(shard.ranks.everyones(items)[0])
+    here, row = shard.local(shard.ranks.all_gather(items)[0])
     own = own_items(every, here, row, shard)[:, None]
     counts = torch.zeros(2, len(own), dtype=torch.long, device=items.device)  # above, tied
-    for start, stop, (piece,) in pieces_of(every.hidden, every):
-        # `at` and `piece` may round differently: the item must tie with itself, exactly.
+    for start, stop, (chunk,) in chunks_of(every.hidden, every):
+        # `at` and `chunk` may round differently: the item must tie with itself, exactly.
         at = (here & (row >= start) & (row < stop)).nonzero().squeeze(1)
-        piece[at, row[at] - start] = own[at, 0]
-        counts[0] += (piece > own).sum(1)
-        counts[1] += (piece == own).sum(1)
+        chunk[at, row[at] - start] = own[at, 0]
+        counts[0] += (chunk > own).sum(1)
+        counts[1] += (chunk == own).sum(1)
     above, tied = shard.ranks.sum_(counts)
     found: Tensor = 1 + above + (tied - 1) / 2
     return found[mine]
 
 
 @torch.no_grad()
-def divergence(p: ShardedRows, q: ShardedRows) -> tuple[Tensor, Tensor]:
+def divergence(p: ShardedLogits, q: ShardedLogits) -> tuple[Tensor, Tensor]:
     """JS(p, q) and KL(p‖q), in nats; see `chunked.divergence`."""
     (every_p, mine), (every_q, _), ranks = _gathered(p), _gathered(q), p.head.shard.ranks
     normal_p, normal_q = (_combine(summed(one, None, keep=False)[0], ranks).log() for one in (every_p, every_q))
@@ -149,35 +149,35 @@ def divergence(p: ShardedRows, q: ShardedRows) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def entropy(rows: ShardedRows) -> Tensor:
+def entropy(rows: ShardedLogits) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     every, mine = _gathered(rows)
     running = RunningSum(every.hidden, len(every.hidden), weighted=1)
-    for _, _, (piece,) in pieces_of(every.hidden, every):
-        running.add(piece, piece.clone())
+    for _, _, (chunk,) in chunks_of(every.hidden, every):
+        running.add(chunk, chunk.clone())
     _combine(running, rows.head.shard.ranks)
     return (running.log() - running.mean())[mine]
 
 
 @torch.no_grad()
-def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: ShardedLogits, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
     (every, mine), shard = _gathered(rows), rows.head.shard
     value, item = chunked.top(every, k)
     # Shards may hold fewer than k items: columns are gathered as rows.
-    values, _ = shard.ranks.everyones(value.T.contiguous())
-    items, _ = shard.ranks.everyones((item + shard.own.start).T.contiguous())
+    values, _ = shard.ranks.all_gather(value.T.contiguous())
+    items, _ = shard.ranks.all_gather((item + shard.own.start).T.contiguous())
     best, order = values.T[mine].topk(min(k, shard.items), dim=1)
     return best, items.T[mine].gather(1, order)
 
 
-def survey(rows: ShardedRows, items: Tensor) -> dict[str, Tensor]:
-    """What validation asks of a policy: see `localpolicy.catalogue.survey`."""
+def catalogue_statistics(rows: ShardedLogits, items: Tensor) -> dict[str, Tensor]:
+    """What validation asks of a policy: see `localpolicy.catalogue.statistics`."""
     first = maximum(rows)[1]
     return {
         "rank": rank(rows, items),
         "top": first,
         "lists": first[:, None],
-        "logp": log_prob(ShardedRows(rows.hidden, rows.head.detach()), items),
+        "logp": log_prob(ShardedLogits(rows.hidden, rows.head.detach()), items),
         "entropy": entropy(rows),
     }

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.rows import Head, LinearRows
-from localpolicy.vocabulary.ranks import Ranks
+from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.runtime.ranks import Ranks
 
 
 class Shard(NamedTuple):
@@ -54,16 +54,16 @@ class ShardedHead(NamedTuple):
         """The same numbers in another type, with gradients."""
         return ShardedHead(*self.here.to(dtype), self.shard)
 
-    def rows(self, hidden: Tensor) -> ShardedRows:
+    def logits(self, hidden: Tensor) -> ShardedLogits:
         """One row for each hidden state [N, D] of this rank."""
-        return ShardedRows(hidden, self)
+        return ShardedLogits(hidden, self)
 
     def replaced(self, weight: Tensor, bias: Tensor | None) -> ShardedHead:
         """Other numbers in the same place."""
         return ShardedHead(weight, bias, self.shard)
 
 
-class ShardedRows(NamedTuple):
+class ShardedLogits(NamedTuple):
     """hidden @ weight.T + bias for this rank's hidden states and the items of all ranks."""
 
     hidden: Tensor  # [N, D]
@@ -79,24 +79,24 @@ class ShardedRows(NamedTuple):
         return _At.apply(self.hidden, *self.head.here, items, self.head.shard)  # type: ignore[no-untyped-call, no-any-return]
 
     @torch.no_grad()
-    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop, the same on all ranks: the head's rows travel. For small catalogues and for proofs."""
         shard, head = self.head.shard, self.head.here
         part = slice(*(min(max(edge - shard.own.start, 0), len(head.weight)) for edge in (start, stop)))
-        weight, _ = shard.ranks.everyones(head.weight[part])
-        bias = None if head.bias is None else shard.ranks.everyones(head.bias[part])[0]
-        return LinearRows(self.hidden, Head(weight, bias)).piece(0, stop - start, out=out)
+        weight, _ = shard.ranks.all_gather(head.weight[part])
+        bias = None if head.bias is None else shard.ranks.all_gather(head.bias[part])[0]
+        return LinearLogits(self.hidden, Head(weight, bias)).chunk(0, stop - start, out=out)
 
 
 def lookup(weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
-    """Rows of a sharded table, weight[items]: [M, D], with gradients."""
+    """Logits of a sharded table, weight[items]: [M, D], with gradients."""
     return _Lookup.apply(weight, items, shard)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _Lookup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
-        every, mine = shard.ranks.everyones(items)
+        every, mine = shard.ranks.all_gather(items)
         here, row = shard.local(every)
         ctx.save_for_backward(here, row)
         ctx.shard, ctx.rows = shard, len(weight)
@@ -107,13 +107,13 @@ class _Lookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         here, row = ctx.saved_tensors
-        every, _ = ctx.shard.ranks.everyones(upstream)
+        every, _ = ctx.shard.ranks.all_gather(upstream)
         for_weight = every.new_zeros(ctx.rows, every.shape[1])
         for_weight.index_add_(0, row[here], every[here])
         return for_weight, None, None
 
 
-def own_items(rows: LinearRows, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
+def own_items(rows: LinearLogits, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
     """Row n at its item, for the positions of all ranks: the rank that has the item knows."""
     return shard.ranks.sum_(torch.where(here, rows.at(row), 0.0))
 
@@ -121,17 +121,17 @@ def own_items(rows: LinearRows, here: Tensor, row: Tensor, shard: Shard) -> Tens
 class _At(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, items: Tensor, shard: Shard) -> Tensor:
-        every, mine = shard.ranks.everyones(hidden)
-        here, row = shard.local(shard.ranks.everyones(items)[0])
+        every, mine = shard.ranks.all_gather(hidden)
+        here, row = shard.local(shard.ranks.all_gather(items)[0])
         ctx.save_for_backward(every, weight, here, row)
         ctx.shard, ctx.mine, ctx.biased = shard, mine, bias is not None
-        return own_items(LinearRows(every, Head(weight, bias)), here, row, shard)[mine].clone()
+        return own_items(LinearLogits(every, Head(weight, bias)), here, row, shard)[mine].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, here, row = ctx.saved_tensors
-        upstream = torch.where(here, ctx.shard.ranks.everyones(upstream)[0], 0.0)
+        upstream = torch.where(here, ctx.shard.ranks.all_gather(upstream)[0], 0.0)
         for_hidden = for_weight = for_bias = None
         if ctx.needs_input_grad[0]:
             for_hidden = upstream[:, None] * functional.embedding(row, weight)

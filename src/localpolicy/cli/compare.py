@@ -48,8 +48,8 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
 ) -> None:
     """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
-    from localpolicy.verdict.compare import compare as measure
-    from localpolicy.verdict.comparison_pages import comparison_pages
+    from localpolicy.evaluate.compare import compare as measure
+    from localpolicy.report.comparison.tables import comparison_pages
 
     result = measure(
         runs,
@@ -64,7 +64,7 @@ def compare(
     )
     pages = comparison_pages(result, baseline=baseline, by_count=breakdown)
     if html is not None:
-        from localpolicy.experiments.comparison_report import write_comparison
+        from localpolicy.report.comparison.section import write_comparison
 
         write_comparison(result, html, baseline=baseline)
     give(pages, result.json(), json=json, markdown=markdown, latex=latex)

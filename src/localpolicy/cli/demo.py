@@ -10,7 +10,8 @@ import typer
 from localpolicy.cli.output import console, say, show_table
 
 if TYPE_CHECKING:
-    from localpolicy.report.contents import Interval, PolicyRow, Section
+    from localpolicy.evaluate.estimate import Interval
+from localpolicy.report.contents import PolicyRow, Section
 
 
 def demo(
@@ -19,7 +20,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
-    from localpolicy.experiments.demo import demo as run
+    from localpolicy.report.demo.page import demo as run
 
     contents = run(out=out, seed=seed, force=force, say=say)
     for section in contents.sections:

@@ -11,7 +11,7 @@ import typer
 from localpolicy.cli.output import say, show_table
 
 if TYPE_CHECKING:
-    from localpolicy.evaluate.tables import Table
+    from localpolicy.report.table import Table
 
 # Options that `evaluate`, `compare` and `gate` share.
 Against = Annotated[
@@ -57,8 +57,8 @@ def evaluate(
     latex: Latex = None,
 ) -> None:
     """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
-    from localpolicy.evaluate.pages import pages
-    from localpolicy.verdict.evaluate import evaluate as measure
+    from localpolicy.evaluate.run import evaluate as measure
+    from localpolicy.report.evaluation import pages
 
     result = measure(
         run,
@@ -86,7 +86,7 @@ def give(
     tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
 ) -> None:
     """Write what was asked for, and print the tables: last, since `| head` ends the program there."""
-    from localpolicy.vocabulary.files import whole_file, write_json
+    from localpolicy.runtime.files import whole_file, write_json
 
     if json is not None:
         write_json(json, content)

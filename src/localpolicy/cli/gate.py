@@ -28,7 +28,8 @@ def gate(
     latex: Latex = None,
 ) -> None:
     """Say whether a run should replace the deployed one: exit code 0 for yes, 3 for no, with reasons."""
-    from localpolicy.verdict.gate import gate as judge
+    from localpolicy.evaluate.gate import gate as judge
+    from localpolicy.report.gate import gate_table
 
     verdict = judge(
         run,
@@ -39,6 +40,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([verdict.table()], verdict.json(), json=json, markdown=markdown, latex=latex)
+    give([gate_table(verdict)], verdict.json(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(REFUSED)

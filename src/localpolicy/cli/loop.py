@@ -37,8 +37,8 @@ def loop(
     """Deploy, log, retrain for some rounds with several objectives at once; say what J did and what went wrong."""
     from localpolicy.experiments.loop import loop as run
     from localpolicy.experiments.loop import loop_config
-    from localpolicy.experiments.loop_report import loop_tables, way, write_loop
-    from localpolicy.experiments.loop_words import summary
+    from localpolicy.report.loop.findings import summary
+    from localpolicy.report.loop.page import loop_tables, way, write_loop
 
     config = loop_config(
         world,

@@ -17,6 +17,7 @@ from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.evaluate import evaluate
+from localpolicy.cli.export import export
 from localpolicy.cli.gate import gate
 from localpolicy.cli.loop import loop
 from localpolicy.cli.output import leave_when_unread
@@ -26,7 +27,7 @@ from localpolicy.cli.recommend import recommend
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
-from localpolicy.vocabulary.errors import LocalPolicyError, Stopped, nearest
+from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
 VERBS = {
     "demo": demo,
@@ -39,6 +40,7 @@ VERBS = {
     "gate": gate,
     "sweep": sweep,
     "recommend": recommend,
+    "export": export,
     "loop": loop,
 }
 

@@ -14,10 +14,10 @@ from localpolicy.cli.evaluate import Device, give
 from localpolicy.cli.output import say
 
 if TYPE_CHECKING:
-    from localpolicy.evaluate.tables import Table
     from localpolicy.experiments.arms import Study
     from localpolicy.experiments.paper.inputs import DataSet
     from localpolicy.experiments.paper.recipe import Recipe
+    from localpolicy.report.table import Table
 
 app = typer.Typer(
     help="The paper's tables and figures beside the published ones, on original, own or simulated data.",
@@ -64,6 +64,7 @@ def table1(
     """The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them."""
     from localpolicy.experiments.paper.table1 import FAST_CHANGES, Recipe1
     from localpolicy.experiments.paper.table1 import table1 as run
+    from localpolicy.report.paper.table1 import table1_table
 
     default = Recipe1()
     recipe = Recipe1(
@@ -79,7 +80,7 @@ def table1(
             _data(data, out, simulate, sequences, items, fast, ratings=True), out, processes, minutes, keep, truth=False
         )
     ]
-    _give("table1", [one.table() for one in found], {one.data.name: one.json() for one in found}, out)
+    _give("table1", [table1_table(one) for one in found], {one.data.name: one.json() for one in found}, out)
     _stop_unless_done([name for one in found for name in one.missing])
 
 
@@ -94,9 +95,10 @@ def table2(
 ) -> None:
     """What the data sets hold, found beside published."""
     from localpolicy.experiments.paper.table2 import Table2
+    from localpolicy.report.paper.table2 import table2_tables
 
     result = Table2(_data(data, out, simulate, sequences, items, fast, ratings=None))
-    _give("table2", result.tables(), result.json(), out)
+    _give("table2", table2_tables(result), result.json(), out)
 
 
 @app.command("table3")
@@ -120,7 +122,7 @@ def table3(
 ) -> None:
     """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
     from localpolicy.experiments.paper.table3 import table3 as run
-    from localpolicy.experiments.paper.table3_pages import pages
+    from localpolicy.report.paper.table3 import pages
 
     policies = None if only is None else tuple(part.strip() for part in only.split(","))
     recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=policies)
@@ -193,9 +195,9 @@ def figure_breakdown(
     keep: Keep = "runs",
 ) -> None:
     """SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests."""
-    from localpolicy.experiments.paper.figures import breakdown_spec, breakdown_tables, draw
     from localpolicy.experiments.paper.recipe import TUNED
     from localpolicy.experiments.paper.table3 import table3 as run
+    from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, draw
 
     recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=tuple(TUNED))
     sets = _data(data, out, simulate, sequences, items, fast)
@@ -209,12 +211,15 @@ def figure_breakdown(
 
 
 def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> None:
-    from localpolicy.experiments.paper.figures import dial_figure, draw
+    from localpolicy.experiments.paper.figures import dial_figure
+    from localpolicy.report.paper.figures import dial_spec, dial_table, draw
 
     found = [dial_figure(one, study, recipe, key) for one, study in studies]
-    drawn = [draw(one.spec, out, _figure_name(name, one.data, found), say=say) for one in found if one.points]
+    drawn = [
+        draw(partial(dial_spec, one), out, _figure_name(name, one.data, found), say=say) for one in found if one.points
+    ]
     content = {one.data.name: one.json() for one in found}
-    _give(name, [one.table() for one in found], content, out, [path for each in drawn for path in each])
+    _give(name, [dial_table(one) for one in found], content, out, [path for each in drawn for path in each])
     _stop_unless_done([arm for one in found for arm in one.missing])
 
 
@@ -270,9 +275,9 @@ def _data(
 def _studies(
     sets: Sequence[DataSet], out: Path, processes: int | None, minutes: float | None, keep: str, *, truth: bool
 ) -> list[tuple[DataSet, Study]]:
+    from localpolicy.errors import ConfigError, nearest
     from localpolicy.experiments.arms import KEEP, Study
-    from localpolicy.vocabulary.errors import ConfigError, nearest
-    from localpolicy.vocabulary.files import refuse_foreign
+    from localpolicy.runtime.files import refuse_foreign
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")
@@ -291,7 +296,7 @@ def _studies(
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
-    from localpolicy.vocabulary.errors import ConfigError
+    from localpolicy.errors import ConfigError
 
     try:
         return tuple(float(part) for part in text.split(","))
@@ -301,8 +306,8 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
 
 def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
     """Write the tables in every form, and print them: last, since `| head` ends the program there."""
-    from localpolicy.evaluate.tables import html_page
-    from localpolicy.vocabulary.files import whole_file
+    from localpolicy.report.table import html_page
+    from localpolicy.runtime.files import whole_file
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     with whole_file(places["html"]) as file:
@@ -312,7 +317,7 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures:
 
 
 def _stop_unless_done(missing: Sequence[str]) -> None:
-    from localpolicy.vocabulary.errors import Stopped
+    from localpolicy.errors import Stopped
 
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

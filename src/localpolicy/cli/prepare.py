@@ -61,9 +61,9 @@ def prepare(
     """Prepare a log: read, check, filter, index, split and store it; report on its quality."""
     from localpolicy.data.prepare import prepare as prepare_log
     from localpolicy.data.quality import measure
-    from localpolicy.data.quality_page import sections, write_page
     from localpolicy.data.rewards import pairs
-    from localpolicy.vocabulary.files import write_json
+    from localpolicy.report.quality import sections, write_page
+    from localpolicy.runtime.files import write_json
 
     def listed(text: str | None) -> tuple[str, ...] | None:
         return None if text is None else tuple(part.strip() for part in text.split(","))
@@ -128,7 +128,7 @@ def _column_map(text: str) -> dict[str, str]:
         return pairs(text, what="columns")
     import yaml
 
-    from localpolicy.vocabulary.errors import ConfigError
+    from localpolicy.errors import ConfigError
 
     try:
         content = yaml.safe_load(Path(text).read_text())

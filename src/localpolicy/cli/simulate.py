@@ -30,9 +30,9 @@ def simulate(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from localpolicy.runtime.files import write_json
     from localpolicy.simulate.run import default_sequences
     from localpolicy.simulate.run import simulate as run
-    from localpolicy.vocabulary.files import write_json
 
     total = default_sequences(world) if sequences is None else sequences
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -34,8 +34,8 @@ def sweep(
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
     from localpolicy.experiments.sweep import sweep as run
-    from localpolicy.experiments.sweep_pages import draw, pages
-    from localpolicy.train.config import configure
+    from localpolicy.report.sweep import draw, pages
+    from localpolicy.runs.config import configure
 
     short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
     result = run(

@@ -46,9 +46,9 @@ def train(
     """
     import yaml
 
-    from localpolicy.train.config import configure
+    from localpolicy.errors import ConfigError
+    from localpolicy.runs.config import configure
     from localpolicy.train.loop import train as run
-    from localpolicy.vocabulary.errors import ConfigError
 
     short: dict[str, Any] = {
         "objective.name": objective,

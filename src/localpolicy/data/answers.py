@@ -13,7 +13,7 @@ from localpolicy.data.engines import Engine
 from localpolicy.data.reading import Raw, Reading, alias
 from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.vocabulary.errors import DataError, nearest
+from localpolicy.errors import DataError, nearest
 
 MOST_EVENTS = 256  # an event's code is one byte
 MOST_POLICIES = 32_767  # a policy's is two
@@ -62,8 +62,8 @@ def make_answers(
         some = ", ".join(events[:5])
         raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
     reward_map = config.rewards if config.rewards is not None or reading.has_reward else DEFAULT
-    worth = None if reward_map is None else RewardMap.parse(reward_map)
-    rewards = {} if worth is None else {event: worth.of(event) for event in events}
+    parsed_rewards = None if reward_map is None else RewardMap.parse(reward_map)
+    rewards = {} if parsed_rewards is None else {event: parsed_rewards.of(event) for event in events}
     before = list(earlier.get("policies", ()))
     logged = _distinct(engine, raws, "policy", most=MOST_POLICIES + 1)
     policies = [*before, *(policy for policy in logged if policy not in before)]

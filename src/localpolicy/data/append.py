@@ -19,7 +19,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.reading import ROW, Reading
 from localpolicy.data.sources import Table
 from localpolicy.data.store import Prepared
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 # How today's file is read may differ from yesterday's; what is done with its rows may not.
 READING = {"columns", "names", "delimiter", "event", "rename", "drop_events", "time_unit", "ids"}

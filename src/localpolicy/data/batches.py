@@ -17,8 +17,8 @@ from pydantic import Field
 from torch import Tensor
 
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.vocabulary.settings import Settings
-from localpolicy.vocabulary.types import START, Batch
+from localpolicy.settings import Settings
+from localpolicy.types import START, Batch
 
 
 class WindowConfig(Settings):

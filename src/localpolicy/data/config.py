@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.settings import Settings
 
 
 class PrepareConfig(Settings):

@@ -9,7 +9,7 @@ from typing import TypedDict
 from localpolicy.data import sql
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 
 class Step(TypedDict):

@@ -13,7 +13,7 @@ from localpolicy.data.engines import Engine
 from localpolicy.data.events import EventSelect, fields_of
 from localpolicy.data.reading import ROW, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
 from localpolicy.data.sources import Table
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
 MALFORMED = "the line cannot be cut into columns"

@@ -28,8 +28,8 @@ from localpolicy.data.sources import Table
 from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
-from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
-from localpolicy.vocabulary.files import PARTIAL, refuse_occupied, sha256
+from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.runtime.files import PARTIAL, refuse_occupied, sha256
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.sources import Table
-from localpolicy.vocabulary.errors import DataError, nearest
+from localpolicy.errors import DataError, nearest
 
 COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy")
 REQUIRED = ("sequence_id", "item_id", "event")

@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 TEXT_SUFFIXES = (
     ".csv",

@@ -15,7 +15,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
 from localpolicy.data.sql import SPLIT_SIZES
 from localpolicy.data.store import SPLITS
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 FEWEST = 3  # sequences of a split, below which no number about it means anything
 

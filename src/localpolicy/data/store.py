@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.vocabulary.errors import DataError, nearest
-from localpolicy.vocabulary.files import read_json, sha256, whole_folder, write_json
+from localpolicy.errors import DataError, nearest
+from localpolicy.runtime.files import read_json, sha256, whole_folder, write_json
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")

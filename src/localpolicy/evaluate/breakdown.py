@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.evaluate.estimate import Estimate, mean_estimate
 from localpolicy.evaluate.segments import bins
 from localpolicy.evaluate.significance import Paired, paired, stars
 
@@ -23,7 +23,7 @@ class Valued(Protocol):
         """As tables call it."""
         ...
 
-    def figure(self, name: str) -> Figure:
+    def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
         ...
 
@@ -37,7 +37,7 @@ class Bucket:
     """Sequences with so many positions of one event."""
 
     label: str
-    means: dict[str, Figure]  # by policy, over sequences
+    means: dict[str, Estimate]  # by policy, over sequences
     best: str
     test: Paired | None  # the best against the second best
 
@@ -74,7 +74,7 @@ def breakdown(
 
 
 def _bucket(label: str, values: dict[str, np.ndarray], sequence: np.ndarray) -> Bucket:
-    means = {name: figure(value, sequence) for name, value in values.items()}
+    means = {name: mean_estimate(value, sequence) for name, value in values.items()}
     order = sorted(means, key=lambda name: -means[name].mean)
     test = paired(values[order[0]], values[order[1]], sequence) if len(order) > 1 else None
     return Bucket(label, means, order[0], test)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.catalogue.survey import pairs_of
-from localpolicy.evaluate.figures import Figure, figure, finite, quantiles
+from localpolicy.catalogue.statistics import pairs_of
+from localpolicy.evaluate.estimate import Estimate, finite, mean_estimate, quantiles
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import segments
 
@@ -21,9 +21,9 @@ from localpolicy.evaluate.segments import segments
 class Spread:
     """A divergence over contexts."""
 
-    overall: Figure
+    overall: Estimate
     quantiles: dict[str, float]
-    by_name: dict[str, Figure]  # by reference, or by pair of references
+    by_name: dict[str, Estimate]  # by reference, or by pair of references
 
     def json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -57,7 +57,7 @@ class Divergence:
     kl: Spread
     floor_js: Spread | None  # None with fewer than two references: the noise is then not known
     floor_kl: Spread | None
-    segments: dict[str, Figure] = field(default_factory=dict)  # JS by segment
+    segments: dict[str, Estimate] = field(default_factory=dict)  # JS by segment
 
     @property
     def above_floor(self) -> float | None:
@@ -83,8 +83,8 @@ class Divergence:
 def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
     """The mean over names at each position, then over positions; and each name alone."""
     together = np.mean([values[name] for name in names], axis=0)
-    alone = {name: figure(values[name], sequence) for name in names}
-    return Spread(figure(together, sequence), quantiles(together), alone)
+    alone = {name: mean_estimate(values[name], sequence) for name in names}
+    return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
 
 def _families(references: Sequence[Reference]) -> list[list[str]]:
@@ -110,6 +110,7 @@ def divergence(
         floor_js=spread(scores.js, pairs, scores.sequence) if pairs else None,
         floor_kl=spread(scores.kl, pairs, scores.sequence) if pairs else None,
         segments={
-            name: figure(together[here], scores.sequence[here]) for name, here in segments(scores, counts).items()
+            name: mean_estimate(together[here], scores.sequence[here])
+            for name, here in segments(scores, counts).items()
         },
     )

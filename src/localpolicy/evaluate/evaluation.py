@@ -15,7 +15,7 @@ from pydantic import Field
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.evaluate.divergence import Divergence, Reference, divergence
-from localpolicy.evaluate.figures import Figure, finite
+from localpolicy.evaluate.estimate import Estimate, finite
 from localpolicy.evaluate.imputation import Imputation, imputed_reward
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.off_policy import OffPolicy, OverlapRules, decisions, off_policy
@@ -34,8 +34,8 @@ from localpolicy.evaluate.summary import (
     ranking,
 )
 from localpolicy.evaluate.truth import Truth
-from localpolicy.vocabulary.files import whole_file, write_json
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.runtime.files import whole_file, write_json
+from localpolicy.settings import Settings
 
 
 class EvaluateConfig(Settings):
@@ -54,9 +54,9 @@ class Evaluation:
     """One policy's figures on one split."""
 
     name: str
-    metrics: dict[str, dict[str, Figure]]  # by group of positions, then by metric
-    rewards: dict[str, Figure]  # AR@1, and iAR@1 where ratings are imputed
-    policy: dict[str, Figure | float]  # logp, entropy, coverage@K, popularity@K
+    metrics: dict[str, dict[str, Estimate]]  # by group of positions, then by metric
+    rewards: dict[str, Estimate]  # AR@1, and iAR@1 where ratings are imputed
+    policy: dict[str, Estimate | float]  # logp, entropy, coverage@K, popularity@K
     divergence: Divergence | None
     scores: Scores = field(repr=False)
     counts: np.ndarray = field(repr=False)  # [V] how often each item was logged
@@ -65,11 +65,11 @@ class Evaluation:
     off_policy: OffPolicy | None = None
     imputation: dict[str, Any] | None = None  # held-out quality of the imputed ratings
 
-    def figure(self, name: str) -> Figure:
+    def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
         group, _, metric_name = name.rpartition(".")
         found = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
-        assert isinstance(found, Figure), name
+        assert isinstance(found, Estimate), name
         return found
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +85,7 @@ class Evaluation:
             "metrics": as_json(self.metrics),
             "rewards": {name: value.json() for name, value in self.rewards.items()},
             "policy": {
-                name: value.json() if isinstance(value, Figure) else finite(value)
+                name: value.json() if isinstance(value, Estimate) else finite(value)
                 for name, value in self.policy.items()
             },
             "divergence": nothing if self.divergence is None else self.divergence.json(),

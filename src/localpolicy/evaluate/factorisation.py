@@ -21,8 +21,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from localpolicy.vocabulary.progress import progress
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.runtime.progress import progress
+from localpolicy.settings import Settings
 
 GATHERED = 1 << 16  # factor rows gathered at once: blocks this small are used again by the allocator
 SOLVED = 1024  # rows solved at once

@@ -14,11 +14,11 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 from localpolicy.data.store import SPLITS, Prepared
+from localpolicy.errors import DataError
+from localpolicy.evaluate.estimate import Estimate, mean_estimate
 from localpolicy.evaluate.factorisation import FactorisationConfig, Factors, Ratings, factorise
-from localpolicy.evaluate.figures import Figure, figure
 from localpolicy.evaluate.score import Scores
-from localpolicy.vocabulary.errors import DataError
-from localpolicy.vocabulary.files import read_json, whole_folder, write_json
+from localpolicy.runtime.files import read_json, whole_folder, write_json
 
 HELD_OUT = 0.05  # share of known ratings that measure the imputation
 
@@ -114,13 +114,13 @@ def reward_of_rating(rating: np.ndarray) -> np.ndarray:
     return np.clip((rating - 2) / 2, 0.0, 1.0)
 
 
-def imputed_reward(scores: Scores, imputation: Imputation, data: Prepared, split: str) -> Figure:
+def imputed_reward(scores: Scores, imputation: Imputation, data: Prepared, split: str) -> Estimate:
     """iAR@1 = mean of the imputed reward of the policy's first item."""
     if imputation.data != data.digest:
         raise DataError("the imputed ratings belong to other data: fit them again in another folder.")
     before = sum(len(data[name]) for name in SPLITS[: SPLITS.index(split)])
     rating = imputation.factors.at(scores.sequence + before, scores.top)
-    return figure(reward_of_rating(rating), scores.sequence)
+    return mean_estimate(reward_of_rating(rating), scores.sequence)
 
 
 def imputation_at(folder: Path | str, data: Prepared) -> Imputation:

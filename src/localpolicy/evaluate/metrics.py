@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from localpolicy.vocabulary.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest
 
 Array = np.ndarray
 

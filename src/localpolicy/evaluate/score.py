@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import sharded
-from localpolicy.catalogue.shards import ShardedRows
-from localpolicy.catalogue.survey import Scratch, survey
+from localpolicy.catalogue.shards import ShardedLogits
+from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
+from localpolicy.errors import DataError
 from localpolicy.evaluate.scorer import Scorer
 from localpolicy.evaluate.seen import repeats, seen_pairs
-from localpolicy.vocabulary.errors import DataError
-from localpolicy.vocabulary.progress import progress
-from localpolicy.vocabulary.ranks import ALONE, Ranks
+from localpolicy.runtime.progress import progress
+from localpolicy.runtime.ranks import ALONE, Ranks
 
 BY_REFERENCE = ("js", "kl", "logp")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
@@ -108,16 +108,16 @@ def score(
                     kept.add(name, values[at])
             kept.add("sequence", sequence)
             kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
-            rows = policy.rows(part)
-            if isinstance(rows, ShardedRows):
+            rows = policy.logits(part)
+            if isinstance(rows, ShardedLogits):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
-                found = sharded.survey(rows, part.item[at])
+                found = sharded.catalogue_statistics(rows, part.item[at])
             else:
-                found = survey(
+                found = catalogue_statistics(
                     rows,
                     part.item[at],
-                    references={name: reference.rows(part) for name, reference in references.items()},
-                    values=None if reward_model is None else reward_model.rows(part),
+                    references={name: reference.logits(part) for name, reference in references.items()},
+                    values=None if reward_model is None else reward_model.logits(part),
                     excluded=seen_pairs(windows, sequence, part.history[at]) if exclude_seen else None,
                     lists=lists,
                     floor=floor,

@@ -7,15 +7,15 @@ from typing import Protocol
 import pyarrow as pa
 import torch
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 
 class Scorer(Protocol):
     """Anything with rows over the catalogue: a policy, or a simple baseline."""
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """Unnormalised log-probabilities at the batch's positions."""
         ...
 

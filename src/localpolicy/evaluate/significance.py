@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from localpolicy.evaluate.figures import cluster_sums, clustered_se, finite
+from localpolicy.evaluate.estimate import cluster_sums, clustered_se, finite
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))  # the stars of the paper's figures

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.evaluate.estimate import Estimate, mean_estimate
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import groups
@@ -15,11 +15,11 @@ from localpolicy.evaluate.segments import groups
 DEFAULT_METRICS = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20", "MRR")
 
 
-def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, dict[str, Figure]]:
+def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, dict[str, Estimate]]:
     """Metric figures by group of positions."""
     metrics = tuple(metrics)
     return {
-        group: {name: figure(metric(name)(scores.rank[here]), scores.sequence[here]) for name in metrics}
+        group: {name: mean_estimate(metric(name)(scores.rank[here]), scores.sequence[here]) for name in metrics}
         for group, here in groups(scores).items()
     }
 
@@ -29,19 +29,19 @@ def reward_at_1(scores: Scores) -> np.ndarray:
     return np.asarray(scores.reward * (scores.top == scores.item), dtype=np.float64)
 
 
-def average_reward(scores: Scores) -> Figure:
+def average_reward(scores: Scores) -> Estimate:
     """AR@1 = mean of r · 1[a = argmax π]."""
-    return figure(reward_at_1(scores), scores.sequence)
+    return mean_estimate(reward_at_1(scores), scores.sequence)
 
 
-def likelihood(scores: Scores) -> Figure:
+def likelihood(scores: Scores) -> Estimate:
     """Mean log π(a|x) of what was logged."""
-    return figure(scores.logp, scores.sequence)
+    return mean_estimate(scores.logp, scores.sequence)
 
 
-def entropy(scores: Scores) -> Figure:
+def entropy(scores: Scores) -> Estimate:
     """Mean -Σ_a π log π: a policy that has collapsed has nearly none."""
-    return figure(scores.entropy, scores.sequence)
+    return mean_estimate(scores.entropy, scores.sequence)
 
 
 def coverage(shown: np.ndarray) -> float:
@@ -65,6 +65,6 @@ def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, 
     return {**named, "AR@1": average_reward(scores).mean, "logp": likelihood(scores).mean}
 
 
-def as_json(figures: dict[str, dict[str, Figure]]) -> dict[str, Any]:
+def as_json(figures: dict[str, dict[str, Estimate]]) -> dict[str, Any]:
     """Nested figures for `--json`."""
     return {group: {name: value.json() for name, value in values.items()} for group, values in figures.items()}

@@ -15,12 +15,12 @@ import pyarrow as pa
 import torch
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.evaluate.figures import finite
+from localpolicy.errors import DataError
+from localpolicy.evaluate.estimate import finite
 from localpolicy.evaluate.scorer import Deployable, context_length, device_of
 from localpolicy.simulate.bandit import BanditWorld
 from localpolicy.simulate.shop import Agent, RolloutValue, StoreWorld
-from localpolicy.vocabulary.errors import DataError
-from localpolicy.vocabulary.types import START, Batch
+from localpolicy.types import START, Batch
 
 CELLS = 1 << 22  # probabilities formed at once when drawing: 16 MiB of float32
 EPISODES, STEPS = 2_000, 20
@@ -169,5 +169,5 @@ def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, le
 
 @torch.no_grad()
 def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
-    rows = policy.rows(batch)
-    return torch.softmax(rows.piece(0, rows.shape[1]), dim=1)
+    rows = policy.logits(batch)
+    return torch.softmax(rows.chunk(0, rows.shape[1]), dim=1)

@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 
 from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError, Stopped, TrainingError
+from localpolicy.evaluate.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.evaluate.estimate import Estimate
 from localpolicy.evaluate.evaluation import Evaluation, evaluate_policy
-from localpolicy.evaluate.figures import Figure
 from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluate.run import settings_of as evaluation_settings
+from localpolicy.evaluate.run import world_of
 from localpolicy.evaluate.truth import true_value
 from localpolicy.experiments.jobs import Job, Say, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulate.truth import load_world
-from localpolicy.train.config import Config
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
-from localpolicy.verdict.contenders import Contender, family_of, open_run, refuse_incomparable, window_of
-from localpolicy.verdict.evaluate import settings_of as evaluation_settings
-from localpolicy.verdict.evaluate import world_of
-from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
-from localpolicy.vocabulary.files import read_json, write_json
 
 SPLITS = ("validation", "test")
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
@@ -89,7 +89,7 @@ class Study:
         self.stopped = [name for name, one in found.items() if one is None]
         return {name: one for name, one in found.items() if one is not None}
 
-    def floor(self) -> dict[str, Figure] | None:
+    def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.
 
         Noise is what differs between seeds: two references trained in different ways tell nothing of it.
@@ -191,7 +191,7 @@ class Study:
         return next(Run(run) for run in self.against if run.name == name)
 
 
-def _mean(figures: Sequence[Figure | None]) -> Figure | None:
+def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
     """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
     known = [one for one in figures if one is not None]
     return known[0]._replace(mean=float(np.mean([one.mean for one in known]))) if known else None
@@ -207,14 +207,14 @@ def _measure_one(task: _Task) -> str | None:
     except TrainingError as error:
         write_json(task.figures / "arm.json", {**about, "failed": str(error)})
         return str(error)
-    contender = open_run(run, job.name, device=config.train.device)
+    candidate = open_run(run, job.name, device=config.train.device)
     references = [open_run(Run(path), path.name, device=config.train.device) for path in task.against]
-    refuse_incomparable([contender, *references])
+    refuse_incomparable([candidate, *references])
     for split in SPLITS:
-        evaluation = _evaluate(contender, references, data, split, task.imputation)
+        evaluation = _evaluate(candidate, references, data, split, task.imputation)
         about[split] = evaluation.json()
     if task.truth and (place := world_of(data, None)) is not None:
-        about["truth"] = true_value(contender.policy, load_world(place)).json()
+        about["truth"] = true_value(candidate.policy, load_world(place)).json()
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
@@ -229,20 +229,20 @@ def _measure_one(task: _Task) -> str | None:
     return None
 
 
-def _manifest(contender: Contender) -> dict[str, Any]:
-    assert contender.run is not None
-    return contender.run.manifest
+def _manifest(candidate: Candidate) -> dict[str, Any]:
+    assert candidate.run is not None
+    return candidate.run.manifest
 
 
 def _evaluate(
-    contender: Contender, references: Sequence[Contender], data: Prepared, split: str, imputation: Path | None
+    candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, imputation: Path | None
 ) -> Evaluation:
     return evaluate_policy(
-        contender.policy,
+        candidate.policy,
         data,
-        name=contender.name,
-        window=window_of(contender),
-        config=evaluation_settings({"split": split}, contender.facts["train.min_history"]),
+        name=candidate.name,
+        window=window_of(candidate),
+        config=evaluation_settings({"split": split}, candidate.facts["train.min_history"]),
         references={reference.name: reference.policy for reference in references},
         described=[reference.about for reference in references],
         imputation=None if imputation is None else imputation_at(imputation, data),

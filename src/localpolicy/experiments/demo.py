@@ -7,44 +7,33 @@ figures and say where the paper's ordering does not hold.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.experiments.comparison_report import comparison_section
-from localpolicy.experiments.demo_words import findings, verdict
+from localpolicy.evaluate.compare import Comparison, compare
 from localpolicy.experiments.jobs import Job, Say, train_all
-from localpolicy.experiments.scenes import REFERENCE, SCENES, Scene
-from localpolicy.report.contents import Contents, Section
-from localpolicy.report.page import write_report
+from localpolicy.experiments.scenes import REFERENCE, Scene
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.simulate import simulate
-from localpolicy.train.config import Config
-from localpolicy.train.run import Run
-from localpolicy.verdict.compare import compare
-from localpolicy.vocabulary.files import whole_folder, write_json
 
 PAID = ("click", "purchase")  # events whose ranking is shown
 
 
-def demo(
-    *, out: Path | str, seed: int = 0, force: bool = False, episodes: int = 4_000, say: Say = lambda text: None
-) -> Contents:
-    """Run every scene into the folder `out`; `report.html` and `demo.json` lie in it when it is done."""
-    with whole_folder(Path(out), force=force) as folder:
-        sections = [_play(scene, folder / scene.world, seed=seed, episodes=episodes, say=say) for scene in SCENES]
-        contents = Contents(
-            title="localpolicy demo",
-            verdict=verdict(sections),
-            sections=sections,
-            settings={"seed": str(seed), "rollouts per policy": f"{episodes:,} visits of 20 impressions"},
-        )
-        write_report(contents, folder / "report.html")
-        write_json(folder / "demo.json", contents.json())
-    return contents
+@dataclass(frozen=True)
+class Played:
+    """One scene, trained and measured."""
+
+    scene: Scene
+    comparison: Comparison
+    names: dict[str, str]  # of a run's folder -> as people call the policy
+    folder: Path
 
 
-def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> Section:
+def play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> Played:
+    """Simulate, prepare, train and measure one scene into `folder`."""
     say(f"{scene.world}: simulating {scene.sequences:,} sequences")
     simulate(
         scene.world, folder / "log", sequences=scene.sequences, items=scene.items, seed=seed, changes=scene.changes
@@ -62,15 +51,7 @@ def _play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> 
         episodes=episodes,
         device="cpu",
     )
-    names = {arm.folder: arm.name for arm in scene.arms}
-    section = comparison_section(comparison, names=names, base=folder.parent)
-    return replace(
-        section,
-        title=scene.title,
-        about=scene.about,
-        reference="an mle run of another seed",
-        findings=findings(section.rows),
-    )
+    return Played(scene, comparison, {arm.folder: arm.name for arm in scene.arms}, folder)
 
 
 def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:

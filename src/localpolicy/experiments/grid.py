@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from localpolicy.train.config import Config
-from localpolicy.vocabulary.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.runs.config import Config
 
 WINDOWS = ("data.length", "data.last", "train.min_history")  # what decides which positions are scored
 RANGE = ".."  # low..high, for a search

@@ -19,11 +19,11 @@ from typing import TypeVar
 import torch
 
 from localpolicy.data.store import Prepared
-from localpolicy.train.config import Config
+from localpolicy.errors import RunError, Stopped, TrainingError
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.train.loop import train
-from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
-from localpolicy.vocabulary.errors import RunError, Stopped, TrainingError
 
 Say = Callable[[str], None]
 Task = TypeVar("Task")

@@ -23,22 +23,22 @@ from pydantic import Field, field_validator
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.evaluate.truth import EPISODES, agent, bandit_probabilities
 from localpolicy.experiments.jobs import Job, Say, train_all
-from localpolicy.experiments.loop_measure import Gauge, World
-from localpolicy.experiments.scenes import SCENES, Entrant, Scene
+from localpolicy.experiments.loop_measure import RoundMeasure, World
+from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
 from localpolicy.objectives import OBJECTIVES, objective
 from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, refuse_occupied, write_json
+from localpolicy.settings import Settings
 from localpolicy.simulate import BanditWorld, write_log
 from localpolicy.simulate.events import Events
 from localpolicy.simulate.truth import WORLDS
 from localpolicy.train.checks import check_data
-from localpolicy.train.config import Config
-from localpolicy.train.run import Run
 from localpolicy.train.setup import resolve
-from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
-from localpolicy.vocabulary.files import read_json, refuse_occupied, write_json
-from localpolicy.vocabulary.settings import Settings
 
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
@@ -79,7 +79,7 @@ class Loop:
 
     config: LoopConfig
     world: World
-    arms: list[Entrant]
+    arms: list[ArmSpec]
     first: list[dict[str, Any]]  # μ's figures, by seed
     rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
@@ -126,7 +126,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     return Loop(config, world, arms, first, found)
 
 
-def arms_of(config: LoopConfig) -> list[Entrant]:
+def arms_of(config: LoopConfig) -> list[ArmSpec]:
     """One arm per objective, and per β where it has one that is not given with it."""
     found = []
     for text in config.objectives:
@@ -138,7 +138,7 @@ def arms_of(config: LoopConfig) -> list[Entrant]:
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
         for beta in config.betas if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
-            found.append(Entrant(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+            found.append(ArmSpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
@@ -168,7 +168,7 @@ def _start(config: LoopConfig, world: World, seed: int, folder: Path, say: Say) 
     if not path.exists():
         say(f"seed {seed}: {config.sequences:,} sequences of the first policy")
         _prepare_log(config, world, folder, seed=seed, number=0, chunks=world.log(config.sequences, _luck(seed, 0)))
-        write_json(path, Gauge(world, episodes=config.episodes, seed=seed).first().json())
+        write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().json())
     return dict(read_json(path))
 
 
@@ -204,7 +204,7 @@ def _prepare_log(
 class _Chain:
     """One objective's rounds under one seed."""
 
-    def __init__(self, config: LoopConfig, world: World, arm: Entrant, seed: int, folder: Path) -> None:
+    def __init__(self, config: LoopConfig, world: World, arm: ArmSpec, seed: int, folder: Path) -> None:
         self.config, self.world, self.arm, self.seed = config, world, arm, seed
         self.start, self.folder = folder / "start", folder / _folder_name(arm)
 
@@ -266,7 +266,7 @@ class _Chain:
             return
         run = self.run(number)
         before = self.run(number - 1).policy() if number > 1 else None
-        gauge = Gauge(self.world, episodes=self.config.episodes, seed=self.seed)
+        gauge = RoundMeasure(self.world, episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
         found = gauge.of(run.policy(), before).json()
         beside = {"weights": kept["weights"], "epoch": kept["epoch"], "version": run.version}
@@ -305,7 +305,7 @@ class _Chain:
         return found
 
 
-def _folder_name(arm: Entrant) -> str:
+def _folder_name(arm: ArmSpec) -> str:
     """Fit for a path: the arm's settings in their order."""
     parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
     return "-".join(parts).replace("/", "_")

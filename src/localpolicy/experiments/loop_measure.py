@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from localpolicy.catalogue.rows import DenseRows
-from localpolicy.catalogue.survey import survey
+from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
-from localpolicy.evaluate.figures import figure
+from localpolicy.evaluate.estimate import mean_estimate
 from localpolicy.evaluate.summary import coverage
 from localpolicy.evaluate.truth import STEPS, true_value, world_probabilities
 from localpolicy.model.policy import Policy
@@ -54,7 +54,7 @@ class Round:
         return asdict(self)
 
 
-class Gauge:
+class RoundMeasure:
     """Measures the policies of one world, all on the same contexts and (under one seed) the same visits."""
 
     def __init__(self, world: World, *, episodes: int, seed: int) -> None:
@@ -88,7 +88,7 @@ class Gauge:
             }
             mine = rows.pop("policy")
             nobody = torch.zeros(len(items), dtype=torch.long)
-            for name, values in survey(mine, nobody, references=rows, floor=False).items():
+            for name, values in catalogue_statistics(mine, nobody, references=rows, floor=False).items():
                 columns.setdefault(name, []).append(values.numpy())
             visits.append(np.arange(len(items)))
             weights.append(weight)
@@ -97,7 +97,7 @@ class Gauge:
 
         def mean(name: str) -> Mean:
             average = float(weight @ found[name])
-            return Mean(average, 0.0 if isinstance(self.world, BanditWorld) else figure(found[name], visit).se)
+            return Mean(average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(found[name], visit).se)
 
         shown = coverage(np.bincount(found["top"], minlength=self.world.items))
         return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
@@ -115,7 +115,7 @@ class Gauge:
         for step in range(STEPS):
             yield items[:, :step], events[:, :step], np.full(VISITS, 1 / (VISITS * STEPS))
 
-    def _rows(self, policy: Policy | None, items: np.ndarray, events: np.ndarray) -> DenseRows:
+    def _rows(self, policy: Policy | None, items: np.ndarray, events: np.ndarray) -> DenseLogits:
         """log π(·|h) over the world's items; of μ where there is no policy."""
         world = self.world
         if policy is not None:
@@ -124,4 +124,4 @@ class Gauge:
             share = world.logging
         else:
             share = world.logging_probabilities(items, events)
-        return DenseRows(torch.from_numpy(np.log(np.maximum(share, LEAST))))
+        return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))

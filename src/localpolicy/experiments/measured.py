@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.evaluate.figures import Figure, figure
+from localpolicy.errors import RunError
+from localpolicy.evaluate.estimate import Estimate, mean_estimate
 from localpolicy.evaluate.metrics import metric
 from localpolicy.evaluate.score import Scores
 from localpolicy.evaluate.segments import groups
-from localpolicy.train.config import Config
-from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.files import whole_file
+from localpolicy.runs.config import Config
+from localpolicy.runtime.files import whole_file
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Measured:
         return Config.parse(self.about["config"])
 
     @property
-    def worth(self) -> float:
+    def selection_score(self) -> float:
         """The validation figure that picked its epoch."""
         return float(self.about["run"]["selected"]["value"])
 
@@ -61,7 +61,7 @@ class Measured:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
         return self.about[split]  # type: ignore[no-any-return]
 
-    def js(self, split: str) -> Figure | None:
+    def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
         found = self.json(split)["divergence"]["js"]
         return None if found is None else _figure(found)
@@ -100,14 +100,14 @@ class Pooled:
         value = metric(metric_name)
         return np.mean([value(one.scores.rank[here]) for one in self.seeds], axis=0), first.sequence[here]
 
-    def figure(self, name: str) -> Figure:
+    def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
         if name not in self._figures:
-            self._figures[name] = figure(*self.values(name))
+            self._figures[name] = mean_estimate(*self.values(name))
         return self._figures[name]
 
     @cached_property
-    def _figures(self) -> dict[str, Figure]:
+    def _figures(self) -> dict[str, Estimate]:
         """Those asked for before: tables, notes and tests ask for the same."""
         return {}
 
@@ -116,17 +116,17 @@ class Pooled:
         group, _, metric_name = name.rpartition(".")
         return [float(one.json("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
 
-    def js(self) -> Figure | None:
+    def js(self) -> Estimate | None:
         """Mean JS from the references on test positions."""
         if any(not one.scores.js for one in self.seeds):
             return None
         first = self.seeds[0].scores
-        return figure(np.mean([one.scores.js["references"] for one in self.seeds], axis=0), first.sequence)
+        return mean_estimate(np.mean([one.scores.js["references"] for one in self.seeds], axis=0), first.sequence)
 
 
-def _figure(content: dict[str, Any]) -> Figure:
+def _figure(content: dict[str, Any]) -> Estimate:
     mean, se, plain = (np.nan if content[name] is None else content[name] for name in ("mean", "se", "plain_se"))
-    return Figure(mean, se, content["n"], plain)
+    return Estimate(mean, se, content["n"], plain)
 
 
 def save_positions(scores: Scores, path: Path) -> None:

@@ -9,7 +9,7 @@ REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another s
 
 
 @dataclass(frozen=True)
-class Entrant:
+class ArmSpec:
     """One policy to train."""
 
     name: str
@@ -33,16 +33,16 @@ class Scene:
     sequences: int
     items: int
     settings: dict[str, dict[str, Any]]
-    arms: tuple[Entrant, ...]
+    arms: tuple[ArmSpec, ...]
     changes: tuple[str, ...] = field(default=())
 
 
-def _arms(*objectives: dict[str, Any]) -> tuple[Entrant, ...]:
+def _arms(*objectives: dict[str, Any]) -> tuple[ArmSpec, ...]:
     """The logging policy twice, with different seeds, then the rest."""
-    arms = [Entrant("μ̂ (mle)", {"name": "mle"}), Entrant(REFERENCE, {"name": "mle"}, seed=1)]
+    arms = [ArmSpec("μ̂ (mle)", {"name": "mle"}), ArmSpec(REFERENCE, {"name": "mle"}, seed=1)]
     for settings in objectives:
         beta = f" β={settings['beta']:g}" if "beta" in settings else ""
-        arms.append(Entrant(f"{settings['name']}{beta}", settings))
+        arms.append(ArmSpec(f"{settings['name']}{beta}", settings))
     return tuple(arms)
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from localpolicy.errors import ConfigError
 from localpolicy.experiments.grid import Axis, Point
-from localpolicy.vocabulary.errors import ConfigError
 
 Trial = Callable[[Point], float]
 

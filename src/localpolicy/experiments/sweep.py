@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.figures import Figure
+from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
+from localpolicy.evaluate.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.train.config import Config
-from localpolicy.train.run import Run
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import refuse_foreign
 from localpolicy.train.setup import resolve
-from localpolicy.vocabulary.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.vocabulary.files import refuse_foreign
 
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
@@ -45,17 +45,21 @@ class Tried:
         return [one for one in self.seeds if not one.failed]
 
     @property
-    def worth(self) -> float:
+    def selection_score(self) -> float:
         """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
-        return float(np.mean([one.worth for one in self.seeds])) if len(self.good) == len(self.seeds) else -math.inf
+        return (
+            float(np.mean([one.selection_score for one in self.seeds]))
+            if len(self.good) == len(self.seeds)
+            else -math.inf
+        )
 
     @property
     def spread(self) -> float | None:
         """Standard deviation over seeds."""
-        return float(np.std([one.worth for one in self.good], ddof=1)) if len(self.good) > 1 else None
+        return float(np.std([one.selection_score for one in self.good], ddof=1)) if len(self.good) > 1 else None
 
     @property
-    def js(self) -> Figure | None:
+    def js(self) -> Estimate | None:
         """Validation JS, the mean over seeds, with the largest of their errors."""
         found = [js for one in self.good if (js := one.js("validation")) is not None]
         if not found:
@@ -66,9 +70,9 @@ class Tried:
         """For `sweep.json`."""
         return {
             "settings": dict(self.point.settings),
-            "validation": None if self.worth == -math.inf else self.worth,
+            "validation": None if self.selection_score == -math.inf else self.selection_score,
             "spread": self.spread,
-            "by_seed": [one.failed or one.worth for one in self.seeds],
+            "by_seed": [one.failed or one.selection_score for one in self.seeds],
             "js": None if self.js is None else self.js.json(),
             "weights": [one.about["run"]["weights"] for one in self.good],
             "epochs": [one.epoch for one in self.good],
@@ -84,7 +88,7 @@ class Sweep:
     select: str  # the rule
     tried: list[Tried]
     chosen: Tried | None  # None: nothing within the budget
-    floor: dict[str, Figure] | None
+    floor: dict[str, Estimate] | None
     references: list[str]
     max_js: float | None
     seeds: int
@@ -168,14 +172,14 @@ def sweep(
 
     def trial(point: Point) -> float:
         measure([point])
-        return tried[point].worth
+        return tried[point].selection_score
 
     if search == "grid":
         measure(listed)
     else:
         optuna_search(found, trials or TRIALS, trial)
     every = list(tried.values())
-    if all(one.worth == -math.inf for one in every):
+    if all(one.selection_score == -math.inf for one in every):
         raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
         objective=config.objective.name,
@@ -196,9 +200,9 @@ def best_within(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
     within = [
         one
         for one in tried
-        if one.worth > -math.inf and (max_js is None or (one.js is not None and one.js.mean <= max_js))
+        if one.selection_score > -math.inf and (max_js is None or (one.js is not None and one.js.mean <= max_js))
     ]
-    return max(within, key=lambda one: one.worth, default=None)
+    return max(within, key=lambda one: one.selection_score, default=None)
 
 
 def _corners(found: Sequence[Axis]) -> list[Point]:
@@ -247,7 +251,7 @@ def _say_shared_seeds(study: Study, seeds: int) -> None:
             )
 
 
-def _refuse_budget(max_js: float | None, floor: dict[str, Figure] | None, study: Study) -> None:
+def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, study: Study) -> None:
     """A budget that noise alone would exceed means nothing."""
     if max_js is None:
         return

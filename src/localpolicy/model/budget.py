@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.rows import tilted
+from localpolicy.catalogue.logits import tilted
 from localpolicy.data.batches import Windows
+from localpolicy.errors import ConfigError
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.errors import ConfigError
 
 LOWEST, HIGHEST = 1e-6, 1e6
 STEPS = 40  # halvings of log β: to 1e-11 of its range
@@ -57,7 +57,7 @@ def beta_within(
     assert base is not None and critic is not None
     network, hidden = policy.network, _contexts(policy, windows, contexts)
     logging, values = network.head(base).detach(), network.head(critic).detach()
-    reference = logging.rows(hidden)
+    reference = logging.logits(hidden)
 
     def at(log_beta: float) -> Tilt:
         beta = 10.0**log_beta

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.catalogue.logits import Logits
+from localpolicy.errors import DataError
 
 
 class Lists(NamedTuple):
@@ -27,15 +27,15 @@ class Lists(NamedTuple):
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
 
 
-def _own(piece: Tensor, out: Tensor | None) -> Tensor:
-    """A piece that may be changed: rows that were formed already hand out a view of themselves."""
-    return piece if piece is out else piece.clone()
+def _own(chunk: Tensor, out: Tensor | None) -> Tensor:
+    """A chunk that may be changed: rows that were formed already hand out a view of themselves."""
+    return chunk if chunk is out else chunk.clone()
 
 
 class Without:
-    """Rows with some items forbidden: they get -inf, so no probability."""
+    """Logits with some items forbidden: they get -inf, so no probability."""
 
-    def __init__(self, rows: Rows, forbidden: Sequence[Sequence[int]]) -> None:
+    def __init__(self, rows: Logits, forbidden: Sequence[Sequence[int]]) -> None:
         self.rows = rows
         pairs = [(row, item) for row, items in enumerate(forbidden) for item in items]
         self.row, self.item = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
@@ -45,11 +45,11 @@ class Without:
         """(N, V)."""
         return self.rows.shape
 
-    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        piece = _own(self.rows.piece(start, stop, out=out), out)
+        chunk = _own(self.rows.chunk(start, stop, out=out), out)
         here = (self.item >= start) & (self.item < stop)
-        return piece.index_put_((self.row[here], self.item[here] - start), piece.new_tensor(-torch.inf))
+        return chunk.index_put_((self.row[here], self.item[here] - start), chunk.new_tensor(-torch.inf))
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]; only asked for items that are allowed."""
@@ -57,9 +57,9 @@ class Without:
 
 
 class Perturbed:
-    """Rows plus independent Gumbel noise: -log(-log u)."""
+    """Logits plus independent Gumbel noise: -log(-log u)."""
 
-    def __init__(self, rows: Rows, generator: torch.Generator | None) -> None:
+    def __init__(self, rows: Logits, generator: torch.Generator | None) -> None:
         self.rows = rows
         self.generator = generator
 
@@ -68,21 +68,21 @@ class Perturbed:
         """(N, V)."""
         return self.rows.shape
 
-    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        piece = _own(self.rows.piece(start, stop, out=out), out)
+        chunk = _own(self.rows.chunk(start, stop, out=out), out)
         # Exponential noise is -log u; float32 would round a uniform number to 0 or 1 too often.
-        noise = torch.empty(piece.shape, dtype=torch.float64).exponential_(generator=self.generator)
-        return piece.sub_(noise.log_().to(piece))
+        noise = torch.empty(chunk.shape, dtype=torch.float64).exponential_(generator=self.generator)
+        return chunk.sub_(noise.log_().to(chunk))
 
     def at(self, items: Tensor) -> Tensor:
-        """Not meaningful: noise is drawn anew for each piece."""
+        """Not meaningful: noise is drawn anew for each chunk."""
         raise NotImplementedError
 
 
 @torch.no_grad()
 def draw_lists(
-    rows: Rows,
+    rows: Logits,
     k: int,
     *,
     ids: Any,
@@ -95,7 +95,7 @@ def draw_lists(
     left = rows.shape[1] - max((len(items) for items in forbidden), default=0)
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
-    allowed: Rows = Without(rows, forbidden) if any(forbidden) else rows
+    allowed: Logits = Without(rows, forbidden) if any(forbidden) else rows
     _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
     normaliser = catalogue.logsumexp(allowed)
     log_probability = torch.stack([rows.at(index[:, place]) - normaliser for place in range(k)], dim=1)

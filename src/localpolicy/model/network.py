@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from localpolicy.catalogue.rows import AnyHead, Head
+from localpolicy.catalogue.logits import AnyHead, Head
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
+from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import BACKBONES, Layout
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.settings import Settings
-from localpolicy.vocabulary.types import START, Batch
+from localpolicy.settings import Settings
+from localpolicy.types import START, Batch
 
 ITEM_HEADS = ("policy", "logging", "q_a", "q_b", "reward")  # one number per item
 HEADS = (*ITEM_HEADS, "value")  # and one per context

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Head, LinearRows, Rows
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
+from localpolicy.errors import RunError
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.types import START, Batch
+from localpolicy.types import START, Batch
 
 
 def places(newer: pa.Table, older: pa.Table) -> np.ndarray:
@@ -51,11 +51,11 @@ class OverNewerCatalogue(Policy):
         self._head = Head(extended, low)
 
     @torch.no_grad()
-    def rows_at(self, batch: Batch, tokens: Tensor) -> Rows:
+    def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """Unnormalised log μ̂(·|x) over the newer catalogue at these tokens."""
         known, before = known_history(batch, self.place)
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
-        return LinearRows(hidden, self._head.to(hidden.dtype))
+        return LinearLogits(hidden, self._head.to(hidden.dtype))
 
 
 def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:

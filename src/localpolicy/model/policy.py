@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.rows import Rows, tilted
+from localpolicy.catalogue.logits import Logits, tilted
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import batch_of_histories
+from localpolicy.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.model.lists import Lists, draw_lists
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.weights import fill, load_weights, save_weights
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, nearest
-from localpolicy.vocabulary.files import read_json, whole_file, write_json
-from localpolicy.vocabulary.types import Batch
+from localpolicy.runtime.files import read_json, whole_file, write_json
+from localpolicy.types import Batch
 
 FORMAT = 1
 
@@ -86,18 +86,18 @@ class Policy:
         return _HeadPolicy(self.network, self.origin, self.items, self.origin.estimates_logging)
 
     @torch.no_grad()
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """Unnormalised log π(·|x) at the batch's positions."""
         return self.rows_at(batch, batch.scored)
 
     @torch.no_grad()
-    def rows_at(self, batch: Batch, tokens: Tensor) -> Rows:
+    def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """The same at any tokens."""
         return self._rows(self.network.hidden_without_dropout(batch)[tokens])
 
-    def _rows(self, hidden: Tensor) -> Rows:
+    def _rows(self, hidden: Tensor) -> Logits:
         if self.beta is None:
-            return self.network.head("policy").detach().rows(hidden)
+            return self.network.head("policy").detach().logits(hidden)
         base, critic = self.origin.estimates_logging, self.critic
         assert base is not None and critic is not None
         return tilted(hidden, self.network.head(base).detach(), self.network.head(critic).detach(), beta=self.beta)
@@ -131,7 +131,7 @@ class Policy:
         self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None
     ) -> Tensor:
         """log π(·|x) of every item for each history: [B, V]. For small catalogues."""
-        return torch.log_softmax(self.rows(self.batch(histories, answers)).piece(0, self.size), dim=1)
+        return torch.log_softmax(self.logits(self.batch(histories, answers)).chunk(0, self.size), dim=1)
 
     def recommend(
         self,
@@ -154,7 +154,7 @@ class Policy:
         ]
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         return draw_lists(
-            self.rows(batch), k, ids=self.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,
+            self.logits(batch), k, ids=self.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,
             catalogue=backend(),
         )  # fmt: skip
 
@@ -224,5 +224,5 @@ class _HeadPolicy(Policy):
         super().__init__(network, origin, items)
         self._head = head
 
-    def _rows(self, hidden: Tensor) -> Rows:
-        return self.network.head(self._head).detach().rows(hidden)
+    def _rows(self, hidden: Tensor) -> Logits:
+        return self.network.head(self._head).detach().logits(hidden)

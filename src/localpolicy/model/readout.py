@@ -13,19 +13,19 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import AnyHead, Rows
+from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.types import Batch, Readout
+from localpolicy.types import Batch, Readout
 
 CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
 
 
-def heads_for(reads: frozenset[str], critic: str | None, *, frozen_logging: bool) -> tuple[str, ...]:
+def heads_for(reads: frozenset[str], critic: str | None, *, logging_given: bool) -> tuple[str, ...]:
     """The heads a network needs so that `reads` can be read."""
     heads = ["policy"]
-    if "logp_logging" in reads and not frozen_logging:
+    if "logp_logging" in reads and not logging_given:
         heads.append("logging")
     if any(name.startswith("q") or name == "next_value" for name in reads):
         assert critic is not None
@@ -67,20 +67,20 @@ class Reader:
         numbers: dict[str, Tensor] = {}
         if self.reads & CONSTANT:
             same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
-            still = hidden.detach() if same else network.hidden_without_dropout(batch)
-            numbers = self._constants(batch, still, coin)
+            hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
+            numbers = self._constants(batch, hidden_eval, coin)
             if "q_sampled" in self.reads:
                 numbers["q_sampled"] = self._sampled(numbers, items, generator)
             numbers.pop("features", None)
         current = hidden[at]
         if "q_fit" in self.reads:
-            numbers["q_fit"] = network.head(self._fitted(coin)[0]).rows(current).at(items)
+            numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
         if "return_to_go" in self.reads:
             numbers["return_to_go"] = returns_to_go(batch, gamma=self.gamma)[at]
         if "logged_propensity" in self.reads:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
-        logp = self.catalogue.log_prob(network.head("policy").rows(current), items)
+        logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
         return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
@@ -92,47 +92,47 @@ class Reader:
     def _critic(self) -> AnyHead:
         return self.network.head("reward" if self.critic == "reward" else "q").detach()
 
-    def _logging(self, batch: Batch, still: Tensor, tokens: Tensor) -> Rows:
+    def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor) -> Logits:
         """μ̂'s rows at these tokens."""
         if self.frozen is not None:
             return self.frozen.rows_at(batch, tokens)
-        return self.network.head("logging").rows(still[tokens])
+        return self.network.head("logging").logits(hidden_eval[tokens])
 
-    def _constants(self, batch: Batch, still: Tensor, coin: bool) -> dict[str, Tensor]:
+    def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads, self.catalogue
-        items, here = batch.item[at], still[at]
+        items, here = batch.item[at], hidden_eval[at]
         numbers: dict[str, Tensor] = {"features": here}
-        rows = self._critic().rows(here) if self.critic is not None else None
+        rows = self._critic().logits(here) if self.critic is not None else None
         if rows is not None and reads & {"q", "q_sampled"}:
             numbers["q"] = rows.at(items)
         if "q_expected" in reads:
             # One pass gives both: the logging head's likelihood, and the critic's mean under it.
-            logging = self._logging(batch, still, at)
+            logging = self._logging(batch, hidden_eval, at)
             numbers["logp_logging"], numbers["q_expected"] = catalogue.log_prob_and_mean(logging, items, rows)
         elif "logp_logging" in reads:
-            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, still, at), items)
+            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, hidden_eval, at), items)
         if "q_policy" in reads:
-            numbers["q_policy"] = catalogue.mean(self.network.head("policy").detach().rows(here), rows)
+            numbers["q_policy"] = catalogue.mean(self.network.head("policy").detach().logits(here), rows)
         if "q_max" in reads:
             numbers["q_max"] = catalogue.maximum(rows)[0]
         if "value" in reads:
             numbers["value"] = self.network.value(here)
         if "next_value" in reads:
-            numbers["next_value"] = self._next_value(batch, still, coin)
+            numbers["next_value"] = self._next_value(batch, hidden_eval, coin)
         return numbers
 
     @torch.no_grad()
-    def _next_value(self, batch: Batch, still: Tensor, coin: bool) -> Tensor:
+    def _next_value(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
         after, exists = batch.next_token()
         tokens = after[exists]
         fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
-        evaluated = other.rows(still[tokens])
+        evaluated = other.logits(hidden_eval[tokens])
         if self.target == "max":
-            _, best = self.catalogue.maximum(fitted.rows(still[tokens]))
+            _, best = self.catalogue.maximum(fitted.logits(hidden_eval[tokens]))
             following = evaluated.at(best)
         else:
-            following = self.catalogue.mean(self._logging(batch, still, tokens), evaluated)
+            following = self.catalogue.mean(self._logging(batch, hidden_eval, tokens), evaluated)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
 
     @torch.no_grad()
@@ -142,5 +142,5 @@ class Reader:
         drawn = torch.randint(self.network.items, (len(items), self.negatives), generator=generator).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.negatives):
-            total += head.rows(features).at(drawn[:, column])
+            total += head.logits(features).at(drawn[:, column])
         return total / (1 + self.negatives)

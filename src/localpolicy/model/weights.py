@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from localpolicy.catalogue.shards import Shard
+from localpolicy.errors import RunError, WriteError
 from localpolicy.model.network import Network
-from localpolicy.vocabulary.errors import RunError, WriteError
-from localpolicy.vocabulary.files import whole_file
+from localpolicy.runtime.files import whole_file
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
@@ -36,7 +36,7 @@ def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard
             continue
         place = tensor.data_ptr()
         if place not in gathered:
-            gathered[place] = shard.ranks.leaders(tensor)
+            gathered[place] = shard.ranks.gather(tensor)
         if (found := gathered[place]) is not None:
             whole[name] = found
     return whole

@@ -5,6 +5,7 @@ All maximise Σ w(x,a) log π(a|x) with a constant weight w, minus auxiliary los
 
 from __future__ import annotations
 
+from localpolicy.errors import ConfigError, nearest
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.critic import td_reads
 from localpolicy.objectives.importance import ips, ips_pg, reads_propensities
@@ -15,7 +16,6 @@ from localpolicy.objectives.pg import pg
 from localpolicy.objectives.reward_weighted import reward_weighted
 from localpolicy.objectives.sac import sac
 from localpolicy.objectives.sqn import sqn
-from localpolicy.vocabulary.errors import ConfigError, nearest
 
 _RETURNS = frozenset({"return_to_go"})
 _RATIO = frozenset({"clip", "propensities", "logging"})

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.settings import Settings
 
 Baseline = Literal["expected", "policy", "max", "value", "none"]
 Advantage = Literal["direct", "observed", "td", "monte_carlo", "sampled"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 
 def td_reads(config: ObjectiveConfig) -> frozenset[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import weighted
-from localpolicy.vocabulary.types import Readout, Terms
+from localpolicy.types import Readout, Terms
 
 
 def reads_propensities(config: ObjectiveConfig) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from localpolicy.vocabulary.types import Readout
+from localpolicy.types import Readout
 
 
 def logging_loss(readout: Readout) -> dict[str, Tensor]:

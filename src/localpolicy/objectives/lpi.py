@@ -30,7 +30,7 @@ from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.critic import squared_error, td_loss, td_reads, td_target
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import weighted
-from localpolicy.vocabulary.types import Readout, Terms
+from localpolicy.types import Readout, Terms
 
 BASELINE_FIELD = {
     "expected": "q_expected",

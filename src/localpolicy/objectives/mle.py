@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.objective import unweighted
-from localpolicy.vocabulary.types import Readout, Terms
+from localpolicy.types import Readout, Terms
 
 
 def mle(readout: Readout, config: ObjectiveConfig) -> Terms:

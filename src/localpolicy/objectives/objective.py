@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.vocabulary.types import Readout, Terms
+from localpolicy.types import Readout, Terms
 
 
 class Formula(Protocol):

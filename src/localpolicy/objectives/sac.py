@@ -10,7 +10,7 @@ from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.critic import td_loss
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import unweighted, weighted
-from localpolicy.vocabulary.types import Readout, Terms
+from localpolicy.types import Readout, Terms
 
 
 def sac(readout: Readout, config: ObjectiveConfig) -> Terms:

@@ -1,1 +1,1 @@
-"""One self-contained HTML page: the verdict first, then what it rests on."""
+"""Everything people read: tables and pages, made from the results of the rooms below."""

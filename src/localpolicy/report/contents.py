@@ -6,24 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure and its 95 % interval; `low` = `high` = `mean` where it is exact."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, mean: float, se: float) -> Interval:
-        """mean ± 1.96 standard errors."""
-        return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
-
-    @property
-    def exact(self) -> bool:
-        """Whether there is nothing uncertain about it."""
-        return self.low == self.high
+from localpolicy.evaluate.estimate import Interval
 
 
 @dataclass(frozen=True)

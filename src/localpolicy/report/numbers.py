@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Iterable
 
-from localpolicy.report.contents import Interval, Section
+from localpolicy.evaluate.estimate import Interval
+from localpolicy.report.contents import Section
 
 NOTHING = "–"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column

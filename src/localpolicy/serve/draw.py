@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 BLOCK = 1024  # items per block sum
 UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits

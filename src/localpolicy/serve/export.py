@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from localpolicy.data.store import Prepared
+from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.model.policy import Policy
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import refuse_occupied, sha256, whole_folder, write_json
 from localpolicy.serve.graph import write_graph
 from localpolicy.serve.recommender import FORMAT, MOST_SCORES, Recommender
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import LocalPolicyError, RunError
-from localpolicy.vocabulary.files import refuse_occupied, sha256, whole_folder, write_json
 
 TOLERANCE = 1e-4  # largest difference of log-probabilities between PyTorch and the graph, in nats
 CHECKED = 64  # histories compared

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 LARGE = 1 << 30  # bytes of weights from which they lie in a file of their own: one message holds 2 GiB at most
 OPSET = 20

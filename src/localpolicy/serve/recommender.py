@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from localpolicy.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.serve.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serve.filters import Filter
-from localpolicy.vocabulary.errors import ConfigError, DataError, RunError, nearest
 
 FORMAT = 1
 START = -1  # stands before the first item of a history that is not cut off
@@ -166,7 +166,9 @@ class Recommender:
                 self._draw_from(one, k, history, narrow, rng, floor)
                 for one, history, narrow in zip(logits, histories, filters, strict=True)
             ]
-            return Drawn(np.concatenate([row.indices for row in rows]), np.concatenate([row.propensity for row in rows]))
+            return Drawn(
+                np.concatenate([row.indices for row in rows]), np.concatenate([row.propensity for row in rows])
+            )
         forbidden = None
         if any(one != Filter() for one in filters):
             forbidden = [one.forbidden(history, self.index) for one, history in zip(filters, histories, strict=True)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from localpolicy.errors import ConfigError
 from localpolicy.simulate.laws import Popularity
-from localpolicy.vocabulary.errors import ConfigError
 
 
 @dataclass(frozen=True)

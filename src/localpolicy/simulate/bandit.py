@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.errors import ConfigError
+from localpolicy.settings import Settings
 from localpolicy.simulate.events import CLICK, EPOCH, LEAST_SUPPORT, SEQUENCE_GAP, Events
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.settings import Settings
 
 CHUNK = 65_536  # sequences made at once; part of the definition of a log, since each chunk has its own stream
 MOST_CELLS = 50_000_000  # X times V: the truth is held as whole matrices

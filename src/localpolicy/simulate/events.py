@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.settings import Settings
 
 CLICK, PURCHASE = "click", "purchase"
 EVENTS = [NO_ANSWER, CLICK, PURCHASE, CONTEXT]  # a world's codes are the places of its events in this order

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.runtime.files import whole_folder
 from localpolicy.simulate.events import LOGGING, Events, Progress, Tally, World
 from localpolicy.simulate.truth import write_truth
-from localpolicy.vocabulary.files import whole_folder
 
 
 def write_log(

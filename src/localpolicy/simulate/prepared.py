@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from localpolicy.data.store import NO_ANSWER, SPLITS, StoreWriter, writing
+from localpolicy.errors import ConfigError
 from localpolicy.simulate.events import LOGGING, Events, Progress, Tally, World
 from localpolicy.simulate.truth import write_truth
-from localpolicy.vocabulary.errors import ConfigError
 
 FRACTIONS = (0.8, 0.1, 0.1)
 

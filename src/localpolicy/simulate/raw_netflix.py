@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from localpolicy.settings import Settings
 from localpolicy.simulate.assortment import Assortment, stock
 from localpolicy.simulate.events import Progress
 from localpolicy.simulate.laws import Popularity
-from localpolicy.vocabulary.settings import Settings
 
 CHUNK = 4_096  # users made at once
 ROWS_PER_BUCKET = 2_000_000

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.runtime.files import whole_folder
 from localpolicy.simulate.bandit import BanditWorld
 from localpolicy.simulate.events import PURCHASE, Progress
 from localpolicy.simulate.logs import write_log
@@ -15,8 +17,6 @@ from localpolicy.simulate.raw import RETAILROCKET, YOOCHOOSE, write_retailrocket
 from localpolicy.simulate.raw_netflix import NetflixConfig, write_netflix
 from localpolicy.simulate.shop import StoreWorld
 from localpolicy.simulate.truth import WORLDS
-from localpolicy.vocabulary.errors import ConfigError, nearest
-from localpolicy.vocabulary.files import whole_folder
 
 RAW: dict[str, tuple[Any, Callable[..., dict[str, int]]]] = {
     "yoochoose": (YOOCHOOSE, write_yoochoose),

@@ -10,13 +10,13 @@ import numpy as np
 from pydantic import Field
 
 from localpolicy.data.store import NO_ANSWER
+from localpolicy.errors import ConfigError
+from localpolicy.settings import Settings
 from localpolicy.simulate.assortment import stock
 from localpolicy.simulate.events import CLICK, EPOCH, LEAST_SUPPORT, PURCHASE, SEQUENCE_GAP, Events
 from localpolicy.simulate.laws import Popularity
 from localpolicy.simulate.shop_logging import ShopLogging
 from localpolicy.simulate.shoppers import Shoppers
-from localpolicy.vocabulary.errors import ConfigError
-from localpolicy.vocabulary.settings import Settings
 
 CHUNK = 16_384  # sequences made at once; part of the definition of a log, since each chunk has its own stream
 EPISODES = 4_096  # rollouts made at once

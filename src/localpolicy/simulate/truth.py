@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from localpolicy.errors import DataError, nearest
+from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulate.bandit import BanditConfig, BanditWorld
 from localpolicy.simulate.events import World
 from localpolicy.simulate.shop import StoreConfig, StoreWorld
-from localpolicy.vocabulary.errors import DataError, nearest
-from localpolicy.vocabulary.files import read_json, write_json
 
 FORMAT = 1
 WORLDS: dict[str, tuple[Any, Any]] = {

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
-from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.files import read_json, write_json
-from localpolicy.vocabulary.ranks import ALONE, Ranks
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
 

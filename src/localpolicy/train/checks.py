@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.objective import Objective
-from localpolicy.train.board import require_tensorboard
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
 from localpolicy.train.numerics import check_numerics
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.train.tensorboard import require_tensorboard
 
 BLOCK = 1 << 22  # events looked at together
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from localpolicy.vocabulary.ranks import Ranks
-from localpolicy.vocabulary.types import Terms
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.types import Terms
 
 BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %
 QUANTILES = (0.05, 0.5, 0.95)

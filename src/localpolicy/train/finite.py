@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from localpolicy.errors import TrainingError
 from localpolicy.model.network import Network
-from localpolicy.vocabulary.errors import TrainingError
-from localpolicy.vocabulary.ranks import Ranks
-from localpolicy.vocabulary.types import Terms
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.types import Terms
 
 ADVICE = (
     "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient (train.gradient_clip)."

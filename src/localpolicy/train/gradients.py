@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.model.network import Network
-from localpolicy.vocabulary.ranks import Ranks
+from localpolicy.runtime.ranks import Ranks
 
 
 def sum_copies(network: Network, ranks: Ranks) -> None:

@@ -22,31 +22,31 @@ from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, whole_tables
-from localpolicy.train.board import board
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
+from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.progress import progress as progress_bar
+from localpolicy.runtime.ranks import ALONE, Ranks, joined
 from localpolicy.train.checkpoint import Checkpoints, Progress
 from localpolicy.train.checks import check_data, check_settings
-from localpolicy.train.config import Config
 from localpolicy.train.display import Display
 from localpolicy.train.epoch_log import EpochLog
 from localpolicy.train.finite import refuse_broken_terms
-from localpolicy.train.frozen import logging_facts
 from localpolicy.train.gradients import clip, sum_copies
-from localpolicy.train.interrupt import stop_asked_for
+from localpolicy.train.logging_policy import logging_facts
 from localpolicy.train.losses import Losses
 from localpolicy.train.numerics import deterministic, half
-from localpolicy.train.run import Run
-from localpolicy.train.selection import worth
+from localpolicy.train.selection import selection_score
 from localpolicy.train.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.train.tensorboard import board
 from localpolicy.train.validation import validate
 from localpolicy.train.warm_start import warm_start
-from localpolicy.vocabulary.errors import Stopped
-from localpolicy.vocabulary.files import refuse_occupied, sole_trainer, sweep
-from localpolicy.vocabulary.progress import progress as progress_bar
-from localpolicy.vocabulary.ranks import ALONE, Ranks, joined
-from localpolicy.vocabulary.types import Batch, Terms
+from localpolicy.types import Batch, Terms
 
 
 def train(
@@ -212,7 +212,7 @@ class Trainer:
         figures = validate(
             self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
         )
-        value = worth(self.config.train.select, figures)
+        value = selection_score(self.config.train.select, figures)
         better = done.best is None or value > done.best
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:

@@ -9,8 +9,8 @@ from localpolicy.model.network import reading_in
 from localpolicy.model.readout import Reader
 from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.objectives.objective import Formula
-from localpolicy.vocabulary.mean import mean_losses, total
-from localpolicy.vocabulary.types import Batch, Terms
+from localpolicy.train.mean import mean_losses, total
+from localpolicy.types import Batch, Terms
 
 
 class Losses(nn.Module):

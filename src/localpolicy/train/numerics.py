@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from localpolicy.train.config import TrainConfig
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.errors import ConfigError
+from localpolicy.runs.config import TrainConfig
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")  # with others cuBLAS may sum in another order each time

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.vocabulary.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest
 
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
 
@@ -28,7 +28,7 @@ def rule(select: str, data: Prepared, objective: str) -> str:
     return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in paid.items()) if paid else "AR@1"
 
 
-def worth(select: str, figures: Mapping[str, float]) -> float:
+def selection_score(select: str, figures: Mapping[str, float]) -> float:
     """The value of e.g. `1.0*purchase.nDCG@20 + 0.2*click.nDCG@20`."""
     total = 0.0
     for text in re.split(r"\s+\+\s+", select.strip()):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
-
 import torch
 from torch import nn
 
 from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import Reader, heads_for
 from localpolicy.objectives import objective
 from localpolicy.objectives.objective import Objective
-from localpolicy.train.config import Config
-from localpolicy.train.frozen import over_catalogue, served
-from localpolicy.train.run import Run
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import device_called
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.train.logging_policy import over_catalogue, served
 from localpolicy.train.selection import rule
-from localpolicy.vocabulary.errors import ConfigError, RunError
-from localpolicy.vocabulary.ranks import Ranks
 
 
 def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
@@ -34,19 +33,6 @@ def resolve(config: Config, data: Prepared) -> tuple[Config, Objective]:
         "train": config.train.model_copy(update=train),
     }
     return config.model_copy(update=changes), found
-
-
-def device_called(name: str) -> str:
-    """The device that `auto` stands for, or the one named, where torch has it."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise ConfigError(f"device: expected cpu, cuda, cuda:N or auto, got '{name}'.")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device: '{name}' asked for, but torch sees no CUDA device; use cpu.")
-    if (torch.device(name).index or 0) >= max(torch.cuda.device_count(), 1):
-        raise ConfigError(f"device: '{name}' asked for, but torch sees {torch.cuda.device_count()}, counted from 0.")
-    return name
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
@@ -71,7 +57,7 @@ def build_reader(
 ) -> Reader:
     """A new network with the heads the objective needs, and the reader of its numbers."""
     settings = config.objective
-    frozen = frozen_logging(config, data, shard=shard)
+    frozen = open_logging_policy(config, data, shard=shard)
     reads = found.reads(settings)
     torch.manual_seed(config.train.seed)
     network = Network(
@@ -79,7 +65,7 @@ def build_reader(
         items=data.items,
         events=len(data.events) if config.model.answers else 0,
         length=config.data.length,
-        heads=heads_for(reads, found.critic, frozen_logging=frozen is not None),
+        heads=heads_for(reads, found.critic, logging_given=frozen is not None),
         backbone=backbone,
         shard=shard,
     )
@@ -106,7 +92,7 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
 
 
-def frozen_logging(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
+def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
     """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
     settings = config.objective
     if settings.logging == "head":

@@ -11,9 +11,9 @@ from localpolicy.evaluate.score import score
 from localpolicy.evaluate.summary import flat
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
-from localpolicy.train.config import Config
+from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import Ranks
 from localpolicy.train.finite import refuse_broken_weights
-from localpolicy.vocabulary.ranks import Ranks
 
 
 def validate(
@@ -49,5 +49,5 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)
-    error, target = (ranks.everyones(torch.cat(one))[0] for one in (errors, targets))
+    error, target = (ranks.all_gather(torch.cat(one))[0] for one in (errors, targets))
     return float(error.mean()), float(target.var(correction=0))

@@ -3,7 +3,7 @@
 Items are matched by id. What the older run knows of an item (its embedding, its row and bias in every head) is copied.
 A new item starts as the mean item:
 
-- its embedding is the mean of the known ones: a history reads it as nothing in particular. Rows are trained each by
+- its embedding is the mean of the known ones: a history reads it as nothing in particular. Logits are trained each by
   its own items, so equal starts do not stay equal;
 - its row in a critic (q_a, q_b, reward) and that row's bias are the means too: its value starts as the mean value
   Σ_a Q(x,a)/n, so it is nobody's maximum;
@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.model.newer_catalogue import places
 from localpolicy.model.weights import load_weights
-from localpolicy.train.run import Run
-from localpolicy.vocabulary.errors import RunError
-from localpolicy.vocabulary.files import read_json
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json
 
 NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
 SOFTMAX_HEADS = ("policy", "logging")
@@ -76,7 +76,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
 
 
 def _by_item(start: Tensor, place: Tensor, *, low: str | bool) -> Tensor:
-    """Rows in the data's order; new items get the mean of the known, a softmax head's bias less δ."""
+    """Logits in the data's order; new items get the mean of the known, a softmax head's bias less δ."""
     known = place >= 0
     matched = start[place[known]]
     rows = start.new_empty((len(place), *start.shape[1:]))
@@ -90,7 +90,7 @@ def _by_item(start: Tensor, place: Tensor, *, low: str | bool) -> Tensor:
 
 
 def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]) -> Tensor:
-    """Rows by the events' names; an event the older run never saw keeps its own start."""
+    """Logits by the events' names; an event the older run never saw keeps its own start."""
     rows = target.clone()
     for code, name in enumerate(events):
         if name in older:

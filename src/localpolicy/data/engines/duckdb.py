@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from localpolicy.data.sources import Table
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 ROWS_PER_BATCH = 1 << 20
 FULL_DISK = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.sources import Table
-from localpolicy.vocabulary.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

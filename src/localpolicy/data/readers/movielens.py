@@ -12,7 +12,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, README, UNVERIFIED, Count, Edition
 from localpolicy.data.rewards import RATINGS
 from localpolicy.data.sources import Table, find
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 PRESET = {"rewards": RATINGS}
 EDITIONS = tuple(

@@ -25,7 +25,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
 from localpolicy.data.rewards import RATINGS
 from localpolicy.data.sources import BadLines, Table, find
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 PRESET = {"min_events": 5, "most_recent": 200, "rewards": RATINGS, "validation": 20_000, "test": 20_000}
 EDITIONS = (

@@ -14,7 +14,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, README, Count, Edition
 from localpolicy.data.reading import ROW
 from localpolicy.data.sources import Table, file_format, find, first_line, parquet_schema, split_line
-from localpolicy.vocabulary.errors import DataError
+from localpolicy.errors import DataError
 
 PRESET = {"rename": {"1": "click", "0": "none"}, "rewards": "click=1,none=0"}
 EDITIONS = tuple(

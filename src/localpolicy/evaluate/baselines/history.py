@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 SMOOTHING = 0.5  # added to every item's count, so that no item has probability 0 and log p is finite
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.baselines.history import answers, popularity, recent
 from localpolicy.evaluate.baselines.sparse_rows import mixed
 from localpolicy.model.policy import Origin
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LastItem:
         origin = Origin("last item", data.kind, data.events, None)
         return cls(popularity(data), answers(data, context=True), origin, data.catalogue)
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """One exception per row."""
         row, item, _ = recent(batch, self.codes, depth=1)
         share = self.share.to(row.device)

@@ -14,12 +14,12 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.baselines.history import answers, popularity, recent
 from localpolicy.evaluate.baselines.sparse_rows import mixed
 from localpolicy.model.policy import Origin
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 LONGEST = 100  # most recent answers of a sequence that count: pairs grow with the square of a lifetime
 
@@ -49,7 +49,7 @@ class ItemNeighbours:
             items=data.catalogue,
         )
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """Exceptions for the neighbours of what was answered."""
         row, item, lag = (part.cpu().numpy() for part in recent(batch, self.codes, self.depth))
         shape = (len(batch.scored), len(self.share))

@@ -8,12 +8,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
 from localpolicy.evaluate.baselines.history import popularity
-from localpolicy.evaluate.baselines.sparse_rows import SparseRows
+from localpolicy.evaluate.baselines.sparse_rows import SparseLogits
 from localpolicy.model.policy import Origin
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Popularity:
         """Count answers in the training split."""
         return cls(popularity(data), Origin("popularity", data.kind, data.events, None), data.catalogue)
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """log share, whatever the history."""
         share = self.share.to(batch.row.device)
         none = torch.empty(0, dtype=torch.long, device=share.device)
-        return SparseRows(share.log(), len(batch.scored), none, none, share.new_empty(0))
+        return SparseLogits(share.log(), len(batch.scored), none, none, share.new_empty(0))

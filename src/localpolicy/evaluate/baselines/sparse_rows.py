@@ -1,4 +1,4 @@
-"""Rows that are one common row but for a few items each: popularity, with exceptions."""
+"""Logits that are one common row but for a few items each: popularity, with exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class SparseRows(NamedTuple):
+class SparseLogits(NamedTuple):
     """base[a], and `value` at the (row, item) pairs. Pairs are sorted by row, and none occurs twice."""
 
     base: Tensor  # [V]
@@ -22,13 +22,13 @@ class SparseRows(NamedTuple):
         """(N, V)."""
         return self.rows, len(self.base)
 
-    def piece(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
         common = self.base[start:stop].expand(self.rows, -1)
-        piece = common.clone() if out is None else out.copy_(common)
+        chunk = common.clone() if out is None else out.copy_(common)
         here = (self.item >= start) & (self.item < stop)
-        piece[self.row[here], self.item[here] - start] = self.value[here]
-        return piece
+        chunk[self.row[here], self.item[here] - start] = self.value[here]
+        return chunk
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]."""
@@ -37,18 +37,18 @@ class SparseRows(NamedTuple):
         found[self.row[mine]] = self.value[mine]
         return found
 
-    def part(self, start: int, stop: int) -> SparseRows:
-        """Rows start:stop."""
+    def part(self, start: int, stop: int) -> SparseLogits:
+        """Logits start:stop."""
         first, last = torch.searchsorted(self.row, torch.tensor([start, stop], device=self.row.device)).tolist()
-        return SparseRows(
+        return SparseLogits(
             self.base, stop - start, self.row[first:last] - start, self.item[first:last], self.value[first:last]
         )
 
 
-def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *, background: float) -> SparseRows:
+def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *, background: float) -> SparseLogits:
     """log[(1 - ε) weight + ε base]: rows whose weights sum to 1, over a distribution `base` [V].
 
     A row without any pair keeps `base` alone; its missing mass is a constant that normalising restores.
     """
     value = torch.log((1 - background) * weight + background * base[item])
-    return SparseRows(torch.log(background * base), rows, row, item, value.to(base.dtype))
+    return SparseLogits(torch.log(background * base), rows, row, item, value.to(base.dtype))

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from localpolicy.errors import DataError, nearest
 from localpolicy.evaluate.score import Scores
-from localpolicy.vocabulary.errors import DataError, nearest
 
 
 class Decisions(NamedTuple):

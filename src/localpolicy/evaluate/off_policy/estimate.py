@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.figures import clustered_se, finite
+from localpolicy.evaluate.estimate import clustered_se, finite
 from localpolicy.evaluate.off_policy.decisions import Decisions
 from localpolicy.evaluate.off_policy.estimators import ESTIMATORS, NEEDS_REWARD_MODEL, clipped
 from localpolicy.evaluate.off_policy.intervals import Interval, bootstrap, empirical_bernstein, normal
@@ -17,7 +17,7 @@ CAP = 30.0  # of clipped weights: the paper's
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueEstimate:
     """One estimator's answer."""
 
     value: float
@@ -34,8 +34,8 @@ class Estimate:
 class OffPolicy:
     """All estimates of one policy. Where overlap is too small there is none, and `overlap.refusal` says why."""
 
-    estimates: dict[str, Estimate]
-    logged: Estimate  # J(μ): the mean reward of the log itself
+    estimates: dict[str, ValueEstimate]
+    logged: ValueEstimate  # J(μ): the mean reward of the log itself
     overlap: Overlap
     propensities: str  # 'logged', or the reference they were estimated by
 
@@ -67,7 +67,7 @@ def off_policy(
     """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has an interval that holds for any sample."""
     found = overlap(log.weight, log.sequence, rules)
     logged = _estimate(log.reward, log.sequence, confidence, seed)
-    estimates: dict[str, Estimate] = {}
+    estimates: dict[str, ValueEstimate] = {}
     if found.refusal is None:
         for name, estimator in ESTIMATORS.items():
             if name not in NEEDS_REWARD_MODEL or log.value_expected is not None:
@@ -80,11 +80,11 @@ def off_policy(
 
 def _estimate(
     values: np.ndarray, sequence: np.ndarray, confidence: float, seed: int, bounds: tuple[float, float] | None = None
-) -> Estimate:
+) -> ValueEstimate:
     intervals = {
         "normal": normal(values, sequence, confidence=confidence),
         "bootstrap": bootstrap(values, sequence, confidence=confidence, seed=seed),
     }
     if bounds is not None:
         intervals["empirical Bernstein"] = empirical_bernstein(values, sequence, bounds=bounds, confidence=confidence)
-    return Estimate(float(values.mean()), clustered_se(values, sequence), intervals)
+    return ValueEstimate(float(values.mean()), clustered_se(values, sequence), intervals)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from localpolicy.evaluate.figures import cluster_sums, clustered_se
+from localpolicy.evaluate.estimate import cluster_sums, clustered_se
 from localpolicy.evaluate.significance import bootstrap_interval
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from localpolicy.evaluate.figures import clustered_se, finite
-from localpolicy.vocabulary.settings import Settings
+from localpolicy.evaluate.estimate import clustered_se, finite
+from localpolicy.settings import Settings
 
 
 class OverlapRules(Settings):

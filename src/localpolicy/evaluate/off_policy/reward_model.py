@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.rows import Rows
+from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.evaluate.baselines.sparse_rows import SparseRows
+from localpolicy.evaluate.baselines.sparse_rows import SparseLogits
 from localpolicy.evaluate.scorer import Scorer
 from localpolicy.model.policy import Policy
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 PRIOR = 20.0  # decisions' worth of belief in the mean of all items
 
@@ -39,11 +39,11 @@ class ItemMeans:
         mean = (total + PRIOR * (reward.mean() if len(reward) else 0.0)) / (counts + PRIOR)
         return cls(torch.from_numpy(mean.astype(np.float32)))
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """The same row for every position."""
         none = torch.empty(0, dtype=torch.long, device=batch.row.device)
         base = self.mean.to(batch.row.device)
-        return SparseRows(base, len(batch.scored), none, none, base.new_empty(0))
+        return SparseLogits(base, len(batch.scored), none, none, base.new_empty(0))
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class RewardHead:
 
     policy: Policy
 
-    def rows(self, batch: Batch) -> Rows:
+    def logits(self, batch: Batch) -> Logits:
         """The reward head's rows at the positions."""
         network = self.policy.network
-        return network.head("reward").detach().rows(network.hidden_without_dropout(batch)[batch.scored])
+        return network.head("reward").detach().logits(network.hidden_without_dropout(batch)[batch.scored])
 
 
 def reward_model(policy: Scorer, data: Prepared) -> Scorer:

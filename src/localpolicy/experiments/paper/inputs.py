@@ -12,10 +12,10 @@ from typing import Any
 from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.experiments.jobs import Say
+from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulate.run import simulate
-from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
-from localpolicy.vocabulary.files import read_json, write_json
 
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
 # How each source's files are told, in the order tried.

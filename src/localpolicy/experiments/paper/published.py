@@ -27,7 +27,7 @@ _ERRORS = {
     "yoochoose": {"purchase": 0.002, "click": 0.001},  # click: "< 0.001"
     "retailrocket": {"purchase": 0.007, "click": 0.002},
 }
-# Rows: policy; purchase HR@5 @10 @20, nDCG @5 @10 @20; click likewise; JS.
+# Logits: policy; purchase HR@5 @10 @20, nDCG @5 @10 @20; click likewise; JS.
 _TABLE3 = {
     "yoochoose": """
 mle             0.317 0.411 0.493 0.227 0.258 0.279 0.464 0.552 0.628 0.376 0.404 0.423 -
@@ -48,7 +48,7 @@ sac             0.654 0.689 0.716 0.578 0.589 0.596 0.462 0.512 0.556 0.393 0.40
 lpi_rl          0.665 0.700 0.724 0.599 0.610 0.616 0.471 0.522 0.567 0.400 0.416 0.428 0.273
 """,
 }
-# Rows: policy; AR@1, iAR@1, JS. "The standard errors on all three metrics are on the order of 10^-4."
+# Logits: policy; AR@1, iAR@1, JS. "The standard errors on all three metrics are on the order of 10^-4."
 _TABLE1 = """
 mle               0.060 0.696 -
 reward_weighted   0.060 0.727 0.094

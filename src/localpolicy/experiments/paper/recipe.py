@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.experiments.arms import Arm
 from localpolicy.experiments.grid import Axis, Point, grid
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.train.config import PRESETS, Config
-from localpolicy.vocabulary.errors import ConfigError, DataError, nearest
+from localpolicy.runs.config import PRESETS, Config
 
 POLICIES = {  # as the paper calls them, in its order
     "mle": "μ̂",

@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.figures import Figure
+from localpolicy.errors import ConfigError
+from localpolicy.evaluate.estimate import Estimate
 from localpolicy.evaluate.imputation import imputation_at
-from localpolicy.evaluate.tables import Cell, Table, largest_shown, number
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.train.config import PRESETS, Config
-from localpolicy.vocabulary.errors import ConfigError
+from localpolicy.runs.config import PRESETS, Config
 
 FIGURES = ("AR@1", "iAR@1", "JS")
 LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS"}
@@ -76,14 +75,14 @@ class Row1:
             return [one.json("test")["divergence"]["js"] for one in self.seeds]
         return [one.json("test")["rewards"][name] for one in self.seeds]
 
-    def figure(self, name: str) -> Figure:
+    def estimate(self, name: str) -> Estimate:
         """The mean over seeds, with the largest of their errors: seeds share the same test positions."""
         found = self.by_seed(name)
         mean, se, plain = (
             combine([math.nan if one[key] is None else one[key] for one in found])
             for key, combine in (("mean", np.mean), ("se", np.max), ("plain_se", np.max))
         )
-        return Figure(float(mean), float(se), found[0]["n"], float(plain))
+        return Estimate(float(mean), float(se), found[0]["n"], float(plain))
 
     def policy(self, name: str) -> float:
         """entropy or coverage@1, the mean over seeds."""
@@ -93,13 +92,13 @@ class Row1:
     def json(self) -> dict[str, Any]:
         """For `table1.json`."""
         return {
-            "test": {name: self.figure(name).json() for name in FIGURES},
+            "test": {name: self.estimate(name).json() for name in FIGURES},
             "by_seed": {name: [one["mean"] for one in self.by_seed(name)] for name in FIGURES},
             "seeds": [one.about["run"]["seed"] for one in self.seeds],
             "entropy": self.policy("entropy"),
             "coverage@1": self.policy("coverage@1"),
             "epoch": [one.epoch for one in self.seeds],
-            "validation AR@1": [one.worth for one in self.seeds],
+            "validation AR@1": [one.selection_score for one in self.seeds],
             "weights": [one.about["run"]["weights"] for one in self.seeds],
         }
 
@@ -111,7 +110,7 @@ class Table1:
     data: DataSet
     recipe: Recipe1
     rows: list[Row1]
-    floor: dict[str, Figure] | None
+    floor: dict[str, Estimate] | None
     quality: dict[str, float]  # of the imputation, on ratings held out of it
     missing: list[str]
     failed: dict[str, str]
@@ -126,7 +125,7 @@ class Table1:
         there = self.published.get(row.name, {}).get(name)
         if there is None or not (self.data.original and self.data.source == "netflix"):
             return None
-        ours = row.figure(name)
+        ours = row.estimate(name)
         return (ours.mean - there.value) / math.hypot(ours.plain_se, there.se)
 
     def json(self) -> dict[str, Any]:
@@ -154,61 +153,6 @@ class Table1:
             "missing": self.missing,
             "failed": self.failed,
         }
-
-    def table(self) -> Table:
-        """Ours beside the paper's."""
-        every = [row.figure("iAR@1").mean for row in self.rows]
-        rows = []
-        for row in self.rows:
-            ar, imputed, js = (row.figure(name) for name in FIGURES)
-            there = self.published.get(row.name, {})
-            cells = [
-                Cell(row.label),
-                Cell(number(ar.mean)),
-                Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
-                Cell(number(js.mean, 3)),
-                Cell(number(row.policy("entropy"), 2)),
-                Cell(f"{row.policy('coverage@1'):.1%}"),
-            ]
-            for name in FIGURES if self.published else ():
-                distance = self.distance(row, name)
-                beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
-                cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else "—"))
-            rows.append(cells)
-        heads = [
-            *FIGURES,
-            "entropy",
-            "shown first",
-            *((f"published {name}" for name in FIGURES) if self.published else ()),
-        ]
-        return Table(f"Table 1: {self.data.name}", ["policy", *heads], rows, self._note())
-
-    def _note(self) -> str:
-        parts = [self.data.about]
-        if self.recipe.fast:
-            parts.insert(0, "FAST VERSION: a small network, short contexts, few epochs; it says that the recipe runs.")
-        if self.missing:
-            parts.append(f"NOT COMPLETE: {len(self.missing)} arms are still to be trained.")
-        parts += [f"{name} could not be trained: {reason}" for name, reason in self.failed.items()]
-        if self.rows:
-            errors = ", ".join(f"{name} {max(row.figure(name).se for row in self.rows):.4f}" for name in FIGURES)
-            counts = sorted({len(row.seeds) for row in self.rows})
-            parts.append(
-                f"Largest standard errors, clustered by user: {errors}; seeds at each row: "
-                f"{' or '.join(map(str, counts))}."
-            )
-        if self.quality:
-            parts.append(
-                f"The imputation orders {self.quality['order']:.0%} of held-out pairs rightly (an item's mean rating: "
-                f"{self.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
-                "that are some user's first."
-            )
-        if self.floor is not None:
-            seeds = " and ".join(map(str, REFERENCE_SEEDS))
-            parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {self.floor['test'].mean:.3f} (the floor).")
-        if self.published and not (self.data.original and self.data.source == "netflix"):
-            parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
-        return " ".join(parts)
 
 
 def table1(data: DataSet, study: Study, recipe: Recipe1) -> Table1:

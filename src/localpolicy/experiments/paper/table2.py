@@ -7,10 +7,7 @@ from typing import Any
 
 from localpolicy.data.expected import compare
 from localpolicy.data.readers import READERS
-from localpolicy.evaluate.tables import Cell, Table
 from localpolicy.experiments.paper.inputs import DataSet
-
-SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
 
 
 @dataclass(frozen=True)
@@ -37,27 +34,3 @@ class Table2:
             data.name: {**data.json(), "found": self.found(data), "published": self.expected(data)}
             for data in self.sets
         }
-
-    def tables(self) -> list[Table]:
-        """One table per data set."""
-        return [self._table(data) for data in self.sets]
-
-    def _table(self, data: DataSet) -> Table:
-        found, expected = self.found(data), self.expected(data)
-        there = {row["what"]: row for row in expected.get("counts", [])}
-        names = [name for name in SHOWN if name in found or name in there] + [
-            name for name in there if name not in SHOWN
-        ]
-        rows = []
-        for name in names:
-            row = there.get(name)
-            count = row["found"] if row is not None else found.get(name, 0)
-            agrees = "—" if row is None else "yes" if row["agrees"] else "no"
-            published = "—" if row is None else f"{row['expected']:,}"
-            note = "" if row is None else row["note"]
-            rows.append(
-                [Cell(SHOWN.get(name, f"# of {name}")), Cell(f"{count:,}"), Cell(published), Cell(agrees), Cell(note)]
-            )
-        reason = expected.get("reason") or ""
-        note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
-        return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from localpolicy.evaluate.breakdown import Bucket, breakdown
-from localpolicy.evaluate.figures import Figure, finite
+from localpolicy.evaluate.compare import Lead, leads
+from localpolicy.evaluate.estimate import Estimate, finite
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
-from localpolicy.verdict.compare import Lead, leads
 
 COLUMNS = published.METRICS
 
@@ -44,7 +44,7 @@ class Row:
         return f"{POLICIES[self.objective]} ({greek.replace(' ', ', ')})" if greek else POLICIES[self.objective]
 
     @cached_property
-    def js(self) -> Figure | None:
+    def js(self) -> Estimate | None:
         """Distance from the references."""
         return self.pooled.js()
 
@@ -67,7 +67,7 @@ class Row:
                 point: {"failed": one.failed}
                 if one.failed
                 else {
-                    "validation": one.worth,
+                    "validation": one.selection_score,
                     "js": _json(one.js("validation")),
                     "epoch": one.epoch,
                     "truth": one.truth,
@@ -75,7 +75,7 @@ class Row:
                 for point, one in self.grid.items()
             },
             "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],
-            "test": {name: self.pooled.figure(name).json() for name in COLUMNS},
+            "test": {name: self.pooled.estimate(name).json() for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
             "js": _json(self.js),
             "js_by_seed": [_json(one.js("test")) for one in self.pooled.seeds],
@@ -87,7 +87,7 @@ class Row:
         }
 
 
-def _json(value: Figure | None) -> Any:
+def _json(value: Estimate | None) -> Any:
     return None if value is None else value.json()
 
 
@@ -98,7 +98,7 @@ class Table3:
     data: DataSet
     recipe: Recipe
     rows: list[Row]
-    floor: dict[str, Figure] | None
+    floor: dict[str, Estimate] | None
     missing: list[str]  # arms that are still to be trained
     failed: dict[str, str]  # policies of which nothing could be trained, and why
 
@@ -131,7 +131,7 @@ class Table3:
         row, there = self.row(objective), self.published.get(objective, {}).get(name)
         if row is None or there is None or not self.data.original:
             return None
-        ours = row.js if name == "JS" else row.pooled.figure(name)
+        ours = row.js if name == "JS" else row.pooled.estimate(name)
         if ours is None:
             return None
         error = math.hypot(ours.plain_se, there.se)
@@ -218,8 +218,8 @@ def best_point(recipe: Recipe, objective: str, points: Sequence[Point], found: d
     measured = [_at(recipe, objective, point, found) for point in points]
     if any(one is None for one in measured):
         return None
-    worth = [-np.inf if one is None or one.failed else one.worth for one in measured]
-    return points[int(np.argmax(worth))] if max(worth) > -np.inf else None
+    selection_score = [-np.inf if one is None or one.failed else one.selection_score for one in measured]
+    return points[int(np.argmax(selection_score))] if max(selection_score) > -np.inf else None
 
 
 def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, found: dict[str, Measured]) -> Row:

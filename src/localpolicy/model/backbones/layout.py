@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from localpolicy.vocabulary.types import Batch
+from localpolicy.types import Batch
 
 
 class Layout(NamedTuple):

@@ -1,0 +1,213 @@
+"""All that evaluation asks of a row over the catalogue, from rows that are formed once.
+
+The backends of `localpolicy.catalogue` answer one question per pass over V, which is right for training, where one
+or two are asked. Evaluation asks for six and more, so it takes a block of positions small enough to stay in cache,
+forms its whole rows once for each policy, reads everything off them, and goes on: memory does not grow with
+N x V, and the matrix product, which costs most, is done once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.logits import DenseLogits, LinearLogits, Logits
+
+CELLS = {"cpu": 1 << 22, "cuda": 1 << 26}  # numbers in one block: 16 MiB of a CPU's cache, 256 MiB of a GPU's memory
+
+Columns = dict[str, Tensor]
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """Logits that can be read a few positions at a time."""
+
+    def part(self, start: int, stop: int) -> Logits:
+        """Logits start:stop, over the whole catalogue."""
+        ...
+
+
+class Formed(NamedTuple):
+    """A block of rows as distributions."""
+
+    log_p: Tensor  # [n, V]
+    p: Tensor  # [n, V]
+
+
+class Scratch:
+    """Blocks that are used again: page faults of fresh ones would cost more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor] = {}
+
+    def like(self, name: str, block: Tensor) -> Tensor:
+        """Uninitialised numbers in the shape of `block`."""
+        return self.block(name, block.shape[0], block.shape[1], block)
+
+    def block(self, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
+        """Uninitialised [rows, columns]."""
+        kept = self.kept.get(name)
+        if kept is None or kept.numel() < rows * columns or (kept.dtype, kept.device) != (like.dtype, like.device):
+            self.kept[name] = kept = like.new_empty(rows * columns)
+        return kept[: rows * columns].view(rows, columns)
+
+    def dot(self, one: Tensor, two: Tensor) -> Tensor:
+        """Σ_a one_a two_a, row by row."""
+        return torch.mul(one, two, out=self.like("product", one)).sum(1)
+
+
+def part_of(rows: Logits, start: int, stop: int) -> Logits:
+    """Positions start:stop of rows that are not formed yet."""
+    if isinstance(rows, LinearLogits):
+        return LinearLogits(rows.hidden[start:stop], rows.head)
+    if isinstance(rows, DenseLogits):
+        return DenseLogits(rows.values[start:stop])
+    if isinstance(rows, Divisible):
+        return rows.part(start, stop)
+    return DenseLogits(rows.chunk(0, rows.shape[1])[start:stop])
+
+
+def rank(scores: Tensor, items: Tensor, scratch: Scratch) -> Tensor:
+    """1 + items strictly above + half of the others tied = (V + 1 + Σ_a sign(s_a - s_item)) / 2."""
+    own = scores.gather(1, items[:, None])
+    above = torch.sub(scores, own, out=scratch.like("product", scores)).sign_()
+    return (scores.shape[1] + 1 + above.sum(1)) / 2
+
+
+def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> Formed:
+    """log softmax and softmax, with one exponential per number. `scores` becomes the former."""
+    log_p = scores.sub_(largest[:, None])
+    p = torch.exp(log_p, out=scratch.like(f"p:{name}", scores))
+    total = p.sum(1, keepdim=True)
+    return Formed(log_p.sub_(total.log()), p.div_(total))
+
+
+def divergence(p: Formed, q: Formed, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """JS = log 2 - ½ Σ [p softplus(d) + q softplus(-d)] with d = log q - log p; and KL(p‖q) = -Σ p d."""
+    gap = torch.sub(q.log_p, p.log_p, out=scratch.like("gap", p.p))
+    soft = torch.ops.aten.softplus.out(gap, 1.0, 40.0, out=scratch.like("soft", p.p))
+    mixed = scratch.dot(p.p, soft)
+    mixed += scratch.dot(q.p, soft.sub_(gap))
+    kl = -scratch.dot(p.p, gap)
+    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl.clamp_(min=0.0)
+
+
+@torch.no_grad()
+def catalogue_statistics(
+    rows: Logits,
+    items: Tensor,
+    *,
+    references: Mapping[str, Logits] | None = None,
+    values: Logits | None = None,
+    excluded: tuple[Tensor, Tensor] | None = None,
+    lists: int = 1,
+    floor: bool = True,
+    scratch: Scratch | None = None,
+) -> Columns:
+    """One column per question, [N] each (`lists` [N, K]).
+
+    rank, logp, entropy          of the policy
+    top, lists                   its first item, and its K best
+    js:x, kl:x, logp:x           against each reference x
+    js:x|y, kl:x|y               between references, with `floor`: how far noise alone goes
+    value_taken, value_expected  of `values` at the item, and on average over the policy
+
+    `excluded` holds (position, item) pairs that may not be shown: they rank last and enter no list. Divergence
+    and likelihood speak of the policy as it was trained, and ignore them.
+    """
+    references = references or {}
+    scratch = scratch or Scratch()
+    blocks = []
+    for start, stop in _blocks(rows.shape, items.device.type):
+        question = BlockRequest(
+            rows=part_of(rows, start, stop),
+            items=items[start:stop],
+            references={name: part_of(other, start, stop) for name, other in references.items()},
+            values=None if values is None else part_of(values, start, stop),
+            excluded=_excluded_in(excluded, start, stop),
+            lists=lists,
+            floor=floor,
+        )
+        blocks.append(_block_statistics(question, scratch))
+    return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _blocks(shape: tuple[int, int], device: str) -> Iterator[tuple[int, int]]:
+    positions, catalogue = shape
+    height = max(1, CELLS.get(device, CELLS["cpu"]) // catalogue)
+    # One block at least: without positions the columns are there, and empty.
+    return ((start, min(positions, start + height)) for start in range(0, max(positions, 1), height))
+
+
+def _excluded_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
+    if pairs is None:
+        return None
+    here = (pairs[0] >= start) & (pairs[0] < stop)
+    return pairs[0][here] - start, pairs[1][here]
+
+
+class BlockRequest(NamedTuple):
+    """What `catalogue_statistics` asks of one block."""
+
+    rows: Logits
+    items: Tensor
+    references: Mapping[str, Logits]
+    values: Logits | None
+    excluded: tuple[Tensor, Tensor] | None
+    lists: int
+    floor: bool
+
+
+def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
+    # Ranks and lists come first: they read the scores themselves, before these are turned into log-probabilities.
+    scores = _formed("policy", asked.rows, scratch)
+    largest, first = scores.max(1)
+    found: Columns = {}
+    if asked.excluded is not None:
+        before = scores[asked.excluded]
+        # Not -inf: the difference of two would not be a number, and two excluded items must tie.
+        scores.index_put_(asked.excluded, scores.new_tensor(torch.finfo(scores.dtype).min))
+        first = scores.argmax(1)
+    found["rank"] = rank(scores, asked.items, scratch)
+    found["top"] = first
+    many = asked.lists > 1
+    found["lists"] = scores.topk(min(asked.lists, scores.shape[1]), dim=1).indices if many else first[:, None]
+    if asked.excluded is not None:
+        scores.index_put_(asked.excluded, before)
+
+    policy = distribution("policy", scores, largest, scratch)
+    found["logp"] = _at(policy.log_p, asked.items)
+    found["entropy"] = -scratch.dot(policy.p, policy.log_p)
+    if asked.values is not None:
+        values = _formed("values", asked.values, scratch)
+        found["value_taken"] = _at(values, asked.items)
+        found["value_expected"] = scratch.dot(policy.p, values)
+    others = {}
+    for name, rows in asked.references.items():
+        other = _formed(f"reference {name}", rows, scratch)
+        others[name] = distribution(f"reference {name}", other, other.amax(1), scratch)
+        found[f"logp:{name}"] = _at(others[name].log_p, asked.items)
+        found[f"js:{name}"], found[f"kl:{name}"] = divergence(policy, others[name], scratch)
+    for one, two in combinations(others if asked.floor else (), 2):
+        found[f"js:{one}|{two}"], found[f"kl:{one}|{two}"] = divergence(others[one], others[two], scratch)
+    return found
+
+
+def _formed(name: str, rows: Logits, scratch: Scratch) -> Tensor:
+    like = rows.hidden if isinstance(rows, LinearLogits) else rows.chunk(0, 0)
+    formed = rows.chunk(0, rows.shape[1], out=scratch.block(f"scores:{name}", *rows.shape, like))
+    return formed.float() if formed.dtype.itemsize < 4 else formed
+
+
+def _at(formed: Tensor, items: Tensor) -> Tensor:
+    return formed.gather(1, items[:, None]).squeeze(1)
+
+
+def pairs_of(names: Sequence[str]) -> list[str]:
+    """The names under which `catalogue_statistics` gives the divergence between references."""
+    return [f"{one}|{two}" for one, two in combinations(names, 2)]

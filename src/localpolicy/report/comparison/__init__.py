@@ -1,0 +1,1 @@
+"""A comparison shown: its tables, its page, its findings in words."""

@@ -1,0 +1,271 @@
+"""A comparison as a report: what was found in plain words, then every figure it rests on.
+
+`lpi compare --html` and the demo make their pages here, so that there is one report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localpolicy import __version__
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.evaluate.candidates import Candidate
+from localpolicy.evaluate.compare import Comparison
+from localpolicy.evaluate.estimate import Estimate, Interval, mean_estimate
+from localpolicy.evaluate.evaluation import Evaluation
+from localpolicy.evaluate.metrics import metric
+from localpolicy.evaluate.segments import groups, segments
+from localpolicy.evaluate.significance import paired
+from localpolicy.evaluate.summary import reward_at_1
+from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
+from localpolicy.report.comparison.sample_lists import Names, sample_lists
+from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.report.html.page import write_report
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+
+BINS = 60  # of the divergence's histogram
+CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
+BOTH = "repeats against new items"
+
+
+def write_comparison(comparison: Comparison, path: Path | str, *, baseline: str | None = None) -> Contents:
+    """The whole report of one comparison, as one HTML file; metrics are tested against `baseline` (default: a μ̂)."""
+    section = comparison_section(comparison, baseline=baseline)
+    settings = {
+        "localpolicy": __version__,
+        "columns compared": ", ".join(comparison.columns),
+        "the column that decides": comparison.main,
+        "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
+    }
+    contents = Contents("Policies compared", comparison_verdict(comparison, section), [section], settings)
+    write_report(contents, path)
+    return contents
+
+
+def comparison_section(
+    comparison: Comparison, *, baseline: str | None = None, names: Names | None = None, base: Path | None = None
+) -> Section:
+    """One comparison as a section; runs are named relative to `base` where they lie in it."""
+    names = names or {}
+    measured = [one.name for one in comparison.evaluations]
+    if baseline is not None and baseline not in measured:
+        raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, measured)}")
+    baseline = baseline or _first_estimate(comparison)
+    differences = _differences(comparison, baseline) if baseline else {}
+    bins = _bins(comparison)
+    rows = [
+        _row(comparison, one, candidate, differences.get(one.name, {}), bins, names, base)
+        for one, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
+    ]
+    first = comparison.evaluations[0]
+    section = Section(
+        title=f"On the {first.settings['split']} split",
+        about=_about(comparison),
+        rows=rows,
+        logging_value=None if first.truth is None else _exact(first.truth.logging),
+        reference=_reference(comparison, names),
+        baseline=names.get(baseline or "", baseline or ""),
+        floor=_floor(comparison),
+        samples=sample_lists(comparison, names),
+        facts=_facts(comparison, names),
+        main_metric=_words(comparison.main),
+    )
+    return replace(section, findings=comparison_findings(comparison, section))
+
+
+# ---------------------------------------------------------------------- one policy
+
+
+def _row(
+    comparison: Comparison,
+    one: Evaluation,
+    candidate: Candidate,
+    differences: Mapping[str, Interval],
+    bins: np.ndarray,
+    names: Names,
+    base: Path | None,
+) -> PolicyRow:
+    metrics = {_words(column): _interval(one.estimate(column)) for column in comparison.columns}
+    metrics |= {name: _interval(value) for name, value in one.rewards.items()}
+    coverage = one.policy["coverage@1"]
+    assert not isinstance(coverage, Estimate)
+    return PolicyRow(
+        name=names.get(one.name, one.name),
+        objective=candidate.about.objective,
+        truth=None if one.truth is None else Interval.of(one.truth.value, one.truth.se),
+        gain=None if one.truth is None else Interval.of(one.truth.gain, one.truth.gain_se),
+        metrics=metrics,
+        js=None if one.divergence is None else _interval(one.divergence.js.overall),
+        kl=None if one.divergence is None else _interval(one.divergence.kl.overall),
+        coverage=coverage,
+        entropy=one.estimate("entropy").mean,
+        segments=_segments(one, comparison.main),
+        js_histogram=_histogram(one, bins),
+        differences=differences,
+        **({} if candidate.run is None else _of_run(candidate.run, base)),
+    )
+
+
+def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
+    """What the run says of its training."""
+    manifest, curve, objective = run.manifest, run.metrics(), run.config.objective
+    selected = manifest["selected"]
+    inside = base is not None and run.folder.is_relative_to(base)
+    return {
+        "beta": objective.beta if objective.name.startswith("lpi") else None,
+        "weights": run.selected_metrics()["weights"],
+        "curve": curve,
+        "selected_epoch": selected["epoch"],
+        "selected_by": selected["by"],
+        "run": str(run.folder.relative_to(base) if base is not None and inside else run.folder),
+        "digest": manifest["policy_sha256"],
+    }
+
+
+def _segments(one: Evaluation, column: str) -> list[dict[str, Any]]:
+    """The main metric by what is known before a position is scored."""
+    group, _, name = column.rpartition(".")
+    counted, values = groups(one.scores)[group], metric(name)(one.scores.rank)
+    found = []
+    for label, here in segments(one.scores, one.counts).items():
+        chosen = here & counted
+        if not chosen.any():
+            continue
+        kind, _, part = label.partition(" ")
+        value = mean_estimate(values[chosen], one.scores.sequence[chosen])
+        interval = _interval(value)
+        where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
+        found.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
+    often = Counter(one["by"] for one in found)
+    return [one for one in found if often[one["by"]] > 1]  # a cut with one part cuts nothing
+
+
+def _contexts_js(one: Evaluation) -> np.ndarray | None:
+    """JS of each context from the references, on average over these."""
+    if one.divergence is None:
+        return None
+    return np.asarray(np.mean([one.scores.js[reference.name] for reference in one.divergence.references], axis=0))
+
+
+def _bins(comparison: Comparison) -> np.ndarray:
+    """One scale for all policies, from 0 to the furthest context; in steps of √JS, which tell small ones apart."""
+    furthest = [found.max() for one in comparison.evaluations if (found := _contexts_js(one)) is not None]
+    last = float(max(furthest, default=0.0)) or 1.0
+    return np.append(np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last)  # the square of a root may fall short
+
+
+def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
+    found = _contexts_js(one)
+    if found is None:
+        return []
+    counts, _ = np.histogram(found, bins)
+    return [(float(a), float(b), int(n)) for a, b, n in zip(bins[:-1], bins[1:], counts, strict=True)]
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+def _first_estimate(comparison: Comparison) -> str | None:
+    """The first μ̂ among those measured: what metrics are tested against unless told otherwise."""
+    return next((one.name for one in comparison.candidates if one.about.objective == "mle"), None)
+
+
+def _differences(comparison: Comparison, baseline: str) -> dict[str, dict[str, Interval]]:
+    """By policy and metric: its gain over `baseline`. 95 % for all of them together (Bonferroni), not for each."""
+    base = comparison[baseline]
+    others = [one for one in comparison.evaluations if one.name != baseline]
+    confidence = 1 - 0.05 / max(len(others) * (len(comparison.columns) + 1), 1)
+    found: dict[str, dict[str, Interval]] = {}
+    for one in others:
+        pairs = {_words(name): (one.values(name)[0], *base.values(name)) for name in comparison.columns}
+        pairs["AR@1"] = reward_at_1(one.scores), reward_at_1(base.scores), base.scores.sequence
+        tests = {name: paired(*values, confidence=confidence) for name, values in pairs.items()}
+        found[one.name] = {name: Interval(test.difference, test.low, test.high) for name, test in tests.items()}
+    return found
+
+
+def _floor(comparison: Comparison) -> Interval | None:
+    """How far two μ̂ of different seeds are from each other."""
+    measured = [one.divergence for one in comparison.evaluations if one.divergence is not None]
+    floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
+    # A μ̂ that was measured, trained as the reference was but with another seed, is as far as noise goes.
+    families = {(one.about.objective, one.about.family) for one in comparison.references}
+    for one, candidate in zip(comparison.evaluations, comparison.candidates, strict=True):
+        if one.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
+            floors.append(one.divergence.js.overall)
+    return _interval(max(floors, key=lambda floor: floor.mean)) if floors else None
+
+
+def _reference(comparison: Comparison, names: Names) -> str:
+    said = [
+        f"{names.get(one.name, one.name)} ({one.about.objective}, seed {one.about.seed}, epoch {one.about.epoch})"
+        for one in comparison.references
+    ]
+    if len(said) > 1:
+        return f"the mean over {', '.join(said)}, a policy itself left out"
+    return said[0] if said else ""
+
+
+def _about(comparison: Comparison) -> str:
+    data, first = comparison.data, comparison.evaluations[0]
+    sequences = len(np.unique(first.scores.sequence))
+    seen = " Items that a sequence held before are never shown." if first.settings["exclude_seen"] else ""
+    return (
+        f"A log of {data.kind}: {len(data):,} sequences over {data.items:,} items. Measured on {len(first.scores):,} "
+        f"positions of {sequences:,} sequences that no policy was trained on, over the whole catalogue.{seen}"
+    )
+
+
+def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
+    data, settings = comparison.data, comparison.evaluations[0].settings
+    found = {
+        "sequences": f"{len(data):,}",
+        "items": f"{data.items:,}",
+        **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
+        "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
+        "contexts": f"the most recent {settings['length']} actions",
+        "errors": "clustered by sequence; the lead is tested by a paired t-test, Holm-corrected over the columns",
+        "▲ and ▼ at metrics": "the intervals hold at 95 % for all of them together (Bonferroni)",
+        "data digest": data.digest[:16],
+    }
+    for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
+        if candidate.run is not None:
+            name = names.get(candidate.name, candidate.name)
+            found[f"settings of {name}"] = _changed(candidate.run.config)
+    return found
+
+
+def _unmeasured(comparison: Comparison) -> list[Candidate]:
+    measured = {one.name for one in comparison.candidates}
+    return [one for one in comparison.references if one.name not in measured]
+
+
+def _changed(config: Config) -> str:
+    """The settings that are not the defaults."""
+    usual = Config().model_dump()
+    return ", ".join(
+        f"{group}.{key}={value}"
+        for group, values in config.model_dump().items()
+        for key, value in values.items()
+        if value != usual[group][key]
+    )
+
+
+def _words(column: str) -> str:
+    """purchase.nDCG@20 as people say it."""
+    return column.replace(".", " ", 1)
+
+
+def _interval(value: Estimate) -> Interval:
+    return Interval.of(value.mean, value.se)
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value)

@@ -1,0 +1,1 @@
+"""The demo shown: its page, and what its numbers say."""

@@ -1,0 +1,112 @@
+"""An evaluation as tables: what a terminal, a page and a paper show of it."""
+
+from __future__ import annotations
+
+from localpolicy.evaluate.divergence import Divergence
+from localpolicy.evaluate.estimate import Estimate
+from localpolicy.evaluate.evaluation import Evaluation, is_number
+from localpolicy.evaluate.off_policy import OffPolicy
+from localpolicy.evaluate.truth import Truth
+from localpolicy.report.table import Cell, Table, cells, number, with_error
+
+
+def pages(evaluation: Evaluation) -> list[Table]:
+    """Every table of one evaluation."""
+    found = [ranking_table(evaluation), policy_table(evaluation)]
+    if evaluation.divergence is not None:
+        found.append(divergence_table(evaluation.divergence))
+    if evaluation.off_policy is not None:
+        found.append(off_policy_table(evaluation.off_policy))
+    if evaluation.truth is not None:
+        found.append(truth_table(evaluation.truth))
+    return found
+
+
+def ranking_table(evaluation: Evaluation) -> Table:
+    """Groups of positions by metrics."""
+    names = list(next(iter(evaluation.metrics.values())))
+    rows = []
+    for group, figures in evaluation.metrics.items():
+        if is_number(group):
+            continue  # a rating: there are too many, and 'all' has them together
+        count = next(iter(figures.values())).n
+        rows.append(cells(group, f"{count:,}", *(with_error(figures[name].mean, figures[name].se) for name in names)))
+    settings = evaluation.settings
+    seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
+    note = (
+        f"Full catalogue, ties by half; min_history {settings['min_history']}, windows of {settings['length']}; "
+        f"{seen}. Errors are clustered by sequence."
+    )
+    return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)
+
+
+def policy_table(evaluation: Evaluation) -> Table:
+    """What it would show, and earn by what is known."""
+    named = {**evaluation.rewards, **evaluation.policy}
+    rows = [
+        cells(name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value))
+        for name, value in named.items()
+    ]
+    note = "popularity@K: mean count of a shown item over that of a logged one."
+    if evaluation.imputation is not None:
+        note += (
+            " iAR@1 comes from imputed ratings, and prefers policies that show the same few items to everyone: read it "
+            "beside coverage and entropy."
+        )
+    return Table("What it would show", ["figure", "value"], rows, note)
+
+
+def divergence_table(divergence: Divergence) -> Table:
+    """Distance from each reference, and between references."""
+    rows: list[list[Cell]] = []
+    for reference in divergence.references:
+        about = f"{reference.objective}, seed {reference.seed}, epoch {reference.epoch} by {reference.selected_by}"
+        js, kl = divergence.js.by_name[reference.name], divergence.kl.by_name[reference.name]
+        rows.append(cells(f"{reference.name} ({about})", with_error(js.mean, js.se), with_error(kl.mean, kl.se)))
+    if divergence.floor_js is not None and divergence.floor_kl is not None:
+        js, kl = divergence.floor_js.overall, divergence.floor_kl.overall
+        rows.append(
+            cells("noise floor: references among themselves", with_error(js.mean, js.se), with_error(kl.mean, kl.se))
+        )
+    spread = divergence.js.quantiles
+    note = f"In nats, JS <= 0.693. JS over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
+    if divergence.above_floor is not None:
+        note += f" The policy is {divergence.above_floor:.1f} times as far as the references are from each other."
+    else:
+        note += " Give two references of different seeds to see how much of this is noise."
+    return Table("Divergence", ["from", "JS", "KL(π‖reference)"], rows, note)
+
+
+def off_policy_table(found: OffPolicy) -> Table:
+    """Estimates of J, or the refusal."""
+    overlap = found.overlap
+    weights = (
+        f"{overlap.n:,} decisions worth {overlap.effective:,.0f} of the policy's own; largest weight "
+        f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
+        f"{found.propensities}. Contexts are those the logging policy met."
+    )
+    shown = {"the log itself": found.logged, **found.estimates}
+    rows = []
+    for name, estimate in shown.items():
+        intervals = [estimate.intervals.get(kind) for kind in ("normal", "bootstrap", "empirical Bernstein")]
+        texts = ["—" if one is None else f"{one.low:.4f} to {one.high:.4f}" for one in intervals]
+        rows.append(cells(name, with_error(estimate.value, estimate.se), *texts))
+    note = weights if found.refusal is None else f"NO ESTIMATE: {found.refusal}. {weights}"
+    return Table(
+        "Value by off-policy estimates",
+        ["estimator", "J", "95 % normal", "bootstrap", "empirical Bernstein"],
+        rows,
+        note,
+    )
+
+
+def truth_table(truth: Truth) -> Table:
+    """What the world says."""
+    rows = [
+        cells("J of this policy", with_error(truth.value, truth.se)),
+        cells("J of the logging policy", number(truth.logging)),
+        cells("gain", with_error(truth.gain, truth.gain_se)),
+    ]
+    if truth.optimum is not None:
+        rows.append(cells("best possible J", number(truth.optimum)))
+    return Table("The truth, since the world is simulated", ["figure", "value"], rows)

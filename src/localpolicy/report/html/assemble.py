@@ -1,0 +1,137 @@
+"""A whole page, put together from its pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
+from localpolicy.report.html.bundle import asset, library
+from localpolicy.report.html.charts import Chart
+from localpolicy.report.html.curves import curve_tables, curves
+from localpolicy.report.html.frontier import frontier
+from localpolicy.report.html.histogram import histogram, histogram_table
+from localpolicy.report.html.markup import definitions, figure, folded
+from localpolicy.report.html.palette import Look, looks
+from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
+from localpolicy.report.html.samples import sample_lists
+from localpolicy.report.html.segments import segment_charts, segment_tables
+from localpolicy.report.html.tables import comparison, sources, weights
+
+VERDICTS = {
+    True: ("yes", "✓", "holds"),
+    False: ("no", "✗", "does not hold"),
+    None: ("open", "?", "cannot be said"),
+}
+BEHIND = "The numbers behind it"
+
+# Nothing may be fetched, whatever a name in the data says. Vega compiles its expressions, hence 'unsafe-eval'.
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def page(contents: Contents) -> str:
+    """The HTML text."""
+    drawn: dict[str, object] = {}
+    sections = "".join(
+        _section(section, styles, f"s{place + 1}", drawn)
+        for place, (section, styles) in enumerate(zip(contents.sections, looks(contents), strict=True))
+    )
+    settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{escape(contents.title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{asset('style.css')}</style>\n</head>\n<body>\n"
+        f"<header><h1>{escape(contents.title)}</h1>"
+        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>{_menu(contents)}'
+        "<noscript><p>The charts need JavaScript; every number they show is in the tables.</p></noscript></header>\n"
+        f"<main>{sections}</main>\n<footer>{asset('reading.html')}{settings}</footer>\n"
+        f'<script type="application/json" id="chart-specs">{_embedded(drawn)}</script>\n'
+        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def _menu(contents: Contents) -> str:
+    if len(contents.sections) < 2:
+        return ""
+    links = "".join(
+        f'<li><a href="#s{place + 1}">{escape(section.title)}</a></li>'
+        for place, section in enumerate(contents.sections)
+    )
+    return f'<nav aria-label="Comparisons"><ul>{links}</ul></nav>'
+
+
+def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dict[str, object]) -> str:
+    """One comparison; its charts' specs are added to `drawn`."""
+
+    def place(charts: Sequence[Chart]) -> str:
+        drawn.update({chart.identity: chart.spec for chart in charts})
+        figures = "".join(
+            figure(chart.identity, chart.caption, height=chart.height, title=chart.title) for chart in charts
+        )
+        return figures if any(chart.wide for chart in charts) else f'<div class="grid">{figures}</div>'
+
+    parts = [f"<h2>{escape(section.title)}</h2>", f'<p class="about">{escape(section.about)}</p>']
+    if section.findings:
+        findings = "".join(_finding(finding) for finding in section.findings)
+        parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
+    if lines := round_charts(section, styles, f"{identity}-rounds"):
+        numbers = folded(BEHIND, round_tables(section, f"{identity}-by-round"))
+        legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
+        note = f'<p class="aside">{escape(NOTE)}</p>'
+        parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
+    if chart := frontier(section, styles, f"{identity}-frontier"):
+        parts.append(f"<h3>{escape(chart.heading)}</h3>{place([chart])}")
+    if section.rows:
+        parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
+    if lines := curves(section, styles, f"{identity}-curves"):
+        numbers = folded(BEHIND, curve_tables(section, f"{identity}-epochs"))
+        legend = _legend(section.rows, styles, [bool(row.curve) for row in section.rows], line=True)
+        parts.append(f"<h3>Training</h3>{legend}{place(lines)}{numbers}")
+    if chart := histogram(section, styles, f"{identity}-spread"):
+        numbers = folded(BEHIND, histogram_table(section, f"{identity}-bins"))
+        parts.append(f"<h3>Distance, context by context</h3>{place([chart])}{numbers}")
+    if cuts := segment_charts(section, styles, f"{identity}-segments"):
+        numbers = folded(BEHIND, segment_tables(section, f"{identity}-parts"))
+        legend = _legend(section.rows, styles, [bool(row.segments) for row in section.rows])
+        parts.append(f"<h3>Where it wins and loses</h3>{legend}{place(cuts)}{numbers}")
+    if section.samples:
+        parts.append(f"<h3>What would be shown</h3>{sample_lists(section.samples)}")
+    if weighed := weights(section, styles, f"{identity}-weights"):
+        parts.append(f"<h3>Weights</h3>{weighed}")
+    facts = definitions(section.facts) if section.facts else ""
+    if behind := facts + sources(section, f"{identity}-runs"):
+        parts.append(folded("Facts, settings and digests", behind, "facts"))
+    return f'<section class="comparison" id="{identity}">{"".join(parts)}</section>'
+
+
+def _finding(finding: Finding) -> str:
+    kind, sign, words = VERDICTS[finding.holds]
+    return (
+        f'<li class="{kind}"><span class="tag"><span aria-hidden="true">{sign}</span> {words}</span>'
+        f'<div><p class="claim">{escape(finding.claim)}</p><p class="because">{escape(finding.because)}</p></div></li>'
+    )
+
+
+def _legend(rows: Sequence[PolicyRow], styles: Sequence[Look], shown: Sequence[bool], *, line: bool = False) -> str:
+    """Which mark is which policy."""
+    entries = "".join(
+        f'<li class="policy">{look.swatch(line=line)}<span>{escape(row.name)}</span></li>'
+        for row, look, wanted in zip(rows, styles, shown, strict=True)
+        if wanted
+    )
+    return f'<ul class="legend" aria-label="Legend">{entries}</ul>'
+
+
+def _embedded(content: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _script(code: str) -> str:
+    """Code that cannot end the script element it stands in."""
+    return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")

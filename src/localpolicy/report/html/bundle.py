@@ -1,0 +1,22 @@
+"""The charting library as one script, from the `report` extra: the page carries it, and asks no network for it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import altair as alt
+import vl_convert
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and vega-embed, in the version that Altair writes for where it is there."""
+    wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    version = wanted if wanted in vl_convert.get_vegalite_versions() else None
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+
+
+def asset(name: str) -> str:
+    """A file that lies beside this one."""
+    return files("localpolicy.report.html").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,173 @@
+"""Training curves: the figure that picked each policy's epoch, and how many positions its weights listen to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.html.charts import (
+    COLOUR,
+    DASH,
+    FILL,
+    SHAPE,
+    STROKE,
+    Chart,
+    Datum,
+    drawn,
+    look_of,
+    styled,
+    whole_ticks,
+)
+from localpolicy.report.html.markup import Cell, Column, number, table
+from localpolicy.report.html.palette import Look
+from localpolicy.report.numbers import known, places, short
+
+HEIGHT = 230
+UNNAMED = "validation figure"
+
+Reading = Callable[[Mapping[str, Any]], float | None]
+
+
+def selected_by(epoch: Mapping[str, Any]) -> float | None:
+    """The value that competes for the best epoch."""
+    value = epoch.get("selected_by")
+    return float(value) if isinstance(value, int | float) and known(value) else None
+
+
+def effective_share(epoch: Mapping[str, Any]) -> float | None:
+    """The weights' effective sample, as a share of positions."""
+    value = (epoch.get("weights") or {}).get("effective_share")
+    return float(value) if isinstance(value, int | float) and known(value) else None
+
+
+def reached(line: Mapping[str, Any]) -> float:
+    """Epochs done at a validation; one in the midst of an epoch says how much of it was."""
+    epoch, share = int(line["epoch"]), line.get("epoch_share")
+    return epoch if share is None else round(epoch - 1 + float(share), 4)
+
+
+def kept(row: PolicyRow) -> Mapping[str, Any] | None:
+    """The validation whose weights were kept: of its epoch the best, and the first of equals, as in training."""
+    lines = [line for line in row.curve if line["epoch"] == row.selected_epoch]
+    values = [-math.inf if (value := selected_by(line)) is None else value for line in lines]
+    return lines[values.index(max(values))] if lines else None
+
+
+def rule(row: PolicyRow) -> str:
+    """The rule that picked the epoch: as said, else the one validation figure that always equals it."""
+    if row.selected_by or not row.curve:
+        return row.selected_by
+    names = list(row.curve[0].get("validation") or {})
+    for name in names:
+        if all((epoch.get("validation") or {}).get(name) == epoch.get("selected_by") for epoch in row.curve):
+            return str(name)
+    return UNNAMED
+
+
+def curves(section: Section, looks: Sequence[Look], identity: str) -> list[Chart]:
+    """One chart per rule (their values are not comparable), then the effective share."""
+    rules = dict.fromkeys(
+        rule(row) for row in section.rows if any(selected_by(epoch) is not None for epoch in row.curve)
+    )
+    found = [
+        _chart(section, looks, f"{identity}-{place}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
+        for place, name in enumerate(rules)
+    ]
+    shares = [epoch for row in section.rows for epoch in row.curve if effective_share(epoch) is not None]
+    if shares:
+        title = "effective share of the weights"
+        found.append(_chart(section, looks, f"{identity}-share", title, effective_share, lambda row: True, share=True))
+    return found
+
+
+def _chart(
+    section: Section,
+    looks: Sequence[Look],
+    identity: str,
+    title: str,
+    reading: Reading,
+    wanted: Callable[[PolicyRow], bool],
+    *,
+    share: bool = False,
+) -> Chart:
+    best = [kept(row) for row in section.rows]
+    values: list[Datum] = [
+        {
+            "key": place,
+            "epoch": reached(line),
+            "value": float(f"{value:.7g}"),
+            "value_text": short(value),
+            "kept": line is best[place],
+        }
+        for place, row in enumerate(section.rows)
+        if wanted(row)
+        for line in row.curve
+        if (value := reading(line)) is not None
+    ]
+    shown = dict.fromkeys(datum["key"] for datum in values)
+    data = {
+        "values": values,
+        "kept": [datum for datum in values if datum["kept"]],
+        "looks": [look_of(section.rows[key], looks[key], key) for key in shown],
+    }
+    first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
+    x = alt.X(
+        "epoch:Q",
+        title="epoch",
+        axis=alt.Axis(values=whole_ticks(first, last), format="d", grid=False),
+        scale=alt.Scale(domain=[first, max(last, 2)], nice=False),
+    )
+    y = alt.Y(
+        "value:Q",
+        title=None,
+        scale=alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False),
+        axis=alt.Axis(format="%") if share else alt.Axis(),
+    )
+    tips = [
+        alt.Tooltip("policy:N", title="policy"),
+        alt.Tooltip("epoch:Q", title="epoch"),
+        alt.Tooltip("value_text:N", title="effective share" if share else "on validation"),
+    ]
+    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
+    lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
+    dots = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # something to point at
+    chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
+    faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
+    description = f"Lines of {title} by epoch, {len(data['looks'])} policies, {last:g} epochs at most."
+    layers = [
+        lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
+        dots.encode(x=x, y=y, color=COLOUR, tooltip=tips).add_params(near),
+        chosen.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded),
+    ]
+    caption = "On validation, by epoch. The point marks the weights that were kept."
+    if share:
+        caption = "100 %: every logged position counts alike; 5 %: one in twenty decides."
+    return Chart(identity, drawn(layers, data, height=HEIGHT, description=description), caption, HEIGHT, title=title)
+
+
+def curve_tables(section: Section, identity: str) -> str:
+    """The numbers behind the curves: one row per validation, one column per policy."""
+    found = []
+    for place, (title, reading) in enumerate(
+        (("value of the selection rule", selected_by), ("effective share", effective_share))
+    ):
+        rows = [row for row in section.rows if any(reading(epoch) is not None for epoch in row.curve)]
+        if not rows:
+            continue
+        values = [{reached(line): reading(line) for line in row.curve} for row in rows]
+        epochs = sorted({epoch for one in values for epoch in one})
+        columns = [Column("epoch"), *(Column(row.name) for row in rows)]
+        digits = [places(one.values()) for one in values]
+        body = [
+            [
+                Cell(f"{epoch:g}", epoch),
+                *(number(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
+            ]
+            for epoch in epochs
+        ]
+        found.append(table(f"{title} by epoch", columns, body, identity=f"{identity}-{place}"))
+    return "".join(found)

@@ -1,0 +1,129 @@
+"""Metrics by kind of context (history length, popularity, repeats against new items): where a policy wins or loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from localpolicy.evaluate.estimate import Interval
+from localpolicy.report.contents import Section
+from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
+from localpolicy.report.html.markup import Cell, Column, estimate, table, text
+from localpolicy.report.html.palette import Look
+from localpolicy.report.numbers import ends, interval_text, known, places
+
+CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
+
+Segment = Mapping[str, Any]
+
+
+def segment_charts(section: Section, looks: Sequence[Look], identity: str) -> list[Chart]:
+    """One chart per way of cutting and metric."""
+    return [
+        _chart(section, looks, f"{identity}-{place}", by, metric) for place, (by, metric) in enumerate(_cuts(section))
+    ]
+
+
+def _cuts(section: Section) -> list[tuple[str, str]]:
+    return list(
+        dict.fromkeys(
+            (str(one["by"]), str(one.get("metric", ""))) for row in section.rows for one in row.segments if _shown(one)
+        )
+    )
+
+
+def _shown(one: Segment) -> bool:
+    return one.get("mean") is not None and known(float(one["mean"]))
+
+
+def _of(segments: Sequence[Segment], by: str, metric: str) -> Iterator[Segment]:
+    return (one for one in segments if _shown(one) and (str(one["by"]), str(one.get("metric", ""))) == (by, metric))
+
+
+def interval(one: Segment) -> Interval:
+    """A segment's figure."""
+    mean = float(one["mean"])
+    low, high = one.get("low"), one.get("high")
+    return Interval(mean, mean if low is None else float(low), mean if high is None else float(high))
+
+
+def _chart(section: Section, looks: Sequence[Look], identity: str, by: str, metric: str) -> Chart:
+    found = [one for row in section.rows for one in _of(row.segments, by, metric)]
+    digits = places([float(one["mean"]) for one in found])
+    values: list[Datum] = [
+        {
+            "key": place,
+            "segment": str(one["segment"]),
+            "value": figure.mean,
+            **dict(zip(("low", "high"), ends(figure, metric), strict=True)),
+            "value_text": interval_text(figure, digits),
+            "n": f"{int(one['n']):,}" if one.get("n") is not None else "not said",
+        }
+        for place, row in enumerate(section.rows)
+        for one in _of(row.segments, by, metric)
+        for figure in (interval(one),)
+    ]
+    names = list(dict.fromkeys(datum["segment"] for datum in values))
+    policies = list(dict.fromkeys(datum["key"] for datum in values))
+    data = {"values": values, "looks": [look_of(section.rows[key], looks[key], key) for key in policies]}
+    step = 11 if len(policies) <= 12 else 7
+    height = max(len(names) * (len(policies) + 1.5) * step, 80)
+    y = alt.Y(
+        "segment:N",
+        title=None,
+        sort=names,
+        scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1),
+        axis=alt.Axis(labelLimit=110, grid=True, tickBand="extent"),
+    )
+    offset = alt.YOffset("key:O", sort=policies)
+    tips = [
+        alt.Tooltip("policy:N"),
+        alt.Tooltip("segment:N", title=by),
+        alt.Tooltip("value_text:N", title=metric or "figure"),
+        alt.Tooltip("n:N", title="positions"),
+    ]
+    scale = alt.Scale(zero=False)
+    bars = styled("bars", "values").mark_rule(strokeWidth=1.5, opacity=0.75, aria=False)
+    dots = styled("dots", "values").mark_point(size=42 if step > 7 else 24, filled=True, strokeWidth=1.4, opacity=1)
+    layers = [
+        bars.encode(x=alt.X("low:Q", scale=scale, title=metric), x2="high:Q", y=y, yOffset=offset, color=COLOUR),
+        dots.encode(
+            x=alt.X("value:Q", scale=scale), y=y, yOffset=offset, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips
+        ),
+    ]
+    description = f"{metric} by {by} for {len(policies)} policies in {len(names)} segments, with 95 % intervals."
+    title = f"{metric}, by {by}" if metric else f"by {by}"
+    return Chart(
+        identity,
+        drawn(layers, data, height=round(height), description=description),
+        CAPTION,
+        round(height),
+        title=title,
+    )
+
+
+def segment_tables(section: Section, identity: str) -> str:
+    """The numbers behind the charts: segments across, policies down."""
+    found = []
+    for place, (by, metric) in enumerate(_cuts(section)):
+        rows = [(row, {str(one["segment"]): one for one in _of(row.segments, by, metric)}) for row in section.rows]
+        names = list(dict.fromkeys(name for _, parts in rows for name in parts))
+        digits = places([float(one["mean"]) for _, parts in rows for one in parts.values()])
+        columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
+        body: list[list[Cell]] = [
+            [
+                text(row.name),
+                *(estimate(interval(parts[name]) if name in parts else None, digits) for name in names),
+            ]
+            for row, parts in rows
+            if parts
+        ]
+        found.append(table(f"{metric} by {by}", columns, body, identity=f"{identity}-{place}"))
+    return "".join(found)
+
+
+def _positions(rows: Sequence[tuple[Any, Mapping[str, Segment]]], name: str) -> str:
+    counts = {int(parts[name]["n"]) for _, parts in rows if name in parts and parts[name].get("n") is not None}
+    return f"n = {counts.pop():,}" if len(counts) == 1 else ""

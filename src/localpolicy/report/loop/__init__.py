@@ -1,0 +1,1 @@
+"""The loop shown: its page and what went wrong in words."""

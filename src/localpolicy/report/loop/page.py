@@ -1,0 +1,257 @@
+"""A loop's results: figures per round with intervals, and the files that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from localpolicy import __version__
+from localpolicy.evaluate.estimate import Interval
+from localpolicy.experiments.loop import Loop
+from localpolicy.experiments.scenes import SCENES, ArmSpec
+from localpolicy.experiments.seeds import over_seeds
+from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.report.html.page import write_report
+from localpolicy.report.loop.findings import Figures, Symptom, loop_findings, loop_verdict, summary, symptoms
+from localpolicy.report.table import Cell, Table
+from localpolicy.runtime.files import whole_file, write_json
+from localpolicy.simulate import BanditWorld
+
+CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
+PICTURED = CHARTED[:3]
+SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
+
+Way = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ and every round, and what went wrong
+
+
+def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
+    """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
+    out, ways = Path(out), {arm.name: way(loop, arm) for arm in loop.arms}
+    contents = loop_contents(loop, ways)
+    content = loop_json(loop, ways)
+    for path in (out / "loop.json", *([json] if json is not None else [])):
+        write_json(path, content)
+    with whole_file(out / "loop.md") as partial:
+        partial.write_text(loop_markdown(loop, ways), encoding="utf-8")
+    write_report(contents, out / "report.html")
+    from localpolicy.report.html.rounds import rounds_picture  # after the page: it says what to install
+
+    with whole_file(out / "loop.svg") as partial:
+        partial.write_text(rounds_picture(contents, PICTURED), encoding="utf-8")
+    return contents
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def way(loop: Loop, arm: ArmSpec) -> Way:
+    """One objective's figures by round, over the seeds that got there, and what went wrong."""
+    seeds = loop.rounds[arm.name]
+    stopped = {
+        number: entry["stopped"] for seed in seeds for number, entry in enumerate(seed, start=1) if "stopped" in entry
+    }
+    last = max((len([entry for entry in seed if "stopped" not in entry]) for seed in seeds), default=0)
+    rounds = [_figures(loop.first)]
+    for number in range(1, last + 1):
+        here = [seed[number - 1] for seed in seeds if len(seed) >= number and "stopped" not in seed[number - 1]]
+        rounds.append(_figures(here))
+    return rounds, symptoms(rounds, stopped)
+
+
+def _figures(entries: Sequence[dict[str, Any]]) -> Figures:
+    """The figures of one round from the entries of all seeds."""
+
+    def over(name: str) -> Interval:
+        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
+
+    def plain(values: Sequence[float]) -> Interval:
+        return over_seeds(values, [0.0] * len(values))
+
+    found = {
+        "J(π)": over("truth"),
+        "gain": over("gain"),
+        "JS from the round before": over("js_before"),
+        "JS from the first μ": over("js_first"),
+        "KL from the first μ": over("kl_first"),
+        "entropy": plain([entry["entropy"] for entry in entries]),
+        "coverage": plain([entry["coverage"] for entry in entries]),
+    }
+    if all("weights" in entry for entry in entries):
+        for name, key in SHARES.items():
+            found[name] = plain([entry["weights"][key] for entry in entries])
+    return found
+
+
+# ---------------------------------------------------------------------- files
+
+
+def loop_contents(loop: Loop, ways: dict[str, Way]) -> Contents:
+    """The report: the policies of the last round side by side, and how they got there."""
+    rows = [_row(arm, *ways[arm.name]) for arm in loop.arms]
+    scene = next(scene for scene in SCENES if scene.world == loop.config.world)
+    first = ways[loop.arms[0].name][0][0]
+    last = _last(ways)
+    section = Section(
+        title=scene.title,
+        about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
+        rows=rows,
+        logging_value=first["J(π)"],
+        reference="the first logging policy μ, which the world knows exactly",
+        findings=loop_findings(ways),
+        facts=_facts(loop, last),
+    )
+    settings = {"localpolicy": __version__, "rounds": str(last)}
+    return Contents(f"A loop of {last} rounds", loop_verdict(ways), [section], settings)
+
+
+def _row(arm: ArmSpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
+    last = rounds[-1]
+    lines = [
+        {"figure": name, "round": number, **asdict(figures[name])}
+        for name in CHARTED
+        for number, figures in enumerate(rounds)
+        if name in figures and not (number == 0 and name == "JS from the round before")
+    ]
+    return PolicyRow(
+        name=arm.name,
+        objective=arm.objective["name"],
+        beta=arm.objective.get("beta"),
+        truth=last["J(π)"],
+        gain=last["gain"],
+        js=last["JS from the first μ"],
+        kl=last["KL from the first μ"],
+        coverage=last["coverage"].mean,
+        entropy=last["entropy"].mean,
+        weights={key: last[name].mean for name, key in SHARES.items() if name in last},
+        rounds=lines,
+    )
+
+
+def _world_about(loop: Loop) -> str:
+    world = loop.world
+    if isinstance(world, BanditWorld):
+        return (
+            f"A bandit of {world.config.contexts} contexts and {world.items} items; J and every divergence are exact "
+            f"sums, and no policy can earn more than {world.optimum():.4f}."
+        )
+    return (
+        f"A store of {world.items} items whose shoppers change with what they are shown; J is the mean reward per "
+        f"impression of {loop.config.episodes:,} visits, the same for every policy."
+    )
+
+
+def _rules(loop: Loop) -> str:
+    config = loop.config
+    kept = "all logs so far" if config.keep_logs else "that log alone"
+    logging = "estimated by a head" if config.keep_logs or config.logging == "head" else "the run that served it"
+    seeds = f", over {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
+    return (
+        f"Each round a policy serves {config.sequences:,} sequences, and the next is trained on {kept}{seeds}. "
+        f"Where an objective needs the logging policy, it is {logging} (in round 1, a head)."
+    )
+
+
+def _facts(loop: Loop, rounds: int) -> dict[str, str]:
+    said = {"rounds": str(rounds)}
+    for name, value in loop.config.model_dump(mode="json").items():
+        said[name.replace("_", " ")] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return {name: value for name, value in said.items() if value}
+
+
+def loop_json(loop: Loop, ways: dict[str, Way]) -> dict[str, Any]:
+    """For machines: settings, every figure by round, each seed's own, and what went wrong."""
+    world = loop.world
+    return {
+        "localpolicy": __version__,
+        "settings": loop.config.model_dump(mode="json"),
+        "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
+        "first": {str(seed): _short(entry) for seed, entry in zip(loop.config.seeds, loop.first, strict=True)},
+        "arms": {
+            arm.name: {
+                "objective": arm.objective,
+                "rounds": [
+                    {"round": number, **{name: asdict(value) for name, value in figures.items()}}
+                    for number, figures in enumerate(ways[arm.name][0])
+                ],
+                "symptoms": [asdict(one) for one in ways[arm.name][1]],
+                "summary": summary(arm.name, *ways[arm.name]),
+                "seeds": {
+                    str(seed): [_short(entry) for entry in entries]
+                    for seed, entries in zip(loop.config.seeds, loop.rounds[arm.name], strict=True)
+                },
+            }
+            for arm in loop.arms
+        },
+    }
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    """What one seed measured in one round; the rest is in its own file."""
+    if "stopped" in entry:
+        return entry
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
+    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
+    return {
+        **kept,
+        "truth_se": entry["truth"]["se"],
+        **{name: entry[name] for name in ("entropy", "coverage")},
+        **share,
+    }
+
+
+def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> list[Table]:
+    """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
+    last = _last(ways)
+    rows = []
+    for name, (rounds, _) in ways.items():
+        values = [figures["J(π)"] for figures in rounds]
+        cells = [f"{value.mean:.4f}" if narrow else _text(value, 4) for value in values]
+        rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
+    widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in ways.values() for one in rounds)
+    note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
+    heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
+    ends = [_end(name, rounds) for name, (rounds, _) in ways.items()]
+    return [
+        Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
+        Table("The last round", heads, ends, "Intervals of 95 %; a figure without one is exact."),
+    ]
+
+
+def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
+    last = rounds[-1]
+    texts = [
+        _text(last["gain"], 4, sign="+"),
+        _text(last["JS from the round before"], 3),
+        _text(last["JS from the first μ"], 3),
+        f"{last['entropy'].mean:.2f}",
+        f"{last['coverage'].mean:.0%}",
+        f"{last['effective share'].mean:.0%}" if "effective share" in last else "—",
+    ]
+    return [Cell(name), *map(Cell, texts)]
+
+
+def _text(value: Interval, digits: int, sign: str = "") -> str:
+    text = f"{value.mean:{sign}.{digits}f}"
+    return text if value.exact else f"{text} ±{(value.high - value.low) / 2:.{digits}f}"
+
+
+def loop_markdown(loop: Loop, ways: dict[str, Way]) -> str:
+    """The tables, and what went wrong, for people."""
+    facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(ways)).items()]
+    parts = [
+        f"# A loop in the {loop.config.world}",
+        loop_verdict(ways),
+        _world_about(loop),
+        *(table.markdown().rstrip() for table in loop_tables(loop, ways)),
+        "## What went wrong",
+        "\n".join(f"- {summary(name, *found)}" for name, found in ways.items()),
+        "## Settings",
+        "\n".join(["| setting | |", "|---|---|", *facts]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _last(ways: dict[str, Way]) -> int:
+    return max(len(rounds) for rounds, _ in ways.values()) - 1

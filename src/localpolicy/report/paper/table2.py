@@ -1,0 +1,33 @@
+"""Table 2 shown: one table per data set."""
+
+from __future__ import annotations
+
+from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.paper.table2 import Table2
+from localpolicy.report.table import Cell, Table
+
+SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
+
+
+def table2_tables(counts: Table2) -> list[Table]:
+    """One table per data set."""
+    return [_table(counts, data) for data in counts.sets]
+
+
+def _table(counts: Table2, data: DataSet) -> Table:
+    found, expected = counts.found(data), counts.expected(data)
+    there = {row["what"]: row for row in expected.get("counts", [])}
+    names = [name for name in SHOWN if name in found or name in there] + [name for name in there if name not in SHOWN]
+    rows = []
+    for name in names:
+        row = there.get(name)
+        count = row["found"] if row is not None else found.get(name, 0)
+        agrees = "—" if row is None else "yes" if row["agrees"] else "no"
+        published = "—" if row is None else f"{row['expected']:,}"
+        note = "" if row is None else row["note"]
+        rows.append(
+            [Cell(SHOWN.get(name, f"# of {name}")), Cell(f"{count:,}"), Cell(published), Cell(agrees), Cell(note)]
+        )
+    reason = expected.get("reason") or ""
+    note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
+    return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)

@@ -1,0 +1,112 @@
+"""Table 3 as pages: the paper's layout, what was published, and how the points were chosen."""
+
+from __future__ import annotations
+
+from localpolicy.experiments.paper.recipe import POLICIES, SELECT
+from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
+from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.report.paper.findings import findings
+from localpolicy.report.table import Cell, Table, largest_shown, number
+
+SIGNS = {True: "yes", False: "NO", None: "cannot say"}
+
+
+def pages(table: Table3) -> list[Table]:
+    """The paper's table, whether its ordering holds, and how the points were chosen."""
+    return [main_table(table), claims(table), choices(table)]
+
+
+def main_table(table: Table3) -> Table:
+    """Policies by figures, the paper's under each."""
+    heads = [f"{'p' if name.startswith('purchase') else 'c'}.{name.partition('.')[2]}" for name in COLUMNS]
+    truth = any(row.truth is not None for row in table.rows)
+    rows: list[list[Cell]] = []
+    for row in table.rows:
+        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a distance is no merit
+        mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), js]
+        rows.append([*mine, Cell(number(row.truth))] if truth else mine)
+        there, rest = table.published.get(row.objective), [Cell("—")] if truth else []
+        if there:
+            texts = [number(there[name].value, 3) if name in there else "—" for name in (*COLUMNS, "JS")]
+            rows.append([Cell("  published"), *map(Cell, texts), *rest])
+        if there and table.data.original:
+            apart = [table.distance(row.objective, name) for name in (*COLUMNS, "JS")]
+            texts = ["—" if distance is None else f"{distance:+.1f}" for distance in apart]
+            rows.append([Cell("  difference / s.e."), *map(Cell, texts), *rest])
+    columns = ["policy", *heads, "JS", *(["true J"] if truth else [])]
+    return Table(f"Table 3: {table.data.name}", columns, rows, _note(table))
+
+
+def _cell(table: Table3, row: Row, name: str) -> Cell:
+    lead, mean = table.leads.get(name), row.pooled.estimate(name).mean
+    stars = lead.stars if lead is not None and lead.best == row.pooled.name else ""
+    return Cell(number(mean, 3), largest_shown(mean, [one.pooled.estimate(name).mean for one in table.rows], 3), stars)
+
+
+def _note(table: Table3) -> str:
+    parts = [table.data.about]
+    if table.recipe.fast:
+        parts.insert(0, "FAST VERSION: few epochs, a small grid, one seed; its figures say that the recipe runs.")
+    if table.missing:
+        parts.append(f"NOT COMPLETE: {len(table.missing)} arms are still to be trained.")
+    parts += [f"{POLICIES[name]} could not be trained: {reason}" for name, reason in table.failed.items()]
+    if not table.rows:
+        return " ".join(parts)
+    for event in ("purchase", "click"):
+        errors = [row.pooled.estimate(name) for row in table.rows for name in COLUMNS if name.startswith(event)]
+        parts.append(
+            f"{event}: largest standard error {max(one.plain_se for one in errors):.4f} over positions (the "
+            f"paper's), {max(one.se for one in errors):.4f} clustered by sequence."
+        )
+    counts = {len(row.pooled.seeds) for row in table.rows}
+    over = f"{max(counts)} seeds" if max(counts) > 1 else "one seed"
+    fewer = "" if len(counts) == 1 else f" (some rows: {min(counts)})"
+    parts.append(
+        f"Test split, every position of the latest {table.length}, first actions included; means over {over}{fewer}. "
+        "Stars: largest against second largest, paired t-test by sequence, Holm-corrected over columns."
+    )
+    if table.floor is not None:
+        seeds = " and ".join(map(str, REFERENCE_SEEDS))
+        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    if known := [one["logging"] for row in table.rows for one in row.truths]:
+        parts.append(
+            f"True J: mean reward per impression in the simulated world; the logging policy's is {known[0]:.4f}."
+        )
+    if table.published and not table.data.original:
+        parts.append(
+            "Published figures stand here as context alone: they belong to other data, and a difference from them "
+            "means nothing."
+        )
+    return " ".join(parts)
+
+
+def claims(table: Table3) -> Table:
+    """What the paper says of its table, and whether it holds in this one."""
+    rows = [[Cell(one.claim), Cell(SIGNS[one.holds]), Cell(one.because)] for one in findings(table)]
+    note = "'Surely': paired t-test by sequence, p < .05, each difference alone."
+    return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
+
+
+def choices(table: Table3) -> Table:
+    """The validation figure at each point of the grids; the true one only for reading, it chose nothing."""
+    truth, rows = any(row.truths for row in table.rows), []
+    for row in table.rows:
+        for point, one in row.grid.items():
+            head = [Cell(POLICIES[row.objective]), Cell(point or "—")]
+            if one.failed:
+                rows.append([*head, Cell("failed"), *[Cell("—")] * (3 + truth)])
+                continue
+            js, chosen = one.js("validation"), point == row.chosen
+            rows.append(
+                [
+                    *head,
+                    Cell(number(one.selection_score), best=chosen and len(row.grid) > 1),
+                    Cell(number(None if js is None else js.mean, 3)),
+                    Cell(f"{one.epoch} of {one.about['run']['epochs']}"),
+                    *([Cell(number(one.truth["value"] if one.truth else None))] if truth else []),
+                    Cell("chosen" if chosen else ""),
+                ]
+            )
+    note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
+    columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
+    return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)

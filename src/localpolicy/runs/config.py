@@ -1,0 +1,119 @@
+"""The whole configuration of a run, and the paper's presets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from localpolicy.data.batches import WindowConfig
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.model.network import ModelConfig
+from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.settings import Settings
+
+
+class TrainConfig(Settings):
+    """How the objective is maximised, and which weights are kept."""
+
+    epochs: int = Field(20, ge=1, description="passes over the training sequences")
+    batch_size: int = Field(256, ge=1, description="sequences per step")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's step size")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all weights")
+    value_decay: float = Field(
+        1e-2, ge=0, description="decoupled weight decay of the value head: 1/β amplifies its noise"
+    )
+    gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
+    warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
+    seed: int = Field(0, ge=0, description="decides weights, data order, dropout and coins")
+    device: str = Field("auto", description="cpu, cuda, or auto")
+    select: str = Field(
+        "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
+        "auto: logp for mle, else the reward-weighted sum of nDCG@20 per event (AR@1 where rewards are not per event)"
+    )  # fmt: skip
+    validate_every: int | None = Field(
+        None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
+    )
+    patience: int | None = Field(
+        None, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        "validate_every adds more)"
+    )  # fmt: skip
+    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="steps between checkpoints, beside those at epoch ends"
+    )
+    catalogue: Literal["chunked", "dense"] = Field("chunked", description="backend of the catalogue statistics")
+    shard_catalogue: bool = Field(
+        False, description="split embedding and head rows over processes instead of copying them to each"
+    )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32", description="of the forward pass in training; bf16 on CUDA devices that have it: weights, "
+        "optimiser, sums over the catalogue and validation stay float32"
+    )  # fmt: skip
+    deterministic: bool = Field(
+        False, description="refuse operations whose result may differ between equal runs; on a CPU equal runs are "
+        "equal without it, CUDA needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"
+    )  # fmt: skip
+    warm_start: str | None = Field(
+        None, description="folder of an older run whose weights are the start; items are matched by id"
+    )
+    tensorboard: bool = Field(False, description="also write every record as TensorBoard events to RUN/tensorboard")
+
+
+class Config(Settings):
+    """Everything that decides a run, data aside."""
+
+    data: WindowConfig = Field(WindowConfig(), description="how sequences are cut into windows")
+    model: ModelConfig = Field(ModelConfig(), description="the network's shape")
+    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="what is maximised")
+    train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
+
+
+# The paper's settings (sections 4.1 and 4.2).
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "rl": {
+        "data": {"length": 20},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
+        "train": {"batch_size": 256, "epochs": 20},
+    },
+    "bandit": {
+        "data": {"length": 200, "last": 50},
+        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2},
+        "train": {"batch_size": 128, "epochs": 30},
+    },
+}
+
+
+def configure(
+    *,
+    preset: str | None = None,
+    file: Path | None = None,
+    changes: Iterable[str] = (),
+    short: Mapping[str, Any] | None = None,
+) -> Config:
+    """A config from a preset, then a YAML file, then `key=value` changes, then short forms; later ones win."""
+    if preset is not None and preset not in PRESETS:
+        raise ConfigError(f"no preset '{preset}'{nearest(preset, PRESETS)}")
+    values: dict[str, Any] = {group: dict(settings) for group, settings in PRESETS.get(preset or "", {}).items()}
+    for group, settings in (_read(file) if file else {}).items():
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{file}: '{group}' must be a group of settings, got {settings!r}.")
+        values.setdefault(group, {}).update(settings)
+    given = [f"{key}={value}" for key, value in (short or {}).items() if value is not None]
+    return Config.parse(values).with_changes([*changes, *given])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; expected a YAML file of settings.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not readable as YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: expected groups of settings (data, model, objective, train), got {content!r}.")
+    return content
