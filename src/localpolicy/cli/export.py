@@ -13,9 +13,7 @@ from localpolicy.cli.output import say
 def export(
     run: Annotated[Path, typer.Argument(help="a finished run")],
     out: Annotated[Path, typer.Option(help="the folder to write")],
-    force: Annotated[
-        bool, typer.Option("--force", help="replace a folder, once the new one is whole")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace a folder, once the new one is whole")] = False,
 ) -> None:
     """Export a run: ONNX graphs that onnxruntime and numpy answer from, without torch."""
     from localpolicy.serve.export import export as run_it

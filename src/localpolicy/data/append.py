@@ -80,6 +80,10 @@ def _events(data: Prepared) -> Iterator[pa.Table]:
             if "policy" in arrays:
                 known = pa.array(arrays["policy"], mask=arrays["policy"] < 0)
                 columns["policy"] = policies.take(known)
+            if "above" in arrays:
+                first_of_list = np.arange(bounds[0], bounds[-1]) - arrays["above"]
+                columns["request"] = pa.array([f"{name}:{number:016d}" for number in first_of_list])
+                columns["place"] = arrays["place"]
             yield pa.table(columns)
 
 

@@ -141,7 +141,7 @@ class _Preparation:
         engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
         engine.drop(*kept.behind)
         engine.table("items", sql.ITEMS)
-        optional = tuple(name for name in OPTIONAL if name in fields)
+        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {
             "source": source,
             "rows": rows,
