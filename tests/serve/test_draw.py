@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serve import draw
 from localpolicy.serve.draw import conditional_propensities, plackett_luce, top
 
@@ -124,7 +124,7 @@ def test_lists_longer_than_what_is_left(k):
 
 
 def test_what_is_no_score_or_no_floor():
-    with pytest.raises(DataError, match="not a finite number"):
+    with pytest.raises(RunError, match="not a finite number"):
         top(np.array([[0.0, np.nan]]), 1)
     for floor in (-0.1, 1.1, 1e-9, float("nan")):
         with pytest.raises(ConfigError, match="exploration floor"):

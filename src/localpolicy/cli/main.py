@@ -24,6 +24,7 @@ from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.serve import serve
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
@@ -41,6 +42,7 @@ VERBS = {
     "sweep": sweep,
     "recommend": recommend,
     "export": export,
+    "serve": serve,
     "loop": loop,
 }
 

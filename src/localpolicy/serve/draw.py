@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, RunError
 
 BLOCK = 1024  # items per block sum
 UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits
@@ -93,7 +93,7 @@ def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) 
     """A copy in float32 with -inf at what may not be shown."""
     logits = np.array(logits, dtype=np.float32, ndmin=2)
     if not np.isfinite(logits).all():
-        raise DataError("the policy gave a score that is not a finite number; the list was not drawn.")
+        raise RunError("the policy gave a score that is not a finite number; the list was not drawn.")
     for row, gone in enumerate(forbidden or ()):
         logits[row, gone] = -np.inf
     least = min((logits.shape[1] - len(np.unique(gone)) for gone in forbidden or ()), default=logits.shape[1])

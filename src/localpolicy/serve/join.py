@@ -55,7 +55,7 @@ def joined(
          arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:
             continue  # built is not seen
-        items = json.loads(items)
+        items, policy = json.loads(items), policy if beta is None else f"{policy} at beta {beta:g}"
         shown = len(items) if places is None else places
         at = made if seen is None else seen
         sequence = request if person is None else person

@@ -79,6 +79,12 @@ class Recommender:
         found: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
         return found
 
+    def check_events(self, events: Sequence[str]) -> None:
+        """Raise unless the policy knows all of these."""
+        unknown = next((name for name in events if name not in self._codes), None)
+        if unknown is not None:
+            raise DataError(f"no event '{unknown}'{nearest(str(unknown), self._codes)}")
+
     def check_beta(self, beta: float) -> None:
         """Raise unless this policy can be dialled to β."""
         if not beta >= SMALLEST_BETA:  # NaN included
@@ -113,9 +119,7 @@ class Recommender:
             events = [self.events[0]] * len(history)
         if len(events) != len(history):
             raise DataError(f"history {number} has {len(history)} items and {len(events)} events.")
-        unknown = next((name for name in events if name not in self._codes), None)
-        if unknown is not None:
-            raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), self._codes)}")
+        self.check_events(events)
         known = [
             (self.index[item], self._codes[name])
             for item, name in zip(history, events, strict=True)
