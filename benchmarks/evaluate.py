@@ -3,8 +3,8 @@
     python benchmarks/evaluate.py [--items 17000] [--positions 100000] [--threads 2]
 
 Each way runs in its own process, so that its peak memory is its own. `statistics` is what evaluation does; `dense`
-forms [positions, items] per batch of 256 sequences for every question, as a direct implementation would; `chunked` asks the
-training backend one question at a time. All give rank, likelihood, first item, entropy, JS and KL. A smaller run of
+forms [positions, items] per batch of 256 sequences for every question, as a direct implementation would; `chunked` asks
+the training backend one question at a time. All give rank, likelihood, first item, entropy, JS and KL. A smaller run of
 `statistics` shows that time is linear in positions; the last lines train and evaluate one epoch as the paper does.
 """
 
@@ -57,10 +57,10 @@ def measure(way: str, items: int, positions: int) -> tuple[float, float]:
 def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
     from localpolicy.data.store import Prepared, writing
-    from localpolicy.evaluate.evaluation import EvaluateConfig, evaluate_policy
+    from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
-    from localpolicy.train.loop import Trainer
+    from localpolicy.training.loop import Trainer
 
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)

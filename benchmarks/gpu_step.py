@@ -18,7 +18,7 @@ import torch
 from localpolicy.data.store import Prepared, writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer
+from localpolicy.training.loop import Trainer
 
 OBJECTIVES = ("mle", "reward_weighted", "ips", "sqn", "lpi_cb", "lpi_rl")
 WARM, STEPS = 20, 100

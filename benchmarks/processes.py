@@ -30,8 +30,8 @@ from training import sequences
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE, Ranks
-from localpolicy.train.checkpoint import Checkpoints, Progress
-from localpolicy.train.loop import Trainer
+from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.loop import Trainer
 
 WAYS = {
     "one process, two threads": (1, 2, False),

@@ -6,7 +6,7 @@ python examples/beta_dial.py
 import tempfile
 from pathlib import Path
 
-from localpolicy.api import beta_within, configure, simulate, train
+from localpolicy import beta_within, configure, simulate, train
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 

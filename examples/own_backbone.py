@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from localpolicy.api import Prepared, configure, simulate, train
+from localpolicy import Prepared, configure, simulate, train
 from localpolicy.model.backbones import Layout
 
 

@@ -11,7 +11,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from localpolicy.api import configure, prepare, train
+from localpolicy import configure, prepare, train
 
 
 def write_csv(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localpolicy.train.loop import Trainer, train
+from localpolicy.training.loop import Trainer, train
 
 
 class Killed(Exception):

@@ -12,7 +12,7 @@ import pytest
 
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
-from localpolicy.train.loop import train
+from localpolicy.training.loop import train
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,19 +15,19 @@ LAYERS = (
     "errors",
     "types",
     "settings",
+    "plugins",
     "runtime",
     "catalogue",
     "data",
-    "simulate",
+    "simulation",
     "model",
     "objectives",
     "runs",
-    "evaluate",
-    "train",
+    "evaluation",
+    "training",
     "experiments",
-    "serve",
+    "serving",
     "report",
-    "api",
     "cli",
 )
 ONLY_WHERE_NEEDED = ("torch", "pyarrow", "duckdb", "scipy", "altair", "pydantic", "yaml", "numpy")
@@ -62,6 +62,17 @@ def test_imports_point_down(path):
 def test_the_command_line_imports_nothing_heavy(path):
     heavy = {name for name in imports(path, top_only=True) if name.split(".")[0] in ONLY_WHERE_NEEDED}
     assert not heavy, f"{path.name} slows down 'lpi --help' by importing {heavy}"
+
+
+def test_no_room_has_the_name_of_a_public_function():
+    """`localpolicy.train` is a function: a package of that name would hide it once it is imported."""
+    rooms = {path.name.removesuffix(".py") for path in ROOT.iterdir()}
+    assert not rooms & set(localpolicy.__all__)
+
+
+def test_every_public_name_is_there():
+    for name in localpolicy.__all__:
+        assert getattr(localpolicy, name) is not None
 
 
 def test_no_dumping_grounds():

@@ -9,15 +9,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.evaluate.evaluation import EvaluateConfig
-from localpolicy.evaluate.factorisation import FactorisationConfig
-from localpolicy.evaluate.gate import GateRules
-from localpolicy.evaluate.off_policy.overlap import OverlapRules
+from localpolicy.evaluation.evaluation import EvaluateConfig
+from localpolicy.evaluation.factorisation import FactorisationConfig
+from localpolicy.evaluation.gate import GateRules
+from localpolicy.evaluation.off_policy.overlap import OverlapRules
+from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.settings import Settings
-from localpolicy.simulate.bandit import BanditConfig
-from localpolicy.simulate.raw_netflix import NetflixConfig
-from localpolicy.simulate.shop import StoreConfig
+from localpolicy.simulation.bandit import BanditConfig
+from localpolicy.simulation.raw_netflix import NetflixConfig
+from localpolicy.simulation.shop import StoreConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -91,13 +92,27 @@ def rows_of(settings: type[Settings], prefix: str = "") -> list[str]:
     return lines
 
 
+def objective_rows() -> list[str]:
+    """Each objective's own settings."""
+    lines = ["`objective.name` is one of these (`package.module:Name` for one of your own).", ""]
+    for name, objective in OBJECTIVES.items():
+        head = objective.__doc__.splitlines()[0] if objective.__doc__ else ""
+        lines += [f"**`{name}`**: {head}", ""]
+        lines += [*rows_of(objective, "objective."), ""] if objective.model_fields else ["It has no settings.", ""]
+    return lines
+
+
 def page() -> str:
     """The whole page."""
     lines = [HEAD, "## `lpi train`", ""]
     for group, field in Config.model_fields.items():
+        lines += [f"### {group}: {field.description}", ""]
+        if group == "objective":
+            lines += objective_rows()
+            continue
         settings = field.annotation
         assert isinstance(settings, type) and issubclass(settings, Settings)
-        lines += [f"### {group}: {field.description}", "", *rows_of(settings, f"{group}."), ""]
+        lines += [*rows_of(settings, f"{group}."), ""]
     for title, settings in OTHERS.items():
         lines += [f"## {title}", "", *rows_of(settings), ""]
     return "\n".join(lines)

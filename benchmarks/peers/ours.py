@@ -21,8 +21,8 @@ from localpolicy import __version__
 from localpolicy.data.store import Prepared, writing
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
-from localpolicy.train.epoch_log import EpochLog
-from localpolicy.train.loop import Trainer
+from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.loop import Trainer
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
 

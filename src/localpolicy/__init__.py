@@ -1,7 +1,111 @@
 """localpolicy: turn the log of a deployed recommender into a better policy, and know how far it has moved.
 
-`localpolicy.api` holds the public functions, one behind each verb of the command line and with the same name. This
-module stays empty, so that `lpi --help` need not import torch.
+    import localpolicy as lp
+
+    data = lp.prepare(frame, columns={"sequence_id": "session", ...}, rewards={"buy": 1.0, "view": 0.2})
+    mle, lpi = lp.train(data, "mle"), lp.train(data, lp.LPI(beta=0.3))
+    lp.compare([mle, lpi])
+
+One function stands behind each verb of the command line, under the same name. Each is imported when it is first used,
+so that `lpi --help` need not import torch.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+# Where each public name lives.
+_HOMES = {
+    "localpolicy.data.prepare": ("prepare",),
+    "localpolicy.data.store": ("Prepared",),
+    "localpolicy.evaluation.compare": ("Comparison", "compare"),
+    "localpolicy.evaluation.evaluation": ("Evaluation",),
+    "localpolicy.evaluation.gate": ("GateRules", "gate"),
+    "localpolicy.evaluation.run": ("evaluate",),
+    "localpolicy.experiments.loop": ("loop", "loop_config"),
+    "localpolicy.experiments.sweep": ("Sweep", "sweep"),
+    "localpolicy.model.budget": ("beta_within",),
+    "localpolicy.model.lists": ("Lists",),
+    "localpolicy.model.policy": ("Policy",),
+    "localpolicy.objectives": (
+        "IPS", "IPSPG", "LPI", "LPIBandit", "MLE", "Objective", "PG", "RewardWeighted", "SAC", "SQN",
+    ),
+    "localpolicy.objectives.objective": ("unweighted", "weighted"),
+    "localpolicy.report.demo.page": ("demo",),
+    "localpolicy.runs.config": ("Config", "configure"),
+    "localpolicy.runs.run": ("Run",),
+    "localpolicy.serving.audit": ("Audit", "audit"),
+    "localpolicy.serving.erase": ("erase",),
+    "localpolicy.serving.export": ("export",),
+    "localpolicy.serving.recommend": ("recommend",),
+    "localpolicy.serving.recommender": ("Recommender",),
+    "localpolicy.serving.rotate": ("rotate",),
+    "localpolicy.serving.service": ("serve",),
+    "localpolicy.simulation": ("load_world", "simulate"),
+    "localpolicy.training.loop": ("train",),
+    "localpolicy.types": ("Reads", "Readout", "Terms"),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME)
+
+if TYPE_CHECKING:
+    from localpolicy.data.prepare import prepare as prepare
+    from localpolicy.data.store import Prepared as Prepared
+    from localpolicy.evaluation.compare import Comparison as Comparison
+    from localpolicy.evaluation.compare import compare as compare
+    from localpolicy.evaluation.evaluation import Evaluation as Evaluation
+    from localpolicy.evaluation.gate import GateRules as GateRules
+    from localpolicy.evaluation.gate import gate as gate
+    from localpolicy.evaluation.run import evaluate as evaluate
+    from localpolicy.experiments.loop import loop as loop
+    from localpolicy.experiments.loop import loop_config as loop_config
+    from localpolicy.experiments.sweep import Sweep as Sweep
+    from localpolicy.experiments.sweep import sweep as sweep
+    from localpolicy.model.budget import beta_within as beta_within
+    from localpolicy.model.lists import Lists as Lists
+    from localpolicy.model.policy import Policy as Policy
+    from localpolicy.objectives import IPS as IPS
+    from localpolicy.objectives import IPSPG as IPSPG
+    from localpolicy.objectives import LPI as LPI
+    from localpolicy.objectives import MLE as MLE
+    from localpolicy.objectives import PG as PG
+    from localpolicy.objectives import SAC as SAC
+    from localpolicy.objectives import SQN as SQN
+    from localpolicy.objectives import LPIBandit as LPIBandit
+    from localpolicy.objectives import Objective as Objective
+    from localpolicy.objectives import RewardWeighted as RewardWeighted
+    from localpolicy.objectives.objective import unweighted as unweighted
+    from localpolicy.objectives.objective import weighted as weighted
+    from localpolicy.report.demo.page import demo as demo
+    from localpolicy.runs.config import Config as Config
+    from localpolicy.runs.config import configure as configure
+    from localpolicy.runs.run import Run as Run
+    from localpolicy.serving.audit import Audit as Audit
+    from localpolicy.serving.audit import audit as audit
+    from localpolicy.serving.erase import erase as erase
+    from localpolicy.serving.export import export as export
+    from localpolicy.serving.recommend import recommend as recommend
+    from localpolicy.serving.recommender import Recommender as Recommender
+    from localpolicy.serving.rotate import rotate as rotate
+    from localpolicy.serving.service import serve as serve
+    from localpolicy.simulation import load_world as load_world
+    from localpolicy.simulation import simulate as simulate
+    from localpolicy.training.loop import train as train
+    from localpolicy.types import Readout as Readout
+    from localpolicy.types import Reads as Reads
+    from localpolicy.types import Terms as Terms
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'localpolicy' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value  # asked once
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -17,12 +17,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Validate `values`, turning every problem into one line that names the key."""
+    def parse(cls, values: Mapping[str, Any], *, prefix: str = "", context: Mapping[str, Any] | None = None) -> Self:
+        """Validate `values`, turning every problem into one line that names the key, which `prefix` completes."""
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(values, context=dict(context or {}))
         except ValidationError as error:
-            raise ConfigError("\n".join(_line(cls, problem) for problem in error.errors())) from None
+            raise ConfigError("\n".join(prefix + _line(cls, problem) for problem in error.errors())) from None
 
     def with_changes(self, assignments: Iterable[str]) -> Self:
         """A copy with `key.sub=value` assignments applied; values are read as YAML."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +60,17 @@ class Batch:
         """The same batch on another device."""
         moved = {one.name: value.to(device) for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return Batch(**moved)
+
+
+class Reads(NamedTuple):
+    """What an objective asks of the network."""
+
+    fields: frozenset[str] = frozenset()  # of the Readout, beyond logp and reward
+    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q
+    gamma: float = 0.0  # discount of returns and TD targets
+    target: Literal["max", "expected"] = "max"  # value of the next state in the TD target
+    negatives: int = 10  # random items of the sampled advantage
+    logging: str = "head"  # μ̂: a head of its own, or the folder of a run
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from localpolicy.catalogue import dense
 from localpolicy.catalogue import statistics as module
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
-from localpolicy.evaluate.baselines.sparse_rows import SparseLogits
+from localpolicy.evaluation.baselines.sparse_rows import SparseLogits
 
 
 def linear(seed: int, n: int = 23, v: int = 37, d: int = 5, scale: float = 1.0) -> LinearLogits:

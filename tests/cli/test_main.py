@@ -13,7 +13,7 @@ from small_logs import write_small
 from localpolicy.cli.main import VERBS, main
 from localpolicy.cli.output import UNREAD
 from localpolicy.errors import DataError
-from localpolicy.serve.recommend import recommend
+from localpolicy.serving.recommend import recommend
 
 
 def lpi(*arguments, code=0):
@@ -168,7 +168,7 @@ def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, c
     def forbidden(*given, **options):
         raise PermissionError(13, "Permission denied", "somewhere/lists")
 
-    monkeypatch.setattr("localpolicy.serve.recommend.whole_file", forbidden)
+    monkeypatch.setattr("localpolicy.serving.recommend.whole_file", forbidden)
     monkeypatch.setattr("localpolicy.cli.main.leave_when_unread", lambda: None)
     (tmp_path / "x").write_text('{"history": [100]}\n')
     words = ["lpi", "recommend", walked[0] / "run", "--histories", tmp_path / "x", "--out", tmp_path / "lists"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from localpolicy.data.store import Prepared, writing
-from localpolicy.evaluate.score import Scores
+from localpolicy.evaluation.score import Scores
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.policy import Origin, Policy
 

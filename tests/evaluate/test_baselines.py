@@ -11,9 +11,9 @@ from measured import log, random_sequences
 from scipy import sparse
 
 from localpolicy.data.batches import batch_of_histories
-from localpolicy.evaluate.baselines import BASELINES, ItemNeighbours, LastItem, Popularity
-from localpolicy.evaluate.baselines.history import recent
-from localpolicy.evaluate.baselines.neighbours import similarity
+from localpolicy.evaluation.baselines import BASELINES, ItemNeighbours, LastItem, Popularity
+from localpolicy.evaluation.baselines.history import recent
+from localpolicy.evaluation.baselines.neighbours import similarity
 
 SEQUENCES = [[0, 1, 2], [0, 1], [1, 3, 1], [4, 0]]
 

@@ -7,8 +7,8 @@ import pytest
 from measured import log, policy, random_sequences, scores
 
 from localpolicy.data.batches import WindowConfig
-from localpolicy.evaluate.divergence import Reference, divergence
-from localpolicy.evaluate.evaluation import evaluate_policy
+from localpolicy.evaluation.divergence import Reference, divergence
+from localpolicy.evaluation.evaluation import evaluate_policy
 
 
 def test_the_mean_is_over_references_and_the_floor_over_pairs():

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from localpolicy.evaluate.estimate import mean_estimate, quantiles
-from localpolicy.evaluate.significance import bootstrap_interval, bootstrap_means, holm, paired, paired_bootstrap, stars
+from localpolicy.evaluation.estimate import mean_estimate, quantiles
+from localpolicy.evaluation.significance import (
+    bootstrap_interval,
+    bootstrap_means,
+    holm,
+    paired,
+    paired_bootstrap,
+    stars,
+)
 
 
 def test_plain_error_is_the_textbooks():

@@ -10,9 +10,9 @@ import torch
 from measured import log, scores
 
 from localpolicy.errors import DataError
-from localpolicy.evaluate import factorisation as module
-from localpolicy.evaluate.factorisation import FactorisationConfig, Factors, Ratings, factorise, objective
-from localpolicy.evaluate.imputation import (
+from localpolicy.evaluation import factorisation as module
+from localpolicy.evaluation.factorisation import FactorisationConfig, Factors, Ratings, factorise, objective
+from localpolicy.evaluation.imputation import (
     Imputation,
     concordance,
     imputation_at,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import DataError
-from localpolicy.evaluate.off_policy import Decisions, OverlapRules, decisions, off_policy, overlap
-from localpolicy.evaluate.off_policy.estimators import clipped, direct, doubly_robust, importance, self_normalised
-from localpolicy.evaluate.off_policy.intervals import bootstrap, empirical_bernstein, normal
-from localpolicy.evaluate.off_policy.overlap import effective_sample
-from localpolicy.simulate.bandit import BanditConfig, BanditWorld
+from localpolicy.evaluation.off_policy import Decisions, OverlapRules, decisions, off_policy, overlap
+from localpolicy.evaluation.off_policy.estimators import clipped, direct, doubly_robust, importance, self_normalised
+from localpolicy.evaluation.off_policy.intervals import bootstrap, empirical_bernstein, normal
+from localpolicy.evaluation.off_policy.overlap import effective_sample
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
 LOGS, SIZE = 400, 500  # logs of decisions each; 400 give a standard error of 1.1 % on a coverage of 95 %
 

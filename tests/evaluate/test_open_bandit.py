@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from localpolicy.evaluate.off_policy import Decisions, off_policy
+from localpolicy.evaluation.off_policy import Decisions, off_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("LOCALPOLICY_REAL_DATA", ROOT.parent / "shared" / "data")) / "open-bandit-small"

@@ -10,9 +10,9 @@ import pytest
 from measured import EVENTS, scores
 
 from localpolicy.errors import ConfigError
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.segments import groups, popularity_bands, segments
-from localpolicy.evaluate.summary import average_reward, coverage, flat, popularity, ranking
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.segments import groups, popularity_bands, segments
+from localpolicy.evaluation.summary import average_reward, coverage, flat, popularity, ranking
 
 
 def by_hand(name: str, order: list[int], item: int) -> float:

@@ -9,8 +9,8 @@ from measured import log, policy, random_sequences
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
-from localpolicy.evaluate.evaluation import EvaluateConfig, evaluate_policy
-from localpolicy.evaluate.score import score
+from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
+from localpolicy.evaluation.score import score
 from localpolicy.types import START, Batch
 
 ITEMS = 9

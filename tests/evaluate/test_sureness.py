@@ -7,11 +7,11 @@ import pytest
 from measured import scores
 from scipy import stats
 
-from localpolicy.evaluate.compare import Comparison, leads
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.gate import Check, GateRules, gain_check, segment_check, value_check
-from localpolicy.evaluate.off_policy import OverlapRules, decisions, off_policy
-from localpolicy.evaluate.summary import ranking
+from localpolicy.evaluation.compare import Comparison, leads
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate import Check, GateRules, gain_check, segment_check, value_check
+from localpolicy.evaluation.off_policy import OverlapRules, decisions, off_policy
+from localpolicy.evaluation.summary import ranking
 
 HIT, MISSED = 1.0, 9.0
 EASY = OverlapRules(min_effective=1.0)

@@ -10,9 +10,9 @@ from measured import policy
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.evaluate.baselines import Popularity
-from localpolicy.evaluate.truth import agent, bandit_probabilities, batch_of_arrays, histories, rollout, true_value
-from localpolicy.simulate import BanditConfig, BanditWorld, StoreConfig, StoreWorld, write_prepared
+from localpolicy.evaluation.baselines import Popularity
+from localpolicy.evaluation.truth import agent, bandit_probabilities, batch_of_arrays, histories, rollout, true_value
+from localpolicy.simulation import BanditConfig, BanditWorld, StoreConfig, StoreWorld, write_prepared
 
 
 @pytest.fixture(scope="module")

@@ -20,20 +20,20 @@ from localpolicy.cli.compare import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
-from localpolicy.evaluate.breakdown import breakdown
-from localpolicy.evaluate.candidates import open_data
-from localpolicy.evaluate.compare import compare
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.gate import GateRules, gate
-from localpolicy.evaluate.run import evaluate
-from localpolicy.evaluate.summary import ranking
+from localpolicy.evaluation.breakdown import breakdown
+from localpolicy.evaluation.candidates import open_data
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate import GateRules, gate
+from localpolicy.evaluation.run import evaluate
+from localpolicy.evaluation.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.report.comparison.tables import comparison_pages, comparison_table
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
-from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.loop import train
+from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
+from localpolicy.training.loop import train
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
@@ -256,7 +256,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     ],
 )
 def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
-    monkeypatch.setattr(import_module("localpolicy.evaluate.compare"), "evaluate_policy", None)
+    monkeypatch.setattr(import_module("localpolicy.evaluation.compare"), "evaluate_policy", None)
     with pytest.raises(ConfigError, match=said):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 
@@ -358,7 +358,7 @@ def test_each_rule_can_say_no(runs):
 
 def test_a_segment_that_surely_loses_says_no(runs):
     found = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]], rules=GateRules(metric="all.nDCG@20"))
-    from localpolicy.evaluate.gate import segment_check
+    from localpolicy.evaluation.gate import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
     rules = GateRules(min_segment=10)

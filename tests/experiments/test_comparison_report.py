@@ -12,15 +12,15 @@ from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
-from localpolicy.evaluate.compare import Comparison, compare
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.significance import paired
+from localpolicy.evaluation.compare import Comparison, compare
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.significance import paired
 from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
 from localpolicy.report.comparison.section import _floor, comparison_section, write_comparison
 from localpolicy.report.contents import Interval, PolicyRow, Section
 from localpolicy.runs.config import Config
-from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.loop import train
+from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
+from localpolicy.training.loop import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
 from chromium import BINARY, Browser

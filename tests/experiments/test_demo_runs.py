@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localpolicy.evaluate.candidates import open_data
+from localpolicy.evaluation.candidates import open_data
 from localpolicy.report.demo import page as module
 from localpolicy.runs.run import Run
 

@@ -13,7 +13,7 @@ from page_tree import cells, parse
 from localpolicy.cli.main import main
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
-from localpolicy.evaluate.truth import bandit_probabilities
+from localpolicy.evaluation.truth import bandit_probabilities
 from localpolicy.experiments import loop as loops
 from localpolicy.experiments.loop import Loop, arms_of, loop, loop_config
 from localpolicy.experiments.seeds import over_seeds
@@ -21,8 +21,8 @@ from localpolicy.report.contents import Interval
 from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
 from localpolicy.report.loop.page import way, write_loop
 from localpolicy.runs.run import Run
-from localpolicy.simulate import BanditWorld
-from localpolicy.train.loop import Trainer, train
+from localpolicy.simulation import BanditWorld
+from localpolicy.training.loop import Trainer, train
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {

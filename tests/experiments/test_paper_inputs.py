@@ -9,7 +9,7 @@ from localpolicy.data.readers import READERS
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.experiments.paper.inputs import data_sets
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.simulate import simulate
+from localpolicy.simulation import simulate
 
 
 def test_original_files_are_told_and_prepared_once(tmp_path):

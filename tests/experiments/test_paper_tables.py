@@ -16,10 +16,10 @@ from shop_logs import from_markdown, write_shop
 from localpolicy.cli.paper import _dial
 from localpolicy.data.store import Prepared, writing
 from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
-from localpolicy.evaluate.estimate import mean_estimate
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.significance import paired
-from localpolicy.evaluate.truth import true_value
+from localpolicy.evaluation.estimate import mean_estimate
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.significance import paired
+from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.paper.figures import dial_figure
 from localpolicy.experiments.paper.inputs import DataSet, data_sets
@@ -35,8 +35,8 @@ from localpolicy.report.paper.table2 import table2_tables
 from localpolicy.report.paper.table3 import choices, main_table, pages
 from localpolicy.report.table import html_page
 from localpolicy.runs.run import Run
-from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.loop import train
+from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
+from localpolicy.training.loop import train
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(0.1, 1.0), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu")

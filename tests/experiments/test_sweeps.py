@@ -18,7 +18,7 @@ import pytest
 from shop_logs import from_markdown, write_shop
 
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.evaluate.run import evaluate
+from localpolicy.evaluation.run import evaluate
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
@@ -26,7 +26,7 @@ from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, pages, section, verdict
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
+from localpolicy.training.loop import train
 
 CONFIG = Config.parse(
     {

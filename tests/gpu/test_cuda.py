@@ -10,12 +10,12 @@ from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
 from localpolicy.catalogue.logits import Head, LinearLogits
-from localpolicy.evaluate.candidates import open_run
-from localpolicy.evaluate.truth import agent
+from localpolicy.evaluation.candidates import open_run
+from localpolicy.evaluation.truth import agent
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
-from localpolicy.simulate import StoreConfig, StoreWorld, write_prepared
-from localpolicy.train.loop import train
+from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
+from localpolicy.training.loop import train
 
 pytestmark = [
     pytest.mark.gpu,

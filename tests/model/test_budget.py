@@ -9,7 +9,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError
 from localpolicy.model.budget import beta_within
 from localpolicy.runs.config import Config
-from localpolicy.train.loop import train
+from localpolicy.training.loop import train
 
 
 @pytest.fixture(scope="module")

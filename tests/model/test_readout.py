@@ -13,9 +13,8 @@ from torch import nn
 from localpolicy.catalogue import BACKENDS, backend
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import CONSTANT, Reader, heads_for, returns_to_go
-from localpolicy.objectives import OBJECTIVES, objective
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.types import Readout
+from localpolicy.objectives import OBJECTIVES, objective_of
+from localpolicy.types import Readout, Reads
 
 GAMMA = 0.6
 ALL = frozenset(one.name for one in fields(Readout)) - {"logp", "reward", "step"}
@@ -27,7 +26,11 @@ def data(tmp_path_factory):
 
 
 def reader(made, reads=ALL, *, critic="q", name="dense", **settings):
-    return Reader(made, frozenset(reads), backend(name), critic=critic, gamma=GAMMA, **settings)
+    asked = Reads(
+        frozenset(reads), critic, GAMMA, **{key: value for key, value in settings.items() if key in Reads._fields}
+    )
+    rest = {key: value for key, value in settings.items() if key not in Reads._fields}
+    return Reader(made, asked, backend(name), **rest)
 
 
 def by_hand(made, batch, *, coin, target, critic="q"):
@@ -114,19 +117,17 @@ def test_both_targets_and_both_coins_differ(data):
 def test_what_was_not_asked_for_is_absent(data):
     made, batch = network(), whole(data)
     for name in OBJECTIVES:
-        found, config = objective(ObjectiveConfig(name=name))
-        reads = found.reads(config)
-        critic = found.critic if any(field.startswith("q") for field in reads) else None
-        readout = reader(made, reads, critic=critic).read(batch, step=0, coin=True)
+        reads = objective_of(name).reads()
+        readout = Reader(made, reads, backend("dense")).read(batch, step=0, coin=True)
         present = {one.name for one in fields(Readout) if getattr(readout, one.name) is not None} - {"step"}
-        assert present == reads | {"logp", "reward"}, name
+        assert present == reads.fields | {"logp", "reward"}, name
 
 
 def test_a_frozen_run_stands_for_the_logging_policy(data):
     """μ̂ from another network's policy head: at the position, and at the next."""
     made, other, batch = network(heads=tuple(head for head in HEADS if head != "logging")), network(seed=5), whole(data)
     reads = {"logp_logging", "q_expected", "q", "next_value", "q_fit"}
-    found = reader(made, reads, target="expected", frozen=policy(other)).read(batch, step=0, coin=True)
+    found = reader(made, reads, target="expected", logging_policy=policy(other)).read(batch, step=0, coin=True)
     rows = torch.softmax(other.hidden(batch) @ other.heads["policy"].weight.T + other.heads["policy"].bias, 1).detach()
     hidden = made.hidden(batch).detach()
     q_a, q_b = (hidden @ made.heads[head].weight.T + made.heads[head].bias for head in ("q_a", "q_b"))
@@ -201,15 +202,11 @@ VARIANTS = [
 @pytest.mark.parametrize("coin", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_each_term_trains_its_own_head_and_only_two_reach_the_backbone(data, case, coin, dropout):
-    found, config = objective(ObjectiveConfig.parse(case))
-    reads = found.reads(config)
-    made = network(answers=True, dropout=dropout, heads=heads_for(reads, found.critic, logging_given=False)).train()
-    critic = found.critic if any(field.startswith("q") for field in reads) else None
-    readout = reader(made, reads, critic=critic, target=config.target, name="chunked").read(
-        whole(data), step=0, coin=coin
-    )
-    losses = found.formula(
-        replace(readout, reward=readout.reward - 0.5 if not found.non_negative else readout.reward), config
+    found = objective_of(case)
+    made = network(answers=True, dropout=dropout, heads=heads_for(found.reads(), logging_given=False)).train()
+    readout = Reader(made, found.reads(), backend("chunked")).read(whole(data), step=0, coin=coin)
+    losses = found.terms(
+        replace(readout, reward=readout.reward - 0.5 if not found.non_negative else readout.reward)
     ).losses
     fitted = "heads.q_a" if coin else "heads.q_b"
     allowed = {

@@ -19,8 +19,7 @@ from localpolicy.catalogue import dense
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import Reader, heads_for
-from localpolicy.objectives import OBJECTIVES, objective
-from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives import objective_of
 from localpolicy.types import START, Batch, Readout, Terms
 
 CONSTANTS = ("q", "q_expected", "q_policy", "q_max", "next_value")
@@ -39,8 +38,7 @@ def normalised(weights: Tensor) -> Tensor:
 
 def formula(name: str, readout: Readout, **settings: object) -> Terms:
     """The terms of the objective `name`, its config made as a user's would be."""
-    found, config = objective(ObjectiveConfig.parse({"name": name, **settings}))
-    return found.formula(readout, config)
+    return objective_of({"name": name, **settings}).terms(readout)
 
 
 # ---------------------------------------------------------------------- a bandit
@@ -295,21 +293,17 @@ class Learner:
 
     def __init__(self, world: World, name: str, *, shared: bool = False, **settings: object) -> None:
         self.world = world
-        _, self.config = objective(ObjectiveConfig.parse({"name": name, **settings}))
-        self.objective = OBJECTIVES[name]
-        reads = self.objective.reads(self.config)
-        self.network = tabular(world, heads_for(reads, self.objective.critic, logging_given=False))
+        self.objective = objective_of({"name": name, **settings})
+        reads = self.objective.reads()
+        self.network = tabular(world, heads_for(reads, logging_given=False))
         if shared:  # one Q instead of two
             self.network.heads["q_b"] = self.network.heads["q_a"]
-        critic = self.objective.critic if any(field.startswith("q") for field in reads) else None
-        self.reader = Reader(
-            self.network, reads, dense, critic=critic, gamma=self.config.gamma, target=self.config.target
-        )
+        self.reader = Reader(self.network, reads, dense)
 
     def terms(self, batch: Batch, *, coin: bool, constants: dict[str, Tensor] | None = None) -> Terms:
         """The objective's terms, its constants as given where they are."""
         readout = self.reader.read(batch, step=10**9, coin=coin)
-        return self.objective.formula(replace(readout, **(constants or {})), self.config)
+        return self.objective.terms(replace(readout, **(constants or {})))
 
     def expected_loss(self, *names: str, coin: bool = True, constants: dict[str, Tensor] | None = None) -> Tensor:
         """Σ_x E_μ[terms|x]: each context counts once, which moves no optimum of a table and helps the solver."""

@@ -13,8 +13,7 @@ from tabular import draws, formula
 
 from localpolicy.errors import ConfigError
 from localpolicy.model.readout import heads_for
-from localpolicy.objectives import OBJECTIVES, objective
-from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.types import Readout
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +36,8 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str
 
 
 def prepared(case):
-    found, config = objective(ObjectiveConfig.parse(case))
-    return found, config, found.reads(config) | {"logp", "reward"}
+    found = objective_of(case)
+    return found, found.reads().fields | {"logp", "reward"}
 
 
 def random_readout(names, n=17, *, seed=0, dtype=torch.float64):
@@ -83,9 +82,9 @@ def test_the_cases_cover_every_objective():
 
 @each_case
 def test_terms_are_one_number_per_position(case):
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     for n in (1, 17):
-        terms = found.formula(random_readout(reads, n), config)
+        terms = found.terms(random_readout(reads, n))
         assert "policy" in terms.losses
         for number in numbers_of(terms).values():
             assert number.shape == (n,)
@@ -94,18 +93,18 @@ def test_terms_are_one_number_per_position(case):
 
 @each_case
 def test_inputs_are_left_alone(case):
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     readout, untouched = random_readout(reads), random_readout(reads)
-    sum(found.formula(readout, config).losses.values()).sum().backward()
+    sum(found.terms(readout).losses.values()).sum().backward()
     for name in reads:
         assert torch.equal(getattr(readout, name), getattr(untouched, name)), name
 
 
 @each_case
 def test_the_weight_is_a_constant_and_the_policy_term_trains_the_policy_alone(case):
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     readout = all_require_gradients(random_readout(reads))
-    terms = found.formula(readout, config)
+    terms = found.terms(readout)
     assert not terms.weight.requires_grad
     assert terms.weight.max() > 0
     leaves = [getattr(readout, name) for name in reads]
@@ -121,9 +120,9 @@ def test_the_weight_is_a_constant_and_the_policy_term_trains_the_policy_alone(ca
 @each_case
 def test_every_auxiliary_loss_trains_one_head(case):
     """logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     readout = all_require_gradients(random_readout(reads))
-    losses = found.formula(readout, config).losses
+    losses = found.terms(readout).losses
     owner = {"policy": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit", "value": "value"}
     assert {owner[name] for name in losses} == reads & WITH_GRADIENT
     for name, loss in losses.items():
@@ -135,10 +134,10 @@ def test_every_auxiliary_loss_trains_one_head(case):
 @each_case
 def test_what_is_declared_is_what_is_read(case):
     """With the declared fields alone it runs; and each of them changes some number."""
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     readout = random_readout(reads)
-    terms = numbers_of(found.formula(readout, config))
-    returns_alone = config.name in ("pg", "ips_pg") or config.advantage == "monte_carlo"
+    terms = numbers_of(found.terms(readout))
+    returns_alone = found.name in ("pg", "ips_pg") or case.get("advantage") == "monte_carlo"
     idle = {"reward"} if not found.uses_reward or returns_alone else set()
     if case.get("warmup"):
         idle |= {"q"}
@@ -146,16 +145,16 @@ def test_what_is_declared_is_what_is_read(case):
         moved = replace(
             readout, **{name: (getattr(readout, name) * 0.7).detach().requires_grad_(name in WITH_GRADIENT)}
         )
-        other = numbers_of(found.formula(moved, config))
+        other = numbers_of(found.terms(moved))
         assert any(not torch.equal(other[key], value) for key, value in terms.items()), f"{name} is declared, not read"
 
 
 @each_case
 def test_no_position_reaches_another(case):
     """A permutation permutes terms and gradients; leaving positions out changes nothing for those that stay."""
-    found, config, reads = prepared(case)
+    found, reads = prepared(case)
     readout = random_readout(reads)
-    whole = found.formula(readout, config)
+    whole = found.terms(readout)
     sum(whole.losses.values()).sum().backward()
     for index in (
         torch.randperm(17, generator=torch.Generator().manual_seed(1)),
@@ -164,7 +163,7 @@ def test_no_position_reaches_another(case):
     ):
         part = at(random_readout(reads), index)
         leaves = {name: getattr(part, name).detach().requires_grad_() for name in reads & WITH_GRADIENT}
-        terms = found.formula(replace(part, **leaves), config)
+        terms = found.terms(replace(part, **leaves))
         for key, value in numbers_of(terms).items():
             assert torch.equal(value, numbers_of(whole)[key][index]), key
         sum(terms.losses.values()).sum().backward()
@@ -177,8 +176,8 @@ def test_no_position_reaches_another(case):
 @pytest.mark.parametrize("theirs", [-80.0, -1e-6], ids=["rarely-logged", "always-logged"])
 def test_extremes_stay_finite(case, ours, theirs):
     """log p ≈ -80, critics far off, float32: every term, weight and gradient is finite."""
-    found, config, reads = prepared(case)
-    config = config.model_copy(update={"beta": 1e-3} if config.name.startswith("lpi") else {})
+    found, reads = prepared(case)
+    found = found.model_copy(update={"beta": 1e-3} if found.name.startswith("lpi") else {})
     readout = random_readout(reads, dtype=torch.float32)
     extreme = {"logp": torch.full((17,), ours).requires_grad_()}
     if "logp_logging" in reads:
@@ -188,7 +187,7 @@ def test_extremes_stay_finite(case, ours, theirs):
     for name in reads & {"q", "q_fit", "value"}:
         extreme[name] = (1e3 * getattr(readout, name).detach()).requires_grad_(name in WITH_GRADIENT)
     readout = replace(readout, **extreme)
-    terms = found.formula(readout, config)
+    terms = found.terms(readout)
     for key, value in numbers_of(terms).items():
         assert value.isfinite().all(), key
     sum(terms.losses.values()).sum().backward()
@@ -198,23 +197,23 @@ def test_extremes_stay_finite(case, ours, theirs):
 
 @each_case
 def test_heads_follow_from_what_is_read(case):
-    found, config, reads = prepared(case)
-    heads = heads_for(found.reads(config), found.critic, logging_given=False)
+    found, reads = prepared(case)
+    heads = heads_for(found.reads(), logging_given=False)
     assert heads[0] == "policy" and len(set(heads)) == len(heads)
     assert ("logging" in heads) == ("logp_logging" in reads)
     assert ("value" in heads) == ("value" in reads)
-    critics = {"q_a", "q_b"} if found.critic == "q" else {"reward"}
+    critics = {"q_a", "q_b"} if found.reads().critic == "q" else {"reward"}
     assert set(heads) & {"q_a", "q_b", "reward"} == (critics if "q_fit" in reads else set())
-    assert "logging" not in heads_for(found.reads(config), found.critic, logging_given=True)
+    assert "logging" not in heads_for(found.reads(), logging_given=True)
 
 
 def test_a_frozen_logging_policy_is_not_trained():
     for case in CASES:
-        found, config, reads = prepared(case)
+        found, reads = prepared(case)
         if "logp_logging" in reads:
             readout = random_readout(reads)
             frozen = replace(readout, logp_logging=readout.logp_logging.detach())
-            with_head, without = found.formula(readout, config), found.formula(frozen, config)
+            with_head, without = found.terms(readout), found.terms(frozen)
             assert set(with_head.losses) - set(without.losses) == {"logging"}
             assert torch.equal(with_head.weight, without.weight)
 
@@ -310,23 +309,23 @@ def test_by_hand_covers_every_objective():
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"beta": 0}, r"^beta: .*greater than 0"),
-    ({"beta": -1.0}, r"^beta: .*greater than 0"),
-    ({"beta": float("nan")}, r"^beta: .*finite"),
-    ({"gamma": 1.0}, r"^gamma: .*less than 1"),
-    ({"gamma": -0.1}, r"^gamma: .*greater than or equal to 0"),
-    ({"cap": 0.0}, r"^cap: .*greater than 0"),
-    ({"clip": -3}, r"^clip: .*greater than 0"),
-    ({"td_weight": -1}, r"^td_weight: "),
-    ({"negatives": 0}, r"^negatives: "),
-    ({"baseline": "expcted"}, r"^baseline: .*'expected'.*got 'expcted'"),
-    ({"advantage": "guess"}, r"^advantage: .*'direct'"),
-    ({"target": "mean"}, r"^target: .*'max' or 'expected'"),
-    ({"betta": 1.0}, r"^betta: no such key \(did you mean 'beta'\?\)"),
+    ({"beta": 0}, r"^objective.beta: .*greater than 0"),
+    ({"beta": -1.0}, r"^objective.beta: .*greater than 0"),
+    ({"beta": float("nan")}, r"^objective.beta: .*finite"),
+    ({"name": "pg", "gamma": 1.0}, r"^objective.gamma: .*less than 1"),
+    ({"name": "pg", "gamma": -0.1}, r"^objective.gamma: .*greater than or equal to 0"),
+    ({"cap": 0.0}, r"^objective.cap: .*greater than 0"),
+    ({"name": "ips", "clip": -3}, r"^objective.clip: .*greater than 0"),
+    ({"td_weight": -1}, r"^objective.td_weight: "),
+    ({"name": "lpi_rl", "negatives": 0}, r"^objective.negatives: "),
+    ({"baseline": "expcted"}, r"^objective.baseline: .*'expected'.*got 'expcted'"),
+    ({"advantage": "guess"}, r"^objective.advantage: .*'direct'"),
+    ({"name": "sqn", "target": "mean"}, r"^objective.target: .*'max' or 'expected'"),
+    ({"betta": 1.0}, r"^objective.betta: no such key \(did you mean 'beta'\?\)"),
 ], ids=str)  # fmt: skip
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        ObjectiveConfig.parse(settings)
+        objective_of(settings)
 
 
 @pytest.mark.parametrize(("settings", "message"), [
@@ -337,26 +336,25 @@ def test_bad_settings_are_refused(settings, message):
     ({"name": "sqn", "cap": 3.0}, "objective.cap: sqn does not use it"),
     ({"name": "pg", "clip": 3.0}, "objective.clip: pg does not use it"),
     ({"name": "sac", "advantage": "td"}, "objective.advantage: sac does not use it"),
-    ({"name": "lpi_cb", "advantage": "td"}, "lpi_cb knows direct, observed, got 'td'"),
-    ({"name": "lpi_rl", "advantage": "observed"}, "lpi_rl knows td, monte_carlo, sampled, got 'observed'"),
+    ({"name": "lpi_cb", "advantage": "td"}, "objective.advantage: .*'direct' or 'observed'.*got 'td'"),
+    ({"name": "lpi_rl", "advantage": "observed"}, "objective.advantage: .*'td', .* or 'sampled'.*got 'observed'"),
     ({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}, "sampled advantage is its own baseline"),
 ], ids=str)  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        objective(ObjectiveConfig.parse(settings))
+        objective_of(settings)
 
 
 @each_case
 def test_a_resolved_config_is_accepted_as_it_is(case):
     """What a run's config.yaml spells out resolves to itself."""
-    _, config = objective(ObjectiveConfig.parse(case))
-    assert objective(ObjectiveConfig.parse(config.model_dump()))[1] == config
+    found = objective_of(case)
+    assert objective_of(found.model_dump()) == found
 
 
 def test_default_advantages():
-    assert objective(ObjectiveConfig(name="lpi_cb"))[1].advantage == "direct"
-    assert objective(ObjectiveConfig(name="lpi_rl"))[1].advantage == "td"
-    assert objective(ObjectiveConfig(name="mle"))[1].advantage is None
+    assert objective_of("lpi_cb").advantage == "direct"
+    assert objective_of("lpi_rl").advantage == "td"
 
 
 def test_objectives_say_what_they_ask_of_rewards():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import ConfigError
-from localpolicy.simulate.bandit import BanditConfig, BanditWorld
-from localpolicy.simulate.events import Events
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
+from localpolicy.simulation.events import Events
 
 WORLD = BanditWorld(BanditConfig(contexts=30, items=12), seed=3)
 BETAS = (2.0, 0.5, 0.1, 0.02)

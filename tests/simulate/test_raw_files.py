@@ -14,7 +14,7 @@ import pytest
 
 from localpolicy.errors import ConfigError
 from localpolicy.runtime.files import sha256
-from localpolicy.simulate import raw, raw_netflix, simulate
+from localpolicy.simulation import raw, raw_netflix, simulate
 
 RAW = ("yoochoose", "retailrocket", "netflix")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import ConfigError
-from localpolicy.simulate.events import Events
-from localpolicy.simulate.laws import Lengths, Popularity
-from localpolicy.simulate.shop import REWARDS, StoreConfig, StoreWorld
-from localpolicy.simulate.shop_agents import FarSighted, Myopic
-from localpolicy.simulate.shoppers import Shoppers
+from localpolicy.simulation.events import Events
+from localpolicy.simulation.laws import Lengths, Popularity
+from localpolicy.simulation.shop import REWARDS, StoreConfig, StoreWorld
+from localpolicy.simulation.shop_agents import FarSighted, Myopic
+from localpolicy.simulation.shoppers import Shoppers
 
 TINY = StoreWorld(StoreConfig(items=30, categories=4, mean_length=6, max_length=12), seed=2)
 DEFAULT = StoreWorld()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from localpolicy.simulate import load_world
+from localpolicy.simulation import load_world
 
 
 def lpi(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,5 +34,5 @@ def test_it_names_the_nearest_world(tmp_path: Path) -> None:
 
 
 def test_simulating_needs_no_torch() -> None:
-    code = "import sys, localpolicy.simulate; sys.exit('torch' in sys.modules)"
+    code = "import sys, localpolicy.simulation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.runtime.files import sha256
-from localpolicy.simulate import (
+from localpolicy.simulation import (
     BanditConfig,
     BanditWorld,
     StoreConfig,
@@ -21,8 +21,8 @@ from localpolicy.simulate import (
     write_log,
     write_prepared,
 )
-from localpolicy.simulate import bandit as bandit_module
-from localpolicy.simulate import shop as shop_module
+from localpolicy.simulation import bandit as bandit_module
+from localpolicy.simulation import shop as shop_module
 
 BANDIT = BanditWorld(BanditConfig(contexts=20, items=15))
 SHOP = StoreWorld(StoreConfig(items=50, categories=5, mean_length=6))

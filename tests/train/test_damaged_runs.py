@@ -12,7 +12,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
+from localpolicy.training.loop import train
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from localpolicy.train.epoch_log import EpochLog
+from localpolicy.training.epoch_log import EpochLog
 from localpolicy.types import Terms
 
 

@@ -17,7 +17,7 @@ from small_logs import write_small
 from localpolicy.errors import WriteError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
+from localpolicy.training.loop import train
 
 SAME = ("policy.safetensors", "last.safetensors", "metrics.jsonl")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

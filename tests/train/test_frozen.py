@@ -14,12 +14,11 @@ from small_logs import write_small
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.objectives import OBJECTIVES
-from localpolicy.objectives.config import ObjectiveConfig
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.train.loop import Trainer, train
-from localpolicy.train.setup import open_logging_policy, shard_of
+from localpolicy.training.loop import Trainer, train
+from localpolicy.training.setup import open_logging_policy, shard_of
 from localpolicy.types import Readout
 
 NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]
@@ -69,7 +68,7 @@ def test_the_same_items_in_another_order_give_the_same_readout(small, older, tmp
     for data in (small, other):
         trainer = Trainer.start(data, Run("unused"), settings)
         batch = next(trainer.windows.in_order(64))
-        rows = trainer.losses.reader.frozen.rows_at(batch, batch.scored)
+        rows = trainer.losses.reader.logging_policy.rows_at(batch, batch.scored)
         formed = torch.log_softmax(rows.chunk(0, 12), 1)
         ids = data.catalogue["item_id"].to_pylist()
         for n, token in enumerate(batch.scored.tolist()[:20]):
@@ -89,7 +88,7 @@ def test_an_action_that_frozen_logging_cannot_take_weighs_nothing(name):
     logging = torch.tensor([log(0.25), -torch.inf, log(0.001)], dtype=torch.float64)
     reward = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
     readout = Readout(logp=logp, reward=reward, logp_logging=logging, return_to_go=reward)
-    terms = OBJECTIVES[name].formula(readout, ObjectiveConfig(name=name))
+    terms = OBJECTIVES[name]().terms(readout)
     assert terms.weight.tolist() == pytest.approx([2 * 1.0, 0.0, 30 * 2.0])
     assert terms.clipped.tolist() == [False, False, True]
     assert list(terms.losses) == ["policy"]
@@ -117,7 +116,7 @@ def test_the_policy_that_served_a_log_is_its_logging_policy(older, small, tmp_pa
             run = train(log, out=tmp_path / f"run-{number}", config=config("lpi_cb", served.folder))
             assert run.manifest["logging"]["policy_sha256"] == digest
         else:
-            with pytest.raises(RunError, match="only mle and sqn"):
+            with pytest.raises(RunError, match="only runs such as mle and sqn"):
                 train(log, out=tmp_path / f"run-{number}", config=config("lpi_cb", served.folder))
 
 
@@ -147,7 +146,7 @@ def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, new
 
 
 def test_more_processes_than_items_are_refused_where_they_shall_share_them(small):
-    settings = config("mle", "head", shard_catalogue=True)
+    settings = config("lpi_cb", "head", shard_catalogue=True)
     assert shard_of(small, settings, Ranks(0, small.items)) is not None
     with pytest.raises(ConfigError, match=rf"has {small.items} items, fewer than the {small.items + 1} processes"):
         shard_of(small, settings, Ranks(0, small.items + 1))

@@ -14,11 +14,11 @@ from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
-from localpolicy.objectives import OBJECTIVES
+from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer, train
-from localpolicy.train.selection import rule
+from localpolicy.training.loop import Trainer, train
+from localpolicy.training.selection import rule
 
 
 def config(name="mle", *, epochs=2, **changes):
@@ -75,7 +75,7 @@ def test_a_frozen_run_stands_for_the_logging_policy(small, tmp_path):
     logging = train(small, out=tmp_path / "mle", config=config())
     run = train(small, out=tmp_path / "run", config=config("lpi_rl", objective={"logging": str(logging.folder)}))
     assert "logging" not in run.policy().network.heads
-    with pytest.raises(RunError, match="only mle and sqn"):
+    with pytest.raises(RunError, match="only runs such as mle and sqn"):
         train(small, out=tmp_path / "no", config=config("ips", objective={"logging": str(run.folder)}))
 
 
@@ -259,7 +259,7 @@ def test_propensities_are_checked_before_the_first_step(tmp_path):
     ("changes", "message"),
     [
         (["objective.beta=0"], "objective.beta: input should be greater than 0"),
-        (["objective.gamma=1"], "objective.gamma: input should be less than 1"),
+        (["objective.name=pg", "objective.gamma=1"], "objective.gamma: input should be less than 1"),
         (["objective.baseline=mean"], "objective.baseline"),
         (["model.wdith=3"], r"model.wdith: no such key \(did you mean 'width'\?\)"),
         (["trian.epochs=3"], r"trian: no such key \(did you mean 'train'\?\)"),
@@ -287,10 +287,13 @@ def test_the_rule_of_auto_asks_only_for_what_is_held_out():
         }
         return SimpleNamespace(manifest=manifest)
 
-    assert rule("auto", data(none=9, click=3, purchase=1), "lpi_rl") == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
-    assert rule("auto", data(none=9, click=3, purchase=0), "lpi_rl") == "0.2*click.nDCG@20"
-    assert rule("auto", data(none=9, click=0, purchase=0), "lpi_rl") == "AR@1"
-    assert rule("auto", data(none=9, click=3, purchase=1), "mle") == "logp"
+    assert (
+        rule("auto", data(none=9, click=3, purchase=1), objective_of("lpi_rl"))
+        == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
+    )
+    assert rule("auto", data(none=9, click=3, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
+    assert rule("auto", data(none=9, click=0, purchase=0), objective_of("lpi_rl")) == "AR@1"
+    assert rule("auto", data(none=9, click=3, purchase=1), objective_of("mle")) == "logp"
 
 
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):

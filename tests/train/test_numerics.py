@@ -7,8 +7,8 @@ import torch
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config, TrainConfig
-from localpolicy.train.loop import train
-from localpolicy.train.numerics import WORKSPACE, check_numerics, deterministic
+from localpolicy.training.loop import train
+from localpolicy.training.numerics import WORKSPACE, check_numerics, deterministic
 
 
 def config(**changes):
@@ -79,7 +79,7 @@ def test_what_was_set_is_set_again(before):
 def test_on_a_cpu_it_changes_no_number(small, tmp_path, monkeypatch):
     plain = train(small, out=tmp_path / "plain", config=config())
     seen = []
-    from localpolicy.train.loop import Trainer
+    from localpolicy.training.loop import Trainer
 
     step = Trainer.step
     monkeypatch.setattr(

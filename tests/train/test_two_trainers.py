@@ -14,14 +14,14 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sole_trainer
-from localpolicy.train.loop import Trainer, train
+from localpolicy.training.loop import Trainer, train
 
 SETTINGS = {"model": {"width": 8}, "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "checkpoint_every": 1}}
 # Trains, says when it has done four steps, and goes on when it is told to.
 FIRST = """
 import json, sys
 from localpolicy.runs.config import Config
-from localpolicy.train.loop import Trainer, train
+from localpolicy.training.loop import Trainer, train
 step = Trainer.step
 def pauses(self, batch, number, **options):
     if number == 4:
@@ -89,11 +89,11 @@ def test_a_run_that_another_finished_meanwhile_is_left_alone(small, tmp_path, mo
     start = Trainer.start
 
     def other_first(folder):
-        monkeypatch.setattr("localpolicy.train.loop.sole_trainer", sole_trainer)
+        monkeypatch.setattr("localpolicy.training.loop.sole_trainer", sole_trainer)
         again(small, folder, resume=True)
         return sole_trainer(folder)
 
-    monkeypatch.setattr("localpolicy.train.loop.sole_trainer", other_first)
+    monkeypatch.setattr("localpolicy.training.loop.sole_trainer", other_first)
     monkeypatch.setattr(Trainer, "start", lambda *given, **named: starts.append(given) or start(*given, **named))
     assert again(small, tmp_path / "run", resume=True).finished
     assert len(starts) == 1

@@ -8,8 +8,8 @@ from small_logs import write_small
 
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import Trainer, train
-from localpolicy.train.validation import validate
+from localpolicy.training.loop import Trainer, train
+from localpolicy.training.validation import validate
 
 BATCHES = 6  # of an epoch: 96 sequences, 16 each
 
@@ -41,13 +41,13 @@ def test_the_best_may_lie_within_an_epoch(small, tmp_path, monkeypatch):
     """The weights kept are those of the step that was best, not of its epoch's end."""
     values = iter([0.1, 0.5, 0.2, 0.3])
     kept = {}
-    monkeypatch.setattr("localpolicy.train.loop.selection_score", lambda select, figures: next(values))
+    monkeypatch.setattr("localpolicy.training.loop.selection_score", lambda select, figures: next(values))
 
     def remembers(policy, *positional, **named):
         kept[len(kept)] = policy.network.embedding.detach().clone()
         return validate(policy, *positional, **named)
 
-    monkeypatch.setattr("localpolicy.train.loop.validate", remembers)
+    monkeypatch.setattr("localpolicy.training.loop.validate", remembers)
     run = train(small, out=tmp_path / "run", config=config(validate_every=8))
     assert [line["step"] for line in run.metrics()] == [6, 8, 12]
     assert run.manifest["selected"] == {"by": run.config.train.select, "value": 0.5, "epoch": 2, "step": 8}
@@ -61,7 +61,7 @@ def test_the_best_may_lie_within_an_epoch(small, tmp_path, monkeypatch):
 def test_patience_counts_validations(every, steps, epochs, small, tmp_path, monkeypatch):
     """The first is the best; after two more that are not, it ends at once, within an epoch too."""
     values = iter([3.0, 2.0, 2.5, 1.0, 1.0, 1.0, 1.0])
-    monkeypatch.setattr("localpolicy.train.loop.selection_score", lambda select, figures: next(values))
+    monkeypatch.setattr("localpolicy.training.loop.selection_score", lambda select, figures: next(values))
     run = train(small, out=tmp_path / "run", config=config(epochs=9, patience=2, validate_every=every))
     assert [line["step"] for line in run.metrics()] == steps
     assert run.manifest["steps"] == steps[-1]
@@ -86,7 +86,7 @@ def test_killed_and_resumed_it_ends_the_same(stop, checkpoint_every, small, tmp_
 def test_out_of_patience_and_killed_before_the_end_was_written(small, tmp_path, monkeypatch):
     """The checkpoint of the last validation knows that it was the last."""
     monkeypatch.setattr(
-        "localpolicy.train.loop.selection_score", lambda select, figures: 1.0
+        "localpolicy.training.loop.selection_score", lambda select, figures: 1.0
     )  # none is better than the first
     settings = config(epochs=9, patience=2, validate_every=4)
     whole = train(small, out=tmp_path / "whole", config=settings)
@@ -121,7 +121,7 @@ def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path):
 
 def test_the_bar_asks_for_a_note_twice_a_second_at_most(small, tmp_path, monkeypatch):
     from localpolicy.runtime import progress
-    from localpolicy.train import display
+    from localpolicy.training import display
 
     notes = []
     note = display.Display.note
@@ -187,8 +187,8 @@ def test_a_missing_extra_is_told_before_anything_is_replaced(small, tmp_path, mo
 
 
 def test_sequences_are_counted_over_uneven_batches(tmp_path):
-    from localpolicy.train.checkpoint import Progress
-    from localpolicy.train.display import Display
+    from localpolicy.training.checkpoint import Progress
+    from localpolicy.training.display import Display
 
     display = Display(Progress(), sequences=103, batch_size=16, epochs=3)
     assert display._seen(Progress(epoch=1, batch=2)) == 103 + 32

@@ -48,7 +48,7 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
 ) -> None:
     """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
-    from localpolicy.evaluate.compare import compare as measure
+    from localpolicy.evaluation.compare import compare as measure
     from localpolicy.report.comparison.tables import comparison_pages
 
     result = measure(

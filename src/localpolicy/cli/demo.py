@@ -10,7 +10,7 @@ import typer
 from localpolicy.cli.output import console, say, show_table
 
 if TYPE_CHECKING:
-    from localpolicy.evaluate.estimate import Interval
+    from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 
 

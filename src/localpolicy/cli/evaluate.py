@@ -57,7 +57,7 @@ def evaluate(
     latex: Latex = None,
 ) -> None:
     """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
-    from localpolicy.evaluate.run import evaluate as measure
+    from localpolicy.evaluation.run import evaluate as measure
     from localpolicy.report.evaluation import pages
 
     result = measure(

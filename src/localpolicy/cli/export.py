@@ -16,7 +16,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="replace a folder, once the new one is whole")] = False,
 ) -> None:
     """Export a run: ONNX graphs that onnxruntime and numpy answer from, without torch."""
-    from localpolicy.serve.export import export as run_it
+    from localpolicy.serving.export import export as run_it
 
     made = run_it(run, out=out, force=force, say=say)
     say(

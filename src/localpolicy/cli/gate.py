@@ -28,7 +28,7 @@ def gate(
     latex: Latex = None,
 ) -> None:
     """Say whether a run should replace the deployed one: exit code 0 for yes, 3 for no, with reasons."""
-    from localpolicy.evaluate.gate import gate as judge
+    from localpolicy.evaluation.gate import gate as judge
     from localpolicy.report.gate import gate_table
 
     verdict = judge(

@@ -7,15 +7,17 @@ its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
+from localpolicy.cli.audit import audit
 from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
+from localpolicy.cli.erase import erase
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.export import export
 from localpolicy.cli.gate import gate
@@ -24,6 +26,7 @@ from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.rotate import rotate
 from localpolicy.cli.serve import serve
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
@@ -43,6 +46,9 @@ VERBS = {
     "recommend": recommend,
     "export": export,
     "serve": serve,
+    "rotate": rotate,
+    "audit": audit,
+    "erase": erase,
     "loop": loop,
 }
 
@@ -76,8 +82,18 @@ def _version(show: bool) -> None:
 
 
 @app.callback()
-def _options(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True)) -> None:
-    pass
+def _options(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    if modules:
+        from localpolicy import plugins
+
+        for name in modules:
+            plugins.load(name)
 
 
 def main() -> None:

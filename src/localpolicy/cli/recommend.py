@@ -21,7 +21,7 @@ def recommend(
     seed: Annotated[int | None, typer.Option(help="of the draw")] = None,
 ) -> None:
     """Recommend lists for the histories of a file."""
-    from localpolicy.serve.recommend import recommend as run_it
+    from localpolicy.serving.recommend import recommend as run_it
 
     count = run_it(
         run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed, say=say

@@ -31,7 +31,7 @@ def serve(
 
     The token that clients must send, if any, is read from the environment variable LPI_TOKEN.
     """
-    from localpolicy.serve.service import serve as run_it
+    from localpolicy.serving.service import serve as run_it
 
     run_it(
         run, log=log, host=host, port=port, workers=workers, threads=threads, floor=floor, empty_history=empty_history,

@@ -31,8 +31,8 @@ def simulate(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from localpolicy.runtime.files import write_json
-    from localpolicy.simulate.run import default_sequences
-    from localpolicy.simulate.run import simulate as run
+    from localpolicy.simulation.run import default_sequences
+    from localpolicy.simulation.run import simulate as run
 
     total = default_sequences(world) if sequences is None else sequences
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -48,7 +48,7 @@ def train(
 
     from localpolicy.errors import ConfigError
     from localpolicy.runs.config import configure
-    from localpolicy.train.loop import train as run
+    from localpolicy.training.loop import train as run
 
     short: dict[str, Any] = {
         "objective.name": objective,

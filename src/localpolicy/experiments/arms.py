@@ -21,21 +21,21 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
-from localpolicy.evaluate.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation, evaluate_policy
-from localpolicy.evaluate.imputation import imputation_at
-from localpolicy.evaluate.run import settings_of as evaluation_settings
-from localpolicy.evaluate.run import world_of
-from localpolicy.evaluate.truth import true_value
+from localpolicy.evaluation.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.evaluation import Evaluation, evaluate_policy
+from localpolicy.evaluation.imputation import imputation_at
+from localpolicy.evaluation.run import settings_of as evaluation_settings
+from localpolicy.evaluation.run import world_of
+from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.jobs import Job, Say, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.simulate.truth import load_world
-from localpolicy.train.loop import train
-from localpolicy.train.setup import resolve
+from localpolicy.simulation.truth import load_world
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
 
 SPLITS = ("validation", "test")
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
@@ -148,7 +148,7 @@ class Study:
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, int]]:
         """Of each reference by its name: how it was trained, and its seed."""
-        trained = {arm.name: resolve(arm.config, self.data)[0] for arm in self.references}
+        trained = {arm.name: resolve(arm.config, self.data) for arm in self.references}
         every = trained | {run.name: Run(run).config for run in self.against}
         return {name: (family_of(config), config.train.seed) for name, config in every.items()}
 
@@ -172,7 +172,7 @@ class Study:
             raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
         if about["data"] != self.data.digest:
             raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
-        wanted = None if config is None else resolve(config, self.data)[0]
+        wanted = None if config is None else resolve(config, self.data)
         if wanted is not None and (other := different(Config.parse(about["config"]), wanted)):
             raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
         found = Measured(name, about, folder)
@@ -200,7 +200,7 @@ def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
 def _measure_one(task: _Task) -> str | None:
     """Train and measure one arm; why it could not be trained, or None."""
     job, data = task.job, Prepared(task.job.data)
-    config, _ = resolve(job.config, data)
+    config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
     try:
         run = Run(job.out) if task.trained else train(data, out=job.out, config=job.config, resume=True)

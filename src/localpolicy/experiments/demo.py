@@ -12,12 +12,12 @@ from pathlib import Path
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.compare import Comparison, compare
+from localpolicy.evaluation.compare import Comparison, compare
 from localpolicy.experiments.jobs import Job, Say, train_all
 from localpolicy.experiments.scenes import REFERENCE, Scene
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.simulate import simulate
+from localpolicy.simulation import simulate
 
 PAID = ("click", "purchase")  # events whose ranking is shown
 

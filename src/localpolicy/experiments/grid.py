@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
-from localpolicy.errors import ConfigError, nearest
-from localpolicy.runs.config import Config
+from localpolicy.errors import ConfigError
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import Config, setting_fields, setting_key
 
 WINDOWS = ("data.length", "data.last", "train.min_history")  # what decides which positions are scored
 RANGE = ".."  # low..high, for a search
@@ -47,9 +47,9 @@ class Point:
         return config.with_changes([f"{key}={value}" for key, value in self.settings])
 
 
-def axes(over: Sequence[str]) -> list[Axis]:
+def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[Axis]:
     """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
-    found = [_axis(text) for text in over]
+    found = [_axis(text, objective) for text in over]
     keys = [axis.key for axis in found]
     for key in keys:
         if keys.count(key) > 1:
@@ -69,15 +69,15 @@ def grid(axes: Sequence[Axis]) -> list[Point]:
     ]
 
 
-def _axis(text: str) -> Axis:
+def _axis(text: str, objective: type[Objective] | None) -> Axis:
     key, equals, listed = text.partition("=")
     if not equals or not key.strip() or not listed.strip():
         raise ConfigError(f"--over: expected key=v1,v2 (or key=low..high), got '{text}'.")
-    key = whole_key(key.strip())
+    key = whole_key(key.strip(), objective)
     if RANGE in listed:
         low, _, high = listed.partition(RANGE)
         try:
-            axis = Axis(key, low=float(low), high=float(high), whole=_type(key) is int)
+            axis = Axis(key, low=float(low), high=float(high), whole=setting_fields(objective)[key] is int)
         except ValueError:
             raise ConfigError(f"--over {key}: expected numbers low..high, got '{listed}'.") from None
         if not -math.inf < axis.low < axis.high < math.inf:
@@ -98,32 +98,14 @@ def _number(text: str) -> float | str:
         return text
 
 
-def whole_key(name: str) -> str:
+def whole_key(name: str, objective: type[Objective] | None = None) -> str:
     """`beta` -> `objective.beta`, where one group alone has such a key; the seed is no axis."""
-    known = [f"{group}.{key}" for group, field in Config.model_fields.items() for key in _fields(field.annotation)]
-    matching = [key for key in known if name in (key, key.partition(".")[2])]
-    if len(matching) != 1:
-        text = (
-            f": it is one of {', '.join(matching)}"
-            if matching
-            else nearest(name, {key if "." in name else key.partition(".")[2] for key in known})
-        )
-        raise ConfigError(f"--over: no single setting '{name}'{text}")
-    if matching[0] in WINDOWS:
+    key = setting_key(name, objective, said="--over")
+    if key in WINDOWS:
         raise ConfigError(
-            f"--over {matching[0]}: policies that are scored on other windows of the log cannot be compared. Set it "
-            "once with --set, and sweep again into another folder for another value."
+            f"--over {key}: policies that are scored on other windows of the log cannot be compared. Set it once with "
+            "--set, and sweep again into another folder for another value."
         )
-    if matching[0] in ("train.seed", "objective.name"):
-        raise ConfigError(f"--over {matching[0]}: use --seeds or --objective for it.")
-    return matching[0]
-
-
-def _type(key: str) -> object:
-    group, _, name = key.partition(".")
-    annotation: Any = Config.model_fields[group].annotation
-    return annotation.model_fields[name].annotation
-
-
-def _fields(group: object) -> list[str]:
-    return list(getattr(group, "model_fields", {}))
+    if key in ("train.seed", "objective.name"):
+        raise ConfigError(f"--over {key}: use --seeds or --objective for it.")
+    return key

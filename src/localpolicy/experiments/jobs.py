@@ -18,12 +18,13 @@ from typing import TypeVar
 
 import torch
 
+from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.train.loop import train
-from localpolicy.train.setup import resolve
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
 
 Say = Callable[[str], None]
 Task = TypeVar("Task")
@@ -98,7 +99,9 @@ def in_processes(
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
         yield from _here(work, tasks, deadline)
         return
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
+    pool = ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
+    )
     with pool, _terminated_as_interrupted():
         waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
         try:
@@ -150,8 +153,10 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _begin() -> None:
-    """What each process does first."""
+def _begin(modules: Sequence[str]) -> None:
+    """What each process does first; it knows what the user named in the one that started it."""
+    for module in modules:
+        plugins.load(module)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -218,7 +223,7 @@ def refuse_other(job: Job) -> None:
     data = Prepared(job.data)
     if run.manifest["data"]["digest"] != data.digest:
         raise RunError(f"{job.out} was trained on other data; choose another folder, or remove it.")
-    if other := different(run.config, resolve(job.config, data)[0]):
+    if other := different(run.config, resolve(job.config, data)):
         raise RunError(f"{job.out} was trained with another {other}; choose another folder, or remove it.")
 
 

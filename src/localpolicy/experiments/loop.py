@@ -24,21 +24,20 @@ from pydantic import Field, field_validator
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.evaluate.truth import EPISODES, agent, bandit_probabilities
+from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
 from localpolicy.experiments.jobs import Job, Say, train_all
 from localpolicy.experiments.loop_measure import RoundMeasure, World
 from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
-from localpolicy.objectives import OBJECTIVES, objective
-from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives import objective_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, refuse_occupied, write_json
 from localpolicy.settings import Settings
-from localpolicy.simulate import BanditWorld, write_log
-from localpolicy.simulate.events import Events
-from localpolicy.simulate.truth import WORLDS
-from localpolicy.train.checks import check_data
-from localpolicy.train.setup import resolve
+from localpolicy.simulation import BanditWorld, write_log
+from localpolicy.simulation.events import Events
+from localpolicy.simulation.truth import WORLDS
+from localpolicy.training.checks import check_data
+from localpolicy.training.setup import resolve
 
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
@@ -131,10 +130,9 @@ def arms_of(config: LoopConfig) -> list[ArmSpec]:
     found = []
     for text in config.objectives:
         name, *pairs = text.split(":")
-        settings = ObjectiveConfig.parse({"name": name}).with_changes(pairs)
-        objective(settings)  # refuses what does not exist or does not fit
+        settings = objective_of(name).with_changes(pairs)
         given = settings.model_dump(exclude_unset=True)
-        free = "beta" in OBJECTIVES[name].settings and "beta" not in given
+        free = "beta" in type(settings).model_fields and "beta" not in given
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
         for beta in config.betas if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
@@ -232,8 +230,7 @@ class _Chain:
         data = Prepared(self.at(number - 1) / "data")
         config = self.training(number)
         try:
-            resolved, found = resolve(config, data)
-            check_data(data, found, resolved.objective)
+            check_data(data, resolve(config, data).objective)
         except DataError as error:
             # A policy that shows nobody what they want leaves a log from which nothing can be learnt.
             self.stop(number, str(error))
@@ -245,8 +242,7 @@ class _Chain:
         settings = _scene(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
-        found, filled = objective(ObjectiveConfig.parse(chosen))
-        if known and "logp_logging" in found.reads(filled):
+        if known and "logp_logging" in objective_of(chosen).reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": _luck(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})

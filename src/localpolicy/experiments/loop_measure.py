@@ -17,11 +17,11 @@ import torch
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
-from localpolicy.evaluate.estimate import mean_estimate
-from localpolicy.evaluate.summary import coverage
-from localpolicy.evaluate.truth import STEPS, true_value, world_probabilities
+from localpolicy.evaluation.estimate import mean_estimate
+from localpolicy.evaluation.summary import coverage
+from localpolicy.evaluation.truth import STEPS, true_value, world_probabilities
 from localpolicy.model.policy import Policy
-from localpolicy.simulate import BanditWorld, StoreWorld
+from localpolicy.simulation import BanditWorld, StoreWorld
 
 VISITS = 100  # of the store, whose every step is a context
 LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.errors import RunError
-from localpolicy.evaluate.estimate import Estimate, mean_estimate
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.score import Scores
-from localpolicy.evaluate.segments import groups
+from localpolicy.evaluation.estimate import Estimate, mean_estimate
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.score import Scores
+from localpolicy.evaluation.segments import groups
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import whole_file
 

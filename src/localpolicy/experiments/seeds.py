@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 

@@ -6,8 +6,9 @@ validation JS. Test figures have no say in it, and are shown at the chosen point
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.evaluate.estimate import Estimate
+from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.runs.config import Config
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
-from localpolicy.train.setup import resolve
+from localpolicy.runtime.folders import new_folder
+from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
 
@@ -119,24 +123,34 @@ class Sweep:
 
 def sweep(
     data: Prepared | Path | str,
+    objective: Objective | type[Objective] | str | None = None,
     *,
-    config: Config,
-    over: Sequence[str],
-    out: Path | str,
+    over: Sequence[str] | Mapping[str, Sequence[Any]],
+    out: Path | str | None = None,
+    config: Config | None = None,
     seeds: int = 1,
     against: Sequence[Path | str] = (),
     max_js: float | None = None,
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    say: Say = lambda text: None,
+    say: Say = LOG.info,
+    **settings: Any,
 ) -> Sweep:
-    """Train `config` at every point of `over` (`beta=0.1,0.3`), or at `trials` points that a search picks.
+    """Train an objective at every point of `over`, or at `trials` points that a search picks.
 
+    `over` is {"beta": [0.1, 0.3]}, or as on the command line ["beta=0.1,0.3"]; `objective`, `config` and `settings` are
+    those of `train`. Runs go into the folder `out` (default: a new one under the working directory).
     Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
     `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
+    config = config_of(objective, config, **settings)
+    if isinstance(over, Mapping):
+        over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
+    if out is None:
+        out = new_folder("sweep")
+        LOG.info("sweeping %s into %s", config.objective.name, out)
     if search not in SEARCHES:
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:
@@ -146,7 +160,7 @@ def sweep(
     if trials is not None and trials < 1:
         raise ConfigError(f"--trials must be at least 1, got {trials}.")
     refuse_foreign(Path(out))
-    found = axes(over)
+    found = axes(over, type(config.objective))
     listed = grid(found) if search == "grid" else []
     for point in _corners(found):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
@@ -183,7 +197,7 @@ def sweep(
         raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
         objective=config.objective.name,
-        select=resolve(config, data)[0].train.select,
+        select=resolve(config, data).train.select,
         tried=every,
         chosen=best_within(every, max_js),
         floor=floor,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from localpolicy import plugins
 from localpolicy.catalogue.logits import AnyHead, Head
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
-from localpolicy.model.backbones import BACKBONES, Layout
+from localpolicy.model.backbones import Layout, backbone_called
 from localpolicy.settings import Settings
 from localpolicy.types import START, Batch
 
@@ -25,7 +26,9 @@ HEADS = (*ITEM_HEADS, "value")  # and one per context
 class ModelConfig(Settings):
     """The network's shape."""
 
-    backbone: Literal["sasrec", "gru", "convolution"] = Field("sasrec", description="what turns histories into states")
+    backbone: str = Field(
+        "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
+    )
     width: int = Field(64, ge=1, description="size of embeddings and hidden states")
     blocks: int = Field(1, ge=1, description="layers of the backbone")
     heads: int = Field(1, ge=1, description="attention heads (sasrec)")
@@ -93,8 +96,8 @@ class Network(nn.Module):
         self.start = nn.Parameter(torch.randn(config.width) * scale)
         # Answers start at zero: unused events change nothing, and training finds what they mean.
         self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
-        self.own_backbone = backbone is not None
-        self.backbone = backbone or BACKBONES[config.backbone](
+        self.own_backbone = None if backbone is None else plugins.name_of(backbone)
+        self.backbone = backbone or backbone_called(config.backbone)(
             width=config.width,
             length=length,
             blocks=config.blocks,

@@ -21,6 +21,7 @@ from localpolicy.catalogue.logits import Logits, tilted
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.model.backbones import passed_before
 from localpolicy.model.lists import Lists, draw_lists
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.weights import fill, load_weights, save_weights
@@ -196,9 +197,10 @@ class Policy:
         if about.get("format") != FORMAT:
             raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}.")
         made = about["network"]
-        if made["own_backbone"] != (backbone is not None):
-            needs = "a backbone of your own: pass the same module as backbone=" if backbone is None else "no backbone="
-            raise RunError(f"{folder} needs {needs}.")
+        if backbone is not None and not made["own_backbone"]:
+            raise RunError(f"{folder} needs no backbone=: it has one of ours.")
+        if backbone is None and made["own_backbone"]:
+            backbone = passed_before(made["own_backbone"])
         shard = None if shard is None else shard._replace(items=made["items"])
         network = Network(
             ModelConfig.parse(made["model"]),

@@ -17,20 +17,21 @@ from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
-from localpolicy.types import Batch, Readout
+from localpolicy.types import Batch, Readout, Reads
 
 CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
 
 
-def heads_for(reads: frozenset[str], critic: str | None, *, logging_given: bool) -> tuple[str, ...]:
+def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
     """The heads a network needs so that `reads` can be read."""
+    fields = reads.fields
     heads = ["policy"]
-    if "logp_logging" in reads and not logging_given:
+    if "logp_logging" in fields and not logging_given:
         heads.append("logging")
-    if any(name.startswith("q") or name == "next_value" for name in reads):
-        assert critic is not None
-        heads += ["q_a", "q_b"] if critic == "q" else ["reward"]
-    if "value" in reads:
+    if any(name.startswith("q") or name == "next_value" for name in fields):
+        assert reads.critic is not None
+        heads += ["q_a", "q_b"] if reads.critic == "q" else ["reward"]
+    if "value" in fields:
         heads.append("value")
     return tuple(heads)
 
@@ -51,13 +52,14 @@ class Reader:
     """Reads from `network` what an objective declared."""
 
     network: Network
-    reads: frozenset[str]
+    reads: Reads
     catalogue: ModuleType
-    critic: str | None = None
-    gamma: float = 0.0
-    target: str = "max"
-    negatives: int = 10
-    frozen: Policy | None = None  # μ̂ where it is not a head
+    logging_policy: Policy | None = None  # μ̂ where it is not a head
+
+    @property
+    def critic(self) -> str | None:
+        """The critic whose numbers are read."""
+        return self.reads.critic if any(name.startswith("q") for name in self.reads.fields) else None
 
     def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
@@ -65,19 +67,19 @@ class Reader:
         items = batch.item[at]
         hidden = network.hidden(batch)
         numbers: dict[str, Tensor] = {}
-        if self.reads & CONSTANT:
+        if self.reads.fields & CONSTANT:
             same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
             hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
             numbers = self._constants(batch, hidden_eval, coin)
-            if "q_sampled" in self.reads:
+            if "q_sampled" in self.reads.fields:
                 numbers["q_sampled"] = self._sampled(numbers, items, generator)
             numbers.pop("features", None)
         current = hidden[at]
-        if "q_fit" in self.reads:
+        if "q_fit" in self.reads.fields:
             numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
-        if "return_to_go" in self.reads:
-            numbers["return_to_go"] = returns_to_go(batch, gamma=self.gamma)[at]
-        if "logged_propensity" in self.reads:
+        if "return_to_go" in self.reads.fields:
+            numbers["return_to_go"] = returns_to_go(batch, gamma=self.reads.gamma)[at]
+        if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
         logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
@@ -94,12 +96,12 @@ class Reader:
 
     def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor) -> Logits:
         """μ̂'s rows at these tokens."""
-        if self.frozen is not None:
-            return self.frozen.rows_at(batch, tokens)
+        if self.logging_policy is not None:
+            return self.logging_policy.rows_at(batch, tokens)
         return self.network.head("logging").logits(hidden_eval[tokens])
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
-        at, reads, catalogue = batch.scored, self.reads, self.catalogue
+        at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
         items, here = batch.item[at], hidden_eval[at]
         numbers: dict[str, Tensor] = {"features": here}
         rows = self._critic().logits(here) if self.critic is not None else None
@@ -128,7 +130,7 @@ class Reader:
         tokens = after[exists]
         fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
         evaluated = other.logits(hidden_eval[tokens])
-        if self.target == "max":
+        if self.reads.target == "max":
             _, best = self.catalogue.maximum(fitted.logits(hidden_eval[tokens]))
             following = evaluated.at(best)
         else:
@@ -139,8 +141,10 @@ class Reader:
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
         """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
         head, features = self._critic(), numbers["features"]
-        drawn = torch.randint(self.network.items, (len(items), self.negatives), generator=generator).to(items.device)
+        drawn = torch.randint(self.network.items, (len(items), self.reads.negatives), generator=generator).to(
+            items.device
+        )
         total = numbers["q"].clone()
-        for column in range(self.negatives):
+        for column in range(self.reads.negatives):
             total += head.logits(features).at(drawn[:, column])
-        return total / (1 + self.negatives)
+        return total / (1 + self.reads.negatives)

@@ -1,80 +1,101 @@
 """Objectives: one small file each, and this dict. Adding one = one file + one line here + one row in the docs.
 
 All maximise Σ w(x,a) log π(a|x) with a constant weight w, minus auxiliary losses; docs/objectives.md has the table.
+One from outside is a subclass of `Objective`: passed as an object, named as `package.module:Name`, or registered by an
+installed package under the entry point group `localpolicy.objectives`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
+
+from localpolicy import plugins
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.critic import td_reads
-from localpolicy.objectives.importance import ips, ips_pg, reads_propensities
-from localpolicy.objectives.lpi import lpi_cb, lpi_rl, reads_bandit, reads_process
-from localpolicy.objectives.mle import mle
-from localpolicy.objectives.objective import Objective
-from localpolicy.objectives.pg import pg
-from localpolicy.objectives.reward_weighted import reward_weighted
-from localpolicy.objectives.sac import sac
-from localpolicy.objectives.sqn import sqn
+from localpolicy.objectives.importance import IPS, IPSPG
+from localpolicy.objectives.lpi import LPI, LPIBandit
+from localpolicy.objectives.mle import MLE
+from localpolicy.objectives.objective import Objective, RecordedObjective
+from localpolicy.objectives.pg import PG
+from localpolicy.objectives.reward_weighted import RewardWeighted
+from localpolicy.objectives.sac import SAC
+from localpolicy.objectives.sqn import SQN
 
-_RETURNS = frozenset({"return_to_go"})
-_RATIO = frozenset({"clip", "propensities", "logging"})
-_CRITIC = frozenset({"td_weight"})
-_TD = frozenset({"td_weight", "gamma", "target", "logging"})
-_LPI = frozenset({"beta", "cap", "baseline", "advantage", "td_weight", "logging"})
-
-OBJECTIVES: dict[str, Objective] = {
-    "mle": Objective(mle, uses_reward=False),
-    "reward_weighted": Objective(reward_weighted, non_negative=True),
-    "ips": Objective(ips, reads_propensities, _RATIO, non_negative=True),
-    "pg": Objective(pg, lambda config: _RETURNS, frozenset({"gamma"}), non_negative=True),
-    "ips_pg": Objective(
-        ips_pg, lambda config: _RETURNS | reads_propensities(config), _RATIO | {"gamma"}, non_negative=True
-    ),
-    "lpi_cb": Objective(lpi_cb, reads_bandit, _LPI, critic="reward", advantages=("direct", "observed")),
-    "sqn": Objective(sqn, td_reads, _TD, critic="q"),
-    "sac": Objective(
-        sac, lambda config: td_reads(config) | {"q"}, _TD | {"warmup"}, critic="q", non_negative=True
-    ),
-    "lpi_rl": Objective(
-        lpi_rl, reads_process, _LPI | _TD | {"negatives"}, critic="q", advantages=("td", "monte_carlo", "sampled")
-    ),
-}  # fmt: skip
+DEFAULT = "lpi_cb"
+OBJECTIVES: dict[str, type[Objective]] = {
+    "mle": MLE,
+    "reward_weighted": RewardWeighted,
+    "ips": IPS,
+    "pg": PG,
+    "ips_pg": IPSPG,
+    "lpi_cb": LPIBandit,
+    "sqn": SQN,
+    "sac": SAC,
+    "lpi_rl": LPI,
+}
+# A setting that one variant of an objective reads and another does not.
+_VARIANTS = {"negatives": "q_sampled", "target": "next_value", "logging": "logp_logging", "td_weight": "q_fit"}
 
 
-def _unread(config: ObjectiveConfig, found: Objective) -> set[str]:
-    """Settings this objective has, but not in this variant."""
-    filled = (
-        config
-        if config.advantage or not found.advantages
-        else config.model_copy(update={"advantage": found.advantages[0]})
-    )
-    reads = found.reads(filled)
-    needed = {"negatives": "q_sampled", "target": "next_value", "logging": "logp_logging", "td_weight": "q_fit"}
-    return {name for name, field in needed.items() if name in found.settings and field not in reads}
+def find(name: str) -> type[Objective] | None:
+    """The objective of this name: ours, one that an installed package registers, or one that is imported already."""
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    found = plugins.find("objectives", name)
+    return found if isinstance(found, type) and issubclass(found, Objective) else None
 
 
-def objective(config: ObjectiveConfig) -> tuple[Objective, ObjectiveConfig]:
-    """The objective that `config` names, and the config with its default advantage filled in."""
-    if config.name not in OBJECTIVES:
-        raise ConfigError(f"objective.name: no objective '{config.name}'{nearest(config.name, OBJECTIVES)}")
-    found = OBJECTIVES[config.name]
-    unused = (config.model_fields_set - found.settings - {"name"}) | _unread(config, found)
-    # A setting that is spelled out but left at its default does no harm: a resolved config spells out all of them.
-    defaults = {name: field.default for name, field in ObjectiveConfig.model_fields.items()}
-    unused = {name for name in unused if getattr(config, name) != defaults[name]}
-    if unused:
-        name = sorted(unused)[0]
-        users = ", ".join(other for other, one in OBJECTIVES.items() if name in one.settings)
-        where = " in this variant" if name in found.settings else ""
-        raise ConfigError(f"objective.{name}: {config.name} does not use it{where} (used by {users}). Leave it out.")
-    if found.advantages:
-        if config.advantage is not None and config.advantage not in found.advantages:
-            raise ConfigError(
-                f"objective.advantage: {config.name} knows {', '.join(found.advantages)}, got '{config.advantage}'."
-            )
-        if config.advantage is None:
-            config = config.model_copy(update={"advantage": found.advantages[0]})
-    if config.advantage == "sampled" and config.baseline != "expected":
-        raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
-    return found, config
+def objective_of(given: Any, *, recorded: bool = False) -> Objective:
+    """An objective from its name, its settings, or itself. `recorded`: of a run, which may name one unknown here."""
+    if isinstance(given, Objective):
+        return given
+    if isinstance(given, type) and issubclass(given, Objective):
+        return given()
+    values = {"name": given} if isinstance(given, str) else given
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"objective: expected a name or a group of settings, got {given!r}.")
+    name = str(values.get("name", DEFAULT))
+    found = find(name)
+    if found is None and recorded:
+        return RecordedObjective.called(name).parse(values)
+    if found is None:
+        raise ConfigError(
+            f"objective.name: no objective '{name}'{nearest(name, OBJECTIVES)} One of your own is named as "
+            "package.module:Name."
+        )
+    _refuse_unused(found, values)
+    made = found.parse(values, prefix="objective.")
+    _refuse_unread(made)
+    return made
+
+
+def _refuse_unused(found: type[Objective], values: Mapping[str, Any]) -> None:
+    """A setting of other objectives is named with those that use it."""
+    for key in values:
+        users = [name for name, other in OBJECTIVES.items() if key in other.model_fields]
+        if users and key not in found.model_fields:
+            others = ", ".join(users)
+            raise ConfigError(f"objective.{key}: {found.name} does not use it (used by {others}). Leave it out.")
+
+
+def _refuse_unread(made: Objective) -> None:
+    """A setting that this variant does not read is left at its default."""
+    fields = made.reads().fields
+    for key, field in _VARIANTS.items():
+        declared = type(made).model_fields.get(key)
+        if declared is not None and field not in fields and getattr(made, key) != declared.default:
+            raise ConfigError(f"objective.{key}: {made.name} does not use it in this variant. Leave it out.")
+
+
+def _validated(given: Any, info: ValidationInfo) -> Objective:
+    return objective_of(given, recorded=bool(info.context and info.context.get("recorded")))
+
+
+AnyObjective = Annotated[SerializeAsAny[Objective], BeforeValidator(_validated)]
+
+__all__ = [
+    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "LPIBandit", "Objective",
+    "RewardWeighted", "find", "objective_of",
+]  # fmt: skip

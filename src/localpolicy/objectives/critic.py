@@ -8,28 +8,39 @@ Q_μ, of which alone the improvement guarantee speaks. Departures: the target is
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
 from torch import Tensor
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.types import Readout
+from localpolicy.objectives.objective import Objective
+from localpolicy.types import Readout, Reads
+
+LOGGING = "μ̂: 'head' (trained beside the policy), or the folder of a run (items newer than it have probability 0)"
 
 
-def td_reads(config: ObjectiveConfig) -> frozenset[str]:
-    """What the TD loss reads."""
-    reads = frozenset({"q_fit", "next_value"})
-    return reads | {"logp_logging"} if config.target == "expected" else reads
+class TDObjective(Objective):
+    """Settings of every objective with a TD loss."""
 
+    gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
+    td_weight: float = Field(1.0, ge=0, description="λ: weight of the TD loss")
+    target: Literal["max", "expected"] = Field("max", description="value of the next state in the TD target")
+    logging: str = Field("head", description=LOGGING)
 
-def td_target(readout: Readout, config: ObjectiveConfig) -> Tensor:
-    """r + γ V(x'), and r alone at a sequence's end."""
-    return (readout.reward + config.gamma * readout.need("next_value")).detach()
+    def td_reads(self) -> Reads:
+        """What the TD loss reads."""
+        fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.target == "expected" else set())
+        return Reads(frozenset(fields), "q", self.gamma, self.target, logging=self.logging)
+
+    def td_target(self, readout: Readout) -> Tensor:
+        """r + γ V(x'), and r alone at a sequence's end."""
+        return (readout.reward + self.gamma * readout.need("next_value")).detach()
+
+    def td_loss(self, readout: Readout) -> Tensor:
+        """λ (Q(x,a) - (r + γ V(x')))²."""
+        return self.td_weight * squared_error(readout.need("q_fit"), self.td_target(readout))
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:
     """(prediction - target)², the target a constant."""
     return (prediction - target.detach()) ** 2
-
-
-def td_loss(readout: Readout, config: ObjectiveConfig) -> Tensor:
-    """λ (Q(x,a) - (r + γ V(x')))²."""
-    return config.td_weight * squared_error(readout.need("q_fit"), td_target(readout, config))

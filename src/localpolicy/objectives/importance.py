@@ -2,42 +2,72 @@
 
 Where nothing is clipped, the gradient of -min(ρ, c) r log π with ρ = π/μ̂ held constant is that of the importance-
 weighted estimate of J. There is no interior optimum: the weights follow the policy. Departures: the clip is on the
-ratio (30, as in the paper); no top-K correction. μ̂ is a head trained beside the policy, a frozen run, or the
-propensities of the log (`propensities=logged`). Where a frozen run cannot have taken the action, the weight is 0.
+ratio (30, as in the paper); no top-K correction. μ̂ is a head trained beside the policy, another run, or the
+propensities of the log (`propensities=logged`). Where another run cannot have taken the action, the weight is 0.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives.critic import LOGGING
 from localpolicy.objectives.logging_policy import logging_loss
-from localpolicy.objectives.objective import weighted
-from localpolicy.types import Readout, Terms
+from localpolicy.objectives.objective import Objective, weighted
+from localpolicy.types import Readout, Reads, Terms
 
 
-def reads_propensities(config: ObjectiveConfig) -> frozenset[str]:
-    """Where μ(a|x) comes from."""
-    return frozenset({"logged_propensity" if config.propensities == "logged" else "logp_logging"})
+class ImportanceWeighted(Objective):
+    """Settings and weights of both."""
+
+    non_negative = True
+    weighs_by_ratio = True
+    clip: float = Field(30.0, gt=0, description="largest importance ratio π/μ̂")
+    propensities: Literal["estimated", "logged"] = Field(
+        "estimated", description="where μ(a|x) comes from: the logging policy's estimate, or the log"
+    )
+    logging: str = Field("head", description=LOGGING)
+
+    def reads(self) -> Reads:
+        """Where μ(a|x) comes from."""
+        field = "logged_propensity" if self.propensities == "logged" else "logp_logging"
+        return Reads(frozenset({field}), logging=self.logging)
+
+    def _importance_weighted(self, readout: Readout, reward: Tensor) -> Terms:
+        """-min(π/μ̂, c) · reward · log π, 0 where μ̂ = 0; and -log μ̂ where μ̂ is a head."""
+        logged = self.propensities == "logged"
+        log_logging = readout.need("logged_propensity").log() if logged else readout.need("logp_logging")
+        ratio = (readout.logp - log_logging).detach().exp()
+        # An action that a given μ̂ cannot take (the item is newer) was not drawn from it: there is no ratio.
+        possible = log_logging.detach() > -torch.inf
+        weight = torch.where(possible, ratio.clamp(max=self.clip) * reward, 0.0)
+        return weighted(readout.logp, weight, clipped=possible & (ratio > self.clip), **logging_loss(readout))
 
 
-def _importance_weighted(readout: Readout, config: ObjectiveConfig, reward: Tensor) -> Terms:
-    """-min(π/μ̂, c) · reward · log π, 0 where μ̂ = 0; and -log μ̂ where μ̂ is a head."""
-    logged = config.propensities == "logged"
-    log_logging = readout.need("logged_propensity").log() if logged else readout.need("logp_logging")
-    ratio = (readout.logp - log_logging).detach().exp()
-    # An action that a frozen μ̂ cannot take (the item is newer) was not drawn from it: there is no ratio to weigh by.
-    possible = log_logging.detach() > -torch.inf
-    weight = torch.where(possible, ratio.clamp(max=config.clip) * reward, 0.0)
-    return weighted(readout.logp, weight, clipped=possible & (ratio > config.clip), **logging_loss(readout))
+class IPS(ImportanceWeighted):
+    """Inverse propensity scoring of single rewards."""
+
+    name = "ips"
+
+    def terms(self, readout: Readout) -> Terms:
+        """-min(π/μ̂, c) r log π."""
+        return self._importance_weighted(readout, readout.reward)
 
 
-def ips(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-min(π/μ̂, c) r log π."""
-    return _importance_weighted(readout, config, readout.reward)
+class IPSPG(ImportanceWeighted):
+    """The policy gradient with a one-step importance correction."""
 
+    name = "ips_pg"
+    gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
 
-def ips_pg(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-min(π/μ̂, c) G log π, G_t = Σ_k γ^k r_{t+k}: one-step correction of the policy gradient."""
-    return _importance_weighted(readout, config, readout.need("return_to_go"))
+    def reads(self) -> Reads:
+        """Returns, and where μ(a|x) comes from."""
+        reads = super().reads()
+        return reads._replace(fields=reads.fields | {"return_to_go"}, gamma=self.gamma)
+
+    def terms(self, readout: Readout) -> Terms:
+        """-min(π/μ̂, c) G log π, G_t = Σ_k γ^k r_{t+k}: one-step correction of the policy gradient."""
+        return self._importance_weighted(readout, readout.need("return_to_go"))

@@ -23,15 +23,18 @@ Departures: exp(A/β) is capped (20): without a cap, small β puts all weight on
 from __future__ import annotations
 
 from math import log
+from typing import Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.critic import squared_error, td_loss, td_reads, td_target
+from localpolicy.errors import ConfigError
+from localpolicy.objectives.critic import LOGGING, TDObjective, squared_error
 from localpolicy.objectives.logging_policy import logging_loss
-from localpolicy.objectives.objective import weighted
-from localpolicy.types import Readout, Terms
+from localpolicy.objectives.objective import Objective, weighted
+from localpolicy.types import Readout, Reads, Terms
 
+Baseline = Literal["expected", "policy", "max", "value", "none"]
 BASELINE_FIELD = {
     "expected": "q_expected",
     "policy": "q_policy",
@@ -41,65 +44,94 @@ BASELINE_FIELD = {
 }
 
 
-def _reads_baseline(config: ObjectiveConfig) -> set[str]:
-    field = BASELINE_FIELD[config.baseline]
-    reads = {field} if field else set()
-    if config.baseline == "expected":
-        reads.add("logp_logging")  # the logging head is trained by its own likelihood
-    return reads
+class Improvement(Objective):
+    """Settings and weights of both forms."""
+
+    beta: float = Field(1.0, gt=0, description="β: the price of divergence; smaller moves further from the log")
+    cap: float = Field(20.0, gt=0, description="largest exp(A/β)")
+    baseline: Baseline = Field("expected", description="g(x) of the advantage")
+    logging: str = Field("head", description=LOGGING)
+    td_weight: float = Field(1.0, ge=0, description="λ: weight of the critic's loss (TD, or squared error of r̂)")
+
+    def baseline_reads(self) -> frozenset[str]:
+        """What g(x) is read from."""
+        field = BASELINE_FIELD[self.baseline]
+        fields = {field} if field else set()
+        if self.baseline == "expected":
+            fields.add("logp_logging")  # the logging head is trained by its own likelihood
+        return frozenset(fields)
+
+    def advantage_of(self, value: Tensor, readout: Readout) -> Tensor:
+        """A(x,a) = q(x,a) - g(x), a constant."""
+        field = BASELINE_FIELD[self.baseline]
+        return (value - readout.need(field)).detach() if field else value.detach()
+
+    def improved(self, readout: Readout, advantage: Tensor, target: Tensor, **auxiliary: Tensor) -> Terms:
+        """-min(exp(A/β), cap) log π, and the losses of the heads that A needs."""
+        if readout.value is not None:
+            auxiliary["value"] = squared_error(readout.value, target)
+        # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
+        exponent = advantage / self.beta
+        weight = exponent.clamp(max=log(self.cap)).exp()
+        return weighted(readout.logp, weight, clipped=exponent > log(self.cap), **auxiliary, **logging_loss(readout))
 
 
-def reads_bandit(config: ObjectiveConfig) -> frozenset[str]:
-    """What lpi_cb reads."""
-    reads = _reads_baseline(config)
-    if config.advantage == "direct":
-        reads |= {"q", "q_fit"}
-    elif reads & {"q_expected", "q_policy", "q_max"}:
-        reads |= {"q_fit"}
-    return frozenset(reads)
+class LPIBandit(Improvement):
+    """Local policy improvement in a contextual bandit."""
+
+    name = "lpi_cb"
+    advantage: Literal["direct", "observed"] = Field("direct", description="A from r̂(x,a), or from the logged r")
+
+    def reads(self) -> Reads:
+        """The baseline's numbers, and r̂ where it is needed."""
+        fields = self.baseline_reads()
+        if self.advantage == "direct":
+            fields |= {"q", "q_fit"}
+        elif fields & {"q_expected", "q_policy", "q_max"}:
+            fields |= {"q_fit"}
+        return Reads(fields, "reward", logging=self.logging)
+
+    def terms(self, readout: Readout) -> Terms:
+        """-min(exp((r̂(x,a) - g(x))/β), cap) log π(a|x) + λ (r̂(x,a) - r)²."""
+        auxiliary = {}
+        if readout.q_fit is not None:
+            auxiliary["reward"] = self.td_weight * squared_error(readout.q_fit, readout.reward)
+        value = readout.reward if self.advantage == "observed" else readout.need("q")
+        return self.improved(readout, self.advantage_of(value, readout), readout.reward, **auxiliary)
 
 
-def reads_process(config: ObjectiveConfig) -> frozenset[str]:
-    """What lpi_rl reads."""
-    if config.advantage == "sampled":
-        return td_reads(config) | {"q", "q_sampled"}
-    if config.advantage == "monte_carlo":
-        return frozenset(_reads_baseline(config) | {"q_fit", "return_to_go"})
-    return td_reads(config) | _reads_baseline(config) | {"q"}
+class LPI(Improvement, TDObjective):
+    """Local policy improvement in a Markov decision process."""
 
+    name = "lpi_rl"
+    advantage: Literal["td", "monte_carlo", "sampled"] = Field(
+        "td", description="A from Q(x,a), from the observed return, or against random items"
+    )
+    negatives: int = Field(10, ge=1, description="random items in the sampled advantage")
 
-def advantage(readout: Readout, config: ObjectiveConfig) -> Tensor:
-    """A(x,a) = q(x,a) - g(x), a constant."""
-    if config.advantage == "sampled":
-        return (readout.need("q") - readout.need("q_sampled")).detach()
-    source = {"observed": "reward", "monte_carlo": "return_to_go"}.get(config.advantage or "", "q")
-    value = readout.need(source)
-    field = BASELINE_FIELD[config.baseline]
-    return (value - readout.need(field)).detach() if field else value.detach()
+    def reads(self) -> Reads:
+        """The critic's numbers, and the baseline's."""
+        reads = self.td_reads()._replace(negatives=self.negatives)
+        if self.advantage == "sampled":
+            return reads._replace(fields=reads.fields | {"q", "q_sampled"})
+        if self.advantage == "monte_carlo":
+            return reads._replace(fields=self.baseline_reads() | {"q_fit", "return_to_go"})
+        return reads._replace(fields=reads.fields | self.baseline_reads() | {"q"})
 
+    def model_post_init(self, context: object) -> None:
+        """A setting that changes nothing is a mistake."""
+        if self.advantage == "sampled" and self.baseline != "expected":
+            raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
 
-def _improved(readout: Readout, config: ObjectiveConfig, target: Tensor, **auxiliary: Tensor) -> Terms:
-    """-min(exp(A/β), cap) log π, and the losses of the heads that A needs."""
-    if readout.value is not None:
-        auxiliary["value"] = squared_error(readout.value, target)
-    # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
-    exponent = advantage(readout, config) / config.beta
-    weight = exponent.clamp(max=log(config.cap)).exp()
-    return weighted(readout.logp, weight, clipped=exponent > log(config.cap), **auxiliary, **logging_loss(readout))
-
-
-def lpi_cb(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-min(exp((r̂(x,a) - g(x))/β), cap) log π(a|x) + λ (r̂(x,a) - r)²."""
-    auxiliary = {}
-    if readout.q_fit is not None:
-        auxiliary["reward"] = config.td_weight * squared_error(readout.q_fit, readout.reward)
-    return _improved(readout, config, readout.reward, **auxiliary)
-
-
-def lpi_rl(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-min(exp((Q(x,a) - g(x))/β), cap) log π(a|x) + λ TD²."""
-    if config.advantage == "monte_carlo":
-        target = readout.need("return_to_go")
-        fitted = config.td_weight * squared_error(readout.need("q_fit"), target)
-        return _improved(readout, config, target, td=fitted)
-    return _improved(readout, config, td_target(readout, config), td=td_loss(readout, config))
+    def terms(self, readout: Readout) -> Terms:
+        """-min(exp((Q(x,a) - g(x))/β), cap) log π(a|x) + λ TD²."""
+        if self.advantage == "monte_carlo":
+            target = readout.need("return_to_go")
+            fitted = self.td_weight * squared_error(readout.need("q_fit"), target)
+            return self.improved(readout, self.advantage_of(target, readout), target, td=fitted)
+        advantage = (
+            (readout.need("q") - readout.need("q_sampled")).detach()
+            if self.advantage == "sampled"
+            else self.advantage_of(readout.need("q"), readout)
+        )
+        return self.improved(readout, advantage, self.td_target(readout), td=self.td_loss(readout))

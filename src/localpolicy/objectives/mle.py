@@ -5,11 +5,18 @@ Trained to convergence on a log drawn from μ it returns μ. Departures: none.
 
 from __future__ import annotations
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.objective import unweighted
+from localpolicy.objectives.objective import Objective, unweighted
 from localpolicy.types import Readout, Terms
 
 
-def mle(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-log π(a|x)."""
-    return unweighted(readout.logp)
+class MLE(Objective):
+    """Maximum likelihood: an estimate of the logging policy."""
+
+    name = "mle"
+    uses_reward = False
+    estimates_logging = True
+    default_selection = "logp"
+
+    def terms(self, readout: Readout) -> Terms:
+        """-log π(a|x)."""
+        return unweighted(readout.logp)

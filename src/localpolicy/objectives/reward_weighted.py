@@ -6,11 +6,16 @@ optimum to μ (r + c), so negative rewards are refused, not shifted. Departures:
 
 from __future__ import annotations
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.objective import weighted
+from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Terms
 
 
-def reward_weighted(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-r log π(a|x)."""
-    return weighted(readout.logp, readout.reward)
+class RewardWeighted(Objective):
+    """Cross-entropy weighted by the reward."""
+
+    name = "reward_weighted"
+    non_negative = True
+
+    def terms(self, readout: Readout) -> Terms:
+        """-r log π(a|x)."""
+        return weighted(readout.logp, readout.reward)

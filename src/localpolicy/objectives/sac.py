@@ -6,17 +6,30 @@ users chose: the weight is clamped at 0. `warmup` steps with weight 1 are an opt
 
 from __future__ import annotations
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.critic import td_loss
+from pydantic import Field
+
+from localpolicy.objectives.critic import TDObjective
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import unweighted, weighted
-from localpolicy.types import Readout, Terms
+from localpolicy.types import Readout, Reads, Terms
 
 
-def sac(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-max(Q(x,a), 0) log π(a|x) + λ TD²."""
-    auxiliary = {"td": td_loss(readout, config), **logging_loss(readout)}
-    if readout.step < config.warmup:
-        return unweighted(readout.logp, **auxiliary)
-    q = readout.need("q")
-    return weighted(readout.logp, q.clamp(min=0.0), clipped=q < 0, **auxiliary)
+class SAC(TDObjective):
+    """Cross-entropy weighted by Q, with a TD loss."""
+
+    name = "sac"
+    non_negative = True
+    warmup: int = Field(0, ge=0, description="steps with weight 1 before Q is trusted")
+
+    def reads(self) -> Reads:
+        """The TD loss's numbers, and Q."""
+        reads = self.td_reads()
+        return reads._replace(fields=reads.fields | {"q"})
+
+    def terms(self, readout: Readout) -> Terms:
+        """-max(Q(x,a), 0) log π(a|x) + λ TD²."""
+        auxiliary = {"td": self.td_loss(readout), **logging_loss(readout)}
+        if readout.step < self.warmup:
+            return unweighted(readout.logp, **auxiliary)
+        q = readout.need("q")
+        return weighted(readout.logp, q.clamp(min=0.0), clipped=q < 0, **auxiliary)

@@ -6,13 +6,22 @@ the natural carrier of the β dial. Departures: all positions are trained; see a
 
 from __future__ import annotations
 
-from localpolicy.objectives.config import ObjectiveConfig
-from localpolicy.objectives.critic import td_loss
+from localpolicy.objectives.critic import TDObjective
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import unweighted
-from localpolicy.types import Readout, Terms
+from localpolicy.types import Readout, Reads, Terms
 
 
-def sqn(readout: Readout, config: ObjectiveConfig) -> Terms:
-    """-log π(a|x) + λ TD²."""
-    return unweighted(readout.logp, td=td_loss(readout, config), **logging_loss(readout))
+class SQN(TDObjective):
+    """Cross-entropy, with a TD loss on the same backbone."""
+
+    name = "sqn"
+    estimates_logging = True
+
+    def reads(self) -> Reads:
+        """The TD loss's numbers."""
+        return self.td_reads()
+
+    def terms(self, readout: Readout) -> Terms:
+        """-log π(a|x) + λ TD²."""
+        return unweighted(readout.logp, td=self.td_loss(readout), **logging_loss(readout))

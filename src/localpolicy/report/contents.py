@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 
 
 @dataclass(frozen=True)

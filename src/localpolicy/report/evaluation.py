@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.divergence import Divergence
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation, is_number
-from localpolicy.evaluate.off_policy import OffPolicy
-from localpolicy.evaluate.truth import Truth
+from localpolicy.evaluation.divergence import Divergence
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.evaluation import Evaluation, is_number
+from localpolicy.evaluation.off_policy import OffPolicy
+from localpolicy.evaluation.truth import Truth
 from localpolicy.report.table import Cell, Table, cells, number, with_error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.gate import Verdict
+from localpolicy.evaluation.gate import Verdict
 from localpolicy.report.table import Cell, Table
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import Section
 
 NOTHING = "–"  # shown where a figure is missing

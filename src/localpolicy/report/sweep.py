@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from localpolicy.evaluate.estimate import Estimate, Interval
+from localpolicy.evaluation.estimate import Estimate, Interval
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds

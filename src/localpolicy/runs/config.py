@@ -9,10 +9,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field
 
+from localpolicy import plugins
 from localpolicy.data.batches import WindowConfig
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.model.network import ModelConfig
-from localpolicy.objectives.config import ObjectiveConfig
+from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.settings import Settings
 
 
@@ -69,7 +70,7 @@ class Config(Settings):
 
     data: WindowConfig = Field(WindowConfig(), description="how sequences are cut into windows")
     model: ModelConfig = Field(ModelConfig(), description="the network's shape")
-    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="what is maximised")
+    objective: AnyObjective = Field(LPIBandit(), description="what is maximised")
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
@@ -104,7 +105,64 @@ def configure(
             raise ConfigError(f"{file}: '{group}' must be a group of settings, got {settings!r}.")
         values.setdefault(group, {}).update(settings)
     given = [f"{key}={value}" for key, value in (short or {}).items() if value is not None]
-    return Config.parse(values).with_changes([*changes, *given])
+    assignments = [*changes, *given]
+    for assignment in assignments:  # what the user names here is imported; what a file names is not
+        key, _, value = assignment.partition("=")
+        if key.strip() in ("objective.name", "model.backbone") and ":" in value:
+            plugins.load(value.strip())
+    return Config.parse(values).with_changes(assignments)
+
+
+def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
+    """Every setting as group.key, with its type; the objective's are those of one class, or of all of ours."""
+    classes: dict[str, list[type[Settings]]] = {
+        "data": [WindowConfig],
+        "model": [ModelConfig],
+        "objective": [objective] if objective else list(OBJECTIVES.values()),
+        "train": [TrainConfig],
+    }
+    found = {
+        f"{group}.{key}": field.annotation
+        for group, models in classes.items()
+        for model in models
+        for key, field in model.model_fields.items()
+    }
+    return {**found, "objective.name": str}
+
+
+def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:
+    """`width` -> `model.width`, where one group alone has such a key; a typo names the nearest."""
+    known = setting_fields(objective)
+    matching = [key for key in known if name in (key, key.partition(".")[2])]
+    if len(matching) != 1:
+        text = (
+            f": it is one of {', '.join(matching)}"
+            if matching
+            else nearest(name, {key if "." in name else key.partition(".")[2] for key in known})
+        )
+        raise ConfigError(f"{said}: no single setting '{name}'{text}")
+    return matching[0]
+
+
+def config_of(objective: Any = None, base: Config | None = None, **settings: Any) -> Config:
+    """A config from an objective (a name, a class or an object) and settings by name: `config_of("mle", epochs=5)`."""
+    config = base or Config()
+    values = config.model_dump(exclude_unset=True)
+    if objective is not None:
+        values["objective"] = objective_of(objective)
+    elif "objective" in values:
+        values["objective"] = config.objective
+    chosen = values.get("objective", config.objective)
+    changes: dict[str, Any] = {}
+    for name, value in settings.items():
+        group, _, key = setting_key(name, type(chosen)).partition(".")
+        if group == "objective":
+            changes[key] = value
+        else:
+            values.setdefault(group, {})[key] = value
+    if changes:
+        values["objective"] = objective_of({**chosen.model_dump(exclude_unset=True), **changes})
+    return Config.parse(values)
 
 
 def _read(file: Path) -> dict[str, Any]:

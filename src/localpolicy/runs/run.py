@@ -89,7 +89,7 @@ class Run:
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         try:
-            return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()))
+            return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()), context={"recorded": True})
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise RunError(f"{self.folder / 'config.yaml'} cannot be read ({error}): it was altered.") from None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.estimate import Estimate
+from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured

@@ -15,7 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.experiments.jobs import Say
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.simulate.run import simulate
+from localpolicy.simulation.run import simulate
 
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
 # How each source's files are told, in the order tried.

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import ConfigError
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.imputation import imputation_at
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published

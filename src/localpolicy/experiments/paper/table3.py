@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluate.breakdown import Bucket, breakdown
-from localpolicy.evaluate.compare import Lead, leads
-from localpolicy.evaluate.estimate import Estimate, finite
+from localpolicy.evaluation.breakdown import Bucket, breakdown
+from localpolicy.evaluation.compare import Lead, leads
+from localpolicy.evaluation.estimate import Estimate, finite
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured, Pooled

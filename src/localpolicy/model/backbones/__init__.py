@@ -6,15 +6,21 @@ A backbone is any `nn.Module` called as `backbone(embedded, layout) -> hidden`, 
     layout           where each token stands; `layout.pad` and `layout.flatten` convert to and from [B, T, D]
     hidden   [M, D]  the context of each token: it must depend on this and earlier tokens of its sequence alone
 
-Adding one = one file + one line below. A user's own module is passed to `Network` as `backbone=` directly.
+Adding one = one file + one line below. One from outside is passed as a module, or named as `package.module:Name` (a
+class that is built as ours are: width, length, blocks, heads, dropout), or registered by an installed package under
+the entry point group `localpolicy.backbones`.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor, nn
 
+from localpolicy import plugins
+from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.model.backbones.convolution import Convolution
 from localpolicy.model.backbones.gru import GRU
 from localpolicy.model.backbones.layout import Layout
@@ -30,5 +36,34 @@ class Backbone(Protocol):
 
 
 BACKBONES: dict[str, type[nn.Module]] = {"sasrec": SASRec, "gru": GRU, "convolution": Convolution}
+# Modules that were passed in this process, by name and as they came: runs trained with them can be opened here.
+_PASSED: dict[str, nn.Module] = {}
 
-__all__ = ["BACKBONES", "Backbone", "Layout"]
+
+def backbone_called(name: str) -> Callable[..., nn.Module]:
+    """The backbone of this name: ours, a registered one, or one that is imported already."""
+    found = BACKBONES.get(name) or plugins.find("backbones", name)
+    if found is None:
+        raise ConfigError(
+            f"model.backbone: no backbone '{name}'{nearest(name, BACKBONES)} One of your own is named as "
+            "package.module:Name, and imported with 'lpi --import package.module'."
+        )
+    return found
+
+
+def remember(backbone: nn.Module) -> None:
+    """Keep a copy of a module that was passed, from before it is trained."""
+    _PASSED[plugins.name_of(backbone)] = copy.deepcopy(backbone)
+
+
+def passed_before(name: str) -> nn.Module:
+    """A copy of the module of this name that was passed in this process."""
+    if name not in _PASSED:
+        raise RunError(
+            f"this run has a backbone of your own ({name}): pass the same module as backbone=, or train with it by "
+            "name (--set model.backbone=package.module:Name)."
+        )
+    return copy.deepcopy(_PASSED[name])
+
+
+__all__ = ["BACKBONES", "Backbone", "Layout", "backbone_called", "passed_before", "remember"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluate.baselines import BASELINES
-from localpolicy.evaluate.compare import Comparison
+from localpolicy.evaluation.baselines import BASELINES
+from localpolicy.evaluation.compare import Comparison
 from localpolicy.report.contents import Finding, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import beyond_floor, fixed, interval_text, known, places, short

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluate.compare import Comparison
+from localpolicy.evaluation.compare import Comparison
 from localpolicy.model.policy import Policy
 from localpolicy.report.contents import SampleLists
 

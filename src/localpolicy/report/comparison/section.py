@@ -15,14 +15,14 @@ import numpy as np
 
 from localpolicy import __version__
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.evaluate.candidates import Candidate
-from localpolicy.evaluate.compare import Comparison
-from localpolicy.evaluate.estimate import Estimate, Interval, mean_estimate
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.metrics import metric
-from localpolicy.evaluate.segments import groups, segments
-from localpolicy.evaluate.significance import paired
-from localpolicy.evaluate.summary import reward_at_1
+from localpolicy.evaluation.candidates import Candidate
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.estimate import Estimate, Interval, mean_estimate
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.segments import groups, segments
+from localpolicy.evaluation.significance import paired
+from localpolicy.evaluation.summary import reward_at_1
 from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
@@ -119,7 +119,7 @@ def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
     selected = manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
     return {
-        "beta": objective.beta if objective.name.startswith("lpi") else None,
+        "beta": getattr(objective, "beta", None),
         "weights": run.selected_metrics()["weights"],
         "curve": curve,
         "selected_epoch": selected["epoch"],
@@ -174,7 +174,7 @@ def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, in
 
 def _first_estimate(comparison: Comparison) -> str | None:
     """The first μ̂ among those measured: what metrics are tested against unless told otherwise."""
-    return next((one.name for one in comparison.candidates if one.about.objective == "mle"), None)
+    return next((one.name for one in comparison.candidates if one.estimates_logging), None)
 
 
 def _differences(comparison: Comparison, baseline: str) -> dict[str, dict[str, Interval]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.evaluate.breakdown import Bucket
-from localpolicy.evaluate.compare import Comparison
-from localpolicy.evaluate.estimate import Estimate
-from localpolicy.evaluate.evaluation import Evaluation
-from localpolicy.evaluate.significance import stars
+from localpolicy.evaluation.breakdown import Bucket
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.significance import stars
 from localpolicy.report.table import Cell, Table, largest_shown, number
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.charts import (
     COLOUR,

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import Section
 from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
 from localpolicy.report.html.markup import Cell, Column, estimate, table, text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.markup import Cell, Column, estimate, hidden, name_of, number, share, table, text
 from localpolicy.report.html.palette import Look

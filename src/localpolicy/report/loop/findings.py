@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import Finding
 from localpolicy.report.numbers import joined, percent
 

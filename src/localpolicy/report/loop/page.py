@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.evaluate.estimate import Interval
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.scenes import SCENES, ArmSpec
 from localpolicy.experiments.seeds import over_seeds
@@ -17,7 +17,7 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.loop.findings import Figures, Symptom, loop_findings, loop_verdict, summary, symptoms
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.simulate import BanditWorld
+from localpolicy.simulation import BanditWorld
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]

@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy import stats
 
-from localpolicy.evaluate.estimate import Estimate, Interval
+from localpolicy.evaluation.estimate import Estimate, Interval
 from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.paper.figures import EVENTS, SYMBOLS, DialFigure
 from localpolicy.experiments.paper.inputs import DataSet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localpolicy.evaluate.significance import paired
+from localpolicy.evaluation.significance import paired
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.report.contents import Finding

@@ -1,0 +1,116 @@
+"""How far a policy is from μ̂, beside how far one μ̂ is from another: a figure without its floor says nothing.
+
+All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ̂) >= 0, averaged over held-out contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localpolicy.catalogue.statistics import pairs_of
+from localpolicy.evaluation.estimate import Estimate, finite, mean_estimate, quantiles
+from localpolicy.evaluation.score import Scores
+from localpolicy.evaluation.segments import segments
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A divergence over contexts."""
+
+    overall: Estimate
+    quantiles: dict[str, float]
+    by_name: dict[str, Estimate]  # by reference, or by pair of references
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        named = {name: value.json() for name, value in self.by_name.items()}
+        shares = {name: finite(value) for name, value in self.quantiles.items()}
+        return {**self.overall.json(), "quantiles": shares, "by_reference": named}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Which μ̂: without its name, seed and epoch a divergence cannot be read."""
+
+    name: str
+    objective: str
+    seed: int | None = None
+    epoch: int | None = None
+    selected_by: str | None = None
+    family: str = ""  # one for all runs that differ in their seed alone
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """JS and KL from the references, and between them."""
+
+    references: list[Reference]
+    js: Spread
+    kl: Spread
+    floor_js: Spread | None  # None with fewer than two references: the noise is then not known
+    floor_kl: Spread | None
+    segments: dict[str, Estimate] = field(default_factory=dict)  # JS by segment
+
+    @property
+    def above_floor(self) -> float | None:
+        """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
+        if self.floor_js is None or not self.floor_js.overall.mean > 0:
+            return None
+        return self.js.overall.mean / self.floor_js.overall.mean
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        floor = None
+        if self.floor_js is not None and self.floor_kl is not None:
+            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": finite(self.above_floor)}
+        return {
+            "js": self.js.json(),
+            "kl": self.kl.json(),
+            "floor": floor,
+            "reference": [reference.json() for reference in self.references],
+            "segments": {name: value.json() for name, value in self.segments.items()},
+        }
+
+
+def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
+    """The mean over names at each position, then over positions; and each name alone."""
+    together = np.mean([values[name] for name in names], axis=0)
+    alone = {name: mean_estimate(values[name], sequence) for name in names}
+    return Spread(mean_estimate(together, sequence), quantiles(together), alone)
+
+
+def _families(references: Sequence[Reference]) -> list[list[str]]:
+    kinds = dict.fromkeys((reference.objective, reference.family) for reference in references)
+    return [[each.name for each in references if (each.objective, each.family) == kind] for kind in kinds]
+
+
+def divergence(
+    scores: Scores, references: Sequence[Reference], *, counts: np.ndarray | None = None
+) -> Divergence | None:
+    """What `score` measured against these references (their names are the keys of `scores.js`)."""
+    if not references:
+        return None
+    names = [reference.name for reference in references]
+    # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+    alike = [pairs_of(same) for same in _families(references)]
+    pairs = [pair for together in alike for pair in together if pair in scores.js]
+    together = np.mean([scores.js[name] for name in names], axis=0)
+    return Divergence(
+        references=list(references),
+        js=spread(scores.js, names, scores.sequence),
+        kl=spread(scores.kl, names, scores.sequence),
+        floor_js=spread(scores.js, pairs, scores.sequence) if pairs else None,
+        floor_kl=spread(scores.kl, pairs, scores.sequence) if pairs else None,
+        segments={
+            name: mean_estimate(together[here], scores.sequence[here])
+            for name, here in segments(scores, counts).items()
+        },
+    )

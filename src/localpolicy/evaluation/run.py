@@ -1,0 +1,88 @@
+"""`evaluate`: the figures of one run, its divergence from others, and the floor between these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.candidates import (
+    RunLike,
+    as_run,
+    names_of,
+    open_data,
+    open_run,
+    own_logging,
+    refuse_incomparable,
+    window_of,
+)
+from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
+from localpolicy.evaluation.imputation import imputation_at
+from localpolicy.evaluation.truth import true_value
+from localpolicy.simulation.truth import load_world
+
+
+def evaluate(
+    run: RunLike,
+    *,
+    against: Sequence[RunLike] = (),
+    data: Prepared | Path | str | None = None,
+    world: Path | str | None = None,
+    config: EvaluateConfig | Mapping[str, Any] | None = None,
+    beta: float | None = None,
+    propensities: str | None = None,
+    imputation: Path | str | None = None,
+    out: Path | str | None = None,
+    device: str = "auto",
+) -> Evaluation:
+    """Measure one run on a split: ranking, reward, divergence from each run of `against`, truth where there is one.
+
+    Without `against` the divergence is taken from the run's own logging head, where it has one; its noise floor is
+    then not known. `world` is the folder of a simulated world (default: the data's own, where it was simulated).
+    `propensities` names a reference whose probabilities stand for logged ones. `imputation` is the folder of imputed
+    ratings behind iAR@1 (fitted where it is not there). `out` keeps the values per position and per sequence
+    (default: the run's folder, under `evaluation/`).
+    """
+    run, others = as_run(run), [as_run(other) for other in against]
+    names = names_of([run, *others])
+    candidate = open_run(run, names[0], beta=beta, device=device)
+    references = [open_run(other, name, device=device) for other, name in zip(others, names[1:], strict=True)]
+    refuse_incomparable([candidate, *references])
+    opened = open_data(run, data)
+    if not references and (own := own_logging(candidate)):
+        references = [own]
+    evaluation = evaluate_policy(
+        candidate.policy,
+        opened,
+        name=candidate.name,
+        window=window_of(candidate),
+        config=settings_of(config, candidate.facts["train.min_history"]),
+        references={reference.name: reference.policy for reference in references},
+        described=[reference.about for reference in references],
+        propensities=propensities,
+        imputation=None if imputation is None else imputation_at(imputation, opened),
+    )
+    # Values on disk outlive a run that is trained again: the digest says whose they are.
+    origin = {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
+    evaluation = replace(evaluation, settings={**evaluation.settings, **origin})
+    if (place := world_of(opened, world)) is not None:
+        evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(place)))
+    evaluation.save(Path(out) if out is not None else run.folder / "evaluation")
+    return evaluation
+
+
+def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: int) -> EvaluateConfig:
+    """The settings asked for; `min_history` is the run's own where none is given."""
+    if isinstance(config, EvaluateConfig):
+        return config
+    return EvaluateConfig.parse({"min_history": min_history, **(config or {})})
+
+
+def world_of(data: Prepared, world: Path | str | None) -> Path | None:
+    """Where the truth lies: as given, or inside simulated data."""
+    if world is not None:
+        return Path(world)
+    inside = data.path / "truth"
+    return inside if (inside / "world.json").exists() else None

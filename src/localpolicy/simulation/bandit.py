@@ -1,0 +1,205 @@
+"""A contextual bandit whose every number is known: X contexts, V items, r(x,a), μ(a|x) and d(x).
+
+A context is a short item history. Its taste is a function of that history's items, so a network that reads
+the history can learn r; and X and V are small enough that J, its optimum and every divergence are exact sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import Field
+
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.errors import ConfigError
+from localpolicy.settings import Settings
+from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, SEQUENCE_GAP, Events
+
+CHUNK = 65_536  # sequences made at once; part of the definition of a log, since each chunk has its own stream
+MOST_CELLS = 50_000_000  # X times V: the truth is held as whole matrices
+
+
+class BanditConfig(Settings):
+    """The dials of a bandit world."""
+
+    contexts: int = Field(200, ge=1, description="X, distinct contexts")
+    items: int = Field(100, ge=2, description="V, items of the catalogue")
+    history: int = Field(3, ge=1, description="items of each context's history")
+    context_tail: float = Field(0.5, ge=0, description="d(x) falls with its rank to this power")
+    rank: int = Field(8, ge=1, description="dimensions of taste")
+    base: float = Field(-1.5, description="logit of a typical reward")
+    taste: float = Field(1.0, ge=0, description="spread of r's logit due to taste")
+    appeal: float = Field(0.7, ge=0, description="spread of r's logit due to the item alone")
+    quality: float = Field(0.5, description="how far the logging policy follows its estimate of r (0: not at all)")
+    estimate_noise: float = Field(1.0, ge=0, description="error of that estimate, in logits")
+    popularity: float = Field(0.5, ge=0, description="strength of the logging policy's popularity bias")
+    temperature: float = Field(1.0, gt=0, description="entropy of the logging policy: higher is flatter")
+    noise: float = Field(1.0, ge=0, le=1, description="ν of R = (1-ν) r + ν Bernoulli(r); 1 is clicks")
+
+
+class BanditWorld:
+    """The truth: `contexts` [X, H], `context_probabilities` d [X], `reward` r [X, V], `logging` μ [X, V]."""
+
+    name = "bandit"
+    events = [NO_ANSWER, CLICK, CONTEXT]  # noqa: RUF012
+
+    def __init__(self, config: BanditConfig | None = None, seed: int = 0) -> None:
+        self.config = config = config or BanditConfig()
+        self.seed = seed
+        if config.contexts * config.items > MOST_CELLS:
+            raise ConfigError(
+                f"contexts x items = {config.contexts * config.items:,}: a bandit world holds at most "
+                f"{MOST_CELLS:,} pairs. Lower one of them, or simulate 'store', whose cost does not grow so."
+            )
+        rng = np.random.default_rng([seed, 0])
+        self.contexts = _distinct_histories(config, rng)
+        ranks = 1.0 + np.arange(config.contexts)
+        self.context_probabilities = _normalised(ranks**-config.context_tail)
+        logit = self._reward_logit(rng)
+        self.reward = 1 / (1 + np.exp(-logit))
+        self.logging = self._logging_policy(logit, rng)
+
+    def _reward_logit(self, rng: np.random.Generator) -> np.ndarray:
+        """b + taste <u(x), v_a>/√k + appeal q_a, with u(x) = Σ_{a in x} v_a / √H."""
+        config = self.config
+        factors = rng.standard_normal((config.items, config.rank))
+        tastes = factors[self.contexts].sum(1) / np.sqrt(config.history)
+        affinity = tastes @ factors.T / np.sqrt(config.rank)
+        appeal = rng.standard_normal(config.items)
+        return np.asarray(config.base + config.taste * affinity + config.appeal * appeal)
+
+    def _logging_policy(self, logit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """softmax((quality · (logit r + error) + popularity · log p_a) / temperature)."""
+        config = self.config
+        log_popularity = -np.log(1.0 + rng.permutation(config.items))
+        estimate = logit + config.estimate_noise * rng.standard_normal(logit.shape)
+        scores = (config.quality * estimate + config.popularity * log_popularity) / config.temperature
+        probabilities = _normalised(np.exp(scores - scores.max(1, keepdims=True)))
+        if probabilities.min() < LEAST_SUPPORT:
+            raise ConfigError(
+                f"the logging policy gives some item probability {probabilities.min():.0e}; every item needs "
+                f"at least {LEAST_SUPPORT:.0e}. Raise 'temperature', or lower 'quality' or 'popularity'."
+            )
+        return probabilities
+
+    @property
+    def items(self) -> int:
+        """V."""
+        return self.config.items
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Click 1, none 0; empty where the noise dial makes a reward more than its event."""
+        return {NO_ANSWER: 0.0, CLICK: 1.0} if self.config.noise == 1 else {}
+
+    def value(self, probabilities: np.ndarray) -> float:
+        """J(π) = Σ_x d(x) Σ_a π(a|x) r(x,a)."""
+        self._check(probabilities)
+        return float(self.context_probabilities @ (probabilities * self.reward).sum(1))
+
+    def logging_value(self) -> float:
+        """J(μ)."""
+        return self.value(self.logging)
+
+    def tilted(self, beta: float) -> np.ndarray:
+        """π_β(a|x) ∝ μ(a|x) exp(r(x,a)/β): the maximum of J(π) − β KL(π‖μ)."""
+        if not beta > 0:
+            raise ConfigError(f"beta must be above 0, got {beta}.")
+        exponent = self.reward / beta
+        return _normalised(self.logging * np.exp(exponent - exponent.max(1, keepdims=True)))
+
+    def optimum(self) -> float:
+        """max_π J(π) = Σ_x d(x) max_a r(x,a)."""
+        return float(self.context_probabilities @ self.reward.max(1))
+
+    def log(self, sequences: int, seed: int, *, probabilities: np.ndarray | None = None) -> Iterator[Events]:
+        """An impression log of μ, or of any π given as `probabilities` [X, V]: one decision per sequence."""
+        policy_XV = self.logging if probabilities is None else probabilities
+        self._check(policy_XV)
+        # One sorted line of all rows' distributions, row x between x and x+1: a draw is one binary search.
+        line = (np.cumsum(policy_XV, 1) / policy_XV.sum(1, keepdims=True) + self._rows[:, None]).ravel()
+        arrivals = np.cumsum(self.context_probabilities)
+        for number, first in enumerate(range(0, sequences, CHUNK)):
+            rng = np.random.default_rng([seed, 1, number])
+            size = min(CHUNK, sequences - first)
+            context = np.minimum(np.searchsorted(arrivals, rng.random(size), "right"), self.config.contexts - 1)
+            place = np.searchsorted(line, context + rng.random(size), "right") - context * self.items
+            yield self._decisions(first, context, place.clip(0, self.items - 1), policy_XV, rng)
+
+    def _decisions(
+        self,
+        first: int,
+        context: np.ndarray,
+        action: np.ndarray,
+        policy_XV: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Events:
+        """The history's rows, then one row for the action."""
+        expected = self.reward[context, action]
+        clicked = rng.random(len(context)) < expected
+        reward = (1 - self.config.noise) * expected + self.config.noise * clicked
+        length = self.config.history + 1
+        sequence = np.arange(first, first + len(context), dtype=np.int64)
+        event = np.full((len(context), length), self.events.index(CONTEXT), np.uint8)
+        event[:, -1] = np.where(reward >= 0.5, self.events.index(CLICK), self.events.index(NO_ANSWER))
+        time = EPOCH + SEQUENCE_GAP * sequence[:, None] + 1000 * np.arange(length)
+        return Events(
+            sequence=sequence,
+            lengths=np.full(len(context), length),
+            item=np.column_stack([self.contexts[context], action]).ravel(),
+            event=event.ravel(),
+            reward=_last_of(length, reward, 0.0),
+            propensity=_last_of(length, policy_XV[context, action], np.nan),
+            time=time.ravel(),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """r, μ and d, and the histories."""
+        return {
+            "reward": self.reward,
+            "logging": self.logging,
+            "context_probabilities": self.context_probabilities,
+            "contexts": self.contexts,
+        }
+
+    hidden = arrays
+
+    @property
+    def _rows(self) -> np.ndarray:
+        return np.arange(self.config.contexts)
+
+    def _check(self, probabilities: np.ndarray) -> None:
+        expected = (self.config.contexts, self.config.items)
+        if probabilities.shape != expected:
+            raise ConfigError(
+                f"expected one row per context and one column per item {expected}, got {probabilities.shape}."
+            )
+        if probabilities.min() < 0 or abs(probabilities.sum(1) - 1).max() > 1e-4:
+            raise ConfigError("a policy's rows must be probabilities: none below 0, each row's sum 1.")
+
+
+def _last_of(length: int, values: np.ndarray, elsewhere: float) -> np.ndarray:
+    rows = np.full((len(values), length), elsewhere)
+    rows[:, -1] = values
+    return rows.ravel()
+
+
+def _normalised(weights: np.ndarray) -> np.ndarray:
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def _distinct_histories(config: BanditConfig, rng: np.random.Generator) -> np.ndarray:
+    """X different item histories [X, H], drawn uniformly."""
+    if config.contexts > config.items**config.history:
+        raise ConfigError(
+            f"{config.contexts} distinct contexts cannot be drawn from {config.items} items in histories of "
+            f"{config.history}: lower 'contexts', or raise 'items' or 'history'."
+        )
+    histories = rng.integers(config.items, size=(0, config.history))
+    while len(histories) < config.contexts:
+        more = rng.integers(config.items, size=(2 * config.contexts, config.history))
+        histories = np.concatenate([histories, more])
+        _, first = np.unique(histories, axis=0, return_index=True)
+        histories = histories[np.sort(first)]
+    return histories[: config.contexts]

@@ -1,0 +1,112 @@
+"""The fast path: a world's log straight into a prepared data set, by numpy alone and in bounded memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from localpolicy.data.store import NO_ANSWER, SPLITS, StoreWriter, writing
+from localpolicy.errors import ConfigError
+from localpolicy.simulation.events import LOGGING, Events, Progress, Tally, World
+from localpolicy.simulation.truth import write_truth
+
+FRACTIONS = (0.8, 0.1, 0.1)
+
+
+def write_prepared(
+    world: World,
+    path: Path | str,
+    *,
+    sequences: int,
+    seed: int = 0,
+    interactions: bool = False,
+    fractions: tuple[float, float, float] = FRACTIONS,
+    all_items: bool = False,
+    chunks: Iterable[Events] | None = None,
+    policy: str = LOGGING,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Tally, Tally]:
+    """Write a prepared data set with `truth/` inside; return counts of what was shown and what was written.
+
+    `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
+    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`.
+    """
+    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ConfigError(f"split fractions must be three numbers of sum 1, got {fractions}.")
+    shown, written = Tally(world.events, world.items), Tally(world.events, world.items)
+    codes = [code for code, name in enumerate(world.events) if not (interactions and name == NO_ANSWER)]
+    log = {"sequences": sequences, "seed": seed, "interactions": interactions, "policy": policy}
+    settings = {
+        "world": world.name,
+        "config": world.config.model_dump(),
+        "seed": world.seed,
+        "log": log,
+        "split": {"by": "sequence", "fractions": list(fractions), "seed": seed},
+    }
+    with writing(
+        path,
+        kind="interactions" if interactions else "impressions",
+        events=[world.events[code] for code in codes],
+        rewards={name: reward for name, reward in world.rewards.items() if world.events.index(name) in codes},
+        settings={"simulate": settings},
+        optional=("time",) if interactions else ("propensity", "policy", "time"),
+        extra={"policies": [] if interactions else [policy]},
+        force=force,
+    ) as store:
+        spool = store.folder / "spool"  # an item's index is known only when the whole log is
+        spool.mkdir()
+        parts = 0
+        for chunk in world.log(sequences, seed) if chunks is None else chunks:
+            shown.add(chunk)
+            _spool(
+                spool / f"{parts}.npz",
+                written.add(chunk.interactions(world.events) if interactions else chunk),
+            )
+            parts += 1
+            if progress is not None:
+                progress(len(chunk.sequence))
+        order = np.argsort(-written.items, kind="stable")
+        order = order if all_items else order[written.items[order] > 0]
+        index = np.full(world.items, -1, np.int32)
+        index[order] = np.arange(len(order))
+        store.write_items(order.astype(np.int64), written.items[order])
+        recode = np.searchsorted(codes, np.arange(len(world.events))).astype(np.uint8)
+        bounds = np.cumsum(fractions)[:-1]
+        for number, chunk in enumerate(_spooled(spool, parts)):
+            draw = np.random.default_rng([seed, 5, number]).random(len(chunk.sequence))
+            _append(store, chunk, np.searchsorted(bounds, draw, "right"), index, recode)
+        shutil.rmtree(spool)
+        write_truth(world, store.folder / "truth", log=log)
+    return shown, written
+
+
+def _append(store: StoreWriter, chunk: Events, split: np.ndarray, index: np.ndarray, recode: np.ndarray) -> None:
+    for number, name in enumerate(SPLITS):
+        part = chunk.sequences(split == number)
+        writer = store.splits[name]
+        arrays = {
+            "item": index[part.item],
+            "event": recode[part.event],
+            "reward": part.reward,
+            "time": part.time,
+        }
+        if "propensity" in writer.columns:
+            arrays["propensity"] = part.propensity
+            arrays["policy"] = np.where(np.isnan(part.propensity), -1, 0)
+        writer.append(part.lengths, arrays)
+
+
+def _spool(path: Path, chunk: Events) -> None:
+    np.savez(path, **vars(chunk))
+
+
+def _spooled(spool: Path, parts: int) -> Iterator[Events]:
+    for number in range(parts):
+        path = spool / f"{number}.npz"
+        with np.load(path, allow_pickle=False) as arrays:
+            yield Events(**arrays)
+        path.unlink()

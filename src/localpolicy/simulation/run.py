@@ -1,0 +1,99 @@
+"""`simulate`: one call from a world's name to files on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.runtime.files import whole_folder
+from localpolicy.simulation.bandit import BanditWorld
+from localpolicy.simulation.events import PURCHASE, Progress
+from localpolicy.simulation.logs import write_log
+from localpolicy.simulation.prepared import write_prepared
+from localpolicy.simulation.raw import RETAILROCKET, YOOCHOOSE, write_retailrocket, write_yoochoose
+from localpolicy.simulation.raw_netflix import NetflixConfig, write_netflix
+from localpolicy.simulation.shop import StoreWorld
+from localpolicy.simulation.truth import WORLDS
+
+RAW: dict[str, tuple[Any, Callable[..., dict[str, int]]]] = {
+    "yoochoose": (YOOCHOOSE, write_yoochoose),
+    "retailrocket": (RETAILROCKET, write_retailrocket),
+    "netflix": (NetflixConfig(), write_netflix),
+}
+# Raw files are as large as the originals only where that is asked for.
+SEQUENCES = {"bandit": 50_000, "store": 10_000, "yoochoose": 100_000, "retailrocket": 100_000, "netflix": 5_000}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What was written. Shares speak of the impression log, also where only its interactions were kept."""
+
+    path: Path
+    rows: dict[str, int]  # of each event, as written
+    sequences: int
+    items: int  # that occur; of raw files: that exist
+    answered: float | None = None  # share of impressions
+    purchases: float | None = None  # share of answered impressions
+    logging_value: float | None = None  # J(μ): exact for the bandit, the log's mean reward for the store
+
+
+def default_sequences(world: str) -> int:
+    """How many sequences `world` has unless told otherwise."""
+    if world not in SEQUENCES:
+        raise ConfigError(f"no world '{world}'{nearest(world, SEQUENCES)}")
+    return SEQUENCES[world]
+
+
+def simulate(
+    world: str,
+    out: Path | str,
+    *,
+    sequences: int | None = None,
+    items: int | None = None,
+    seed: int = 0,
+    changes: Sequence[str] = (),
+    interactions: bool = False,
+    prepared: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Simulated:
+    """Build `world` from its dials (`changes`: "key=value") and write its log into the folder `out`."""
+    total = default_sequences(world) if sequences is None else sequences
+    if total < 1:
+        raise ConfigError(f"sequences must be at least 1, got {total}.")
+    if seed < 0:
+        raise ConfigError(f"seed must not be negative, got {seed}.")
+    dials = [*changes] if items is None else [*changes, f"items={items}"]
+    if world in RAW:
+        if interactions or prepared:
+            raise ConfigError(f"{world} is written as raw files alone: leave out --interactions and --prepared.")
+        return _raw(world, Path(out), dials, sequences=total, seed=seed, force=force, progress=progress)
+    config, kind = WORLDS[world]
+    built: BanditWorld | StoreWorld = kind(config().with_changes(dials), seed=seed)
+    write = write_prepared if prepared else write_log
+    shown, written = write(
+        built, out, sequences=total, seed=seed, interactions=interactions, force=force, progress=progress
+    )
+    purchases = shown.counts.get(PURCHASE)
+    return Simulated(
+        path=Path(out),
+        rows={name: count for name, count in written.counts.items() if count},
+        sequences=written.sequences,
+        items=int((written.items > 0).sum()),
+        answered=shown.answered / shown.impressions,
+        purchases=None if purchases is None else purchases / max(shown.answered, 1),
+        logging_value=built.logging_value() if isinstance(built, BanditWorld) else shown.reward / shown.impressions,
+    )
+
+
+def _raw(
+    world: str, out: Path, dials: list[str], *, sequences: int, seed: int, force: bool, progress: Progress | None
+) -> Simulated:
+    default, write = RAW[world]
+    config = default.with_changes(dials)
+    with whole_folder(out, force=force) as folder:
+        rows = write(folder, config, sequences=sequences, seed=seed, progress=progress)
+    return Simulated(path=out, rows=rows, sequences=sequences, items=config.items)

@@ -1,0 +1,76 @@
+"""What is checked before an hour is spent: does the data have what the objective needs?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import Config
+from localpolicy.training.numerics import check_numerics
+from localpolicy.training.tensorboard import require_tensorboard
+
+BLOCK = 1 << 22  # events looked at together
+
+
+def check_settings(config: Config, folder: Path) -> None:
+    """Raise where the resolved settings cannot be met here; before anything is replaced."""
+    others = {"train.warm_start": config.train.warm_start, "objective.logging": config.objective.reads().logging}
+    for key, other in others.items():
+        if other is not None and Path(other).resolve() == folder.resolve():
+            raise ConfigError(f"{key}: {other} is the folder of this run itself; write the new run to another one.")
+    if config.train.tensorboard:
+        require_tensorboard()
+    check_numerics(config.train)
+
+
+def check_data(data: Prepared, objective: Objective) -> None:
+    """Raise unless rewards and propensities are what the objective needs."""
+    name, train = objective.name, data["train"]
+    for split in ("train", "validation"):
+        if not len(data[split]):
+            raise DataError(f"the {split} split is empty: prepare the data with a larger share for it.")
+    if "logged_propensity" in objective.reads().fields:
+        _check_propensities(data, name)
+    if not objective.uses_reward:
+        return
+    reward = train.arrays["reward"]
+    lowest, highest = np.inf, -np.inf
+    for start in range(0, len(reward), BLOCK):
+        block = reward[start : start + BLOCK]
+        if not np.isfinite(block).all():
+            row = start + int((~np.isfinite(block)).argmax())
+            raise DataError(f"rewards must be finite numbers; event {row} of the train split has {reward[row]}.")
+        if objective.non_negative and (block < 0).any():
+            row = start + int((block < 0).argmax())
+            raise DataError(
+                f"{name} needs rewards >= 0, found {reward[row]:g} at event {row} of the train split. Its bound does "
+                "not hold below zero: use lpi_cb, lpi_rl or sqn, or change the reward map."
+            )
+        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
+    if lowest == highest:
+        what = "all rewards are 0" if lowest == 0 else f"all rewards equal {lowest:g}"
+        raise DataError(
+            f"{what}: {name} has nothing to prefer. Give events different rewards (such as purchase=1.0,click=0.2), "
+            "or train mle."
+        )
+
+
+def _check_propensities(data: Prepared, name: str) -> None:
+    train = data["train"]
+    if "propensity" not in train.arrays:
+        raise DataError(
+            f"{name} with propensities=logged needs a log with propensities; this one has none. Use an impression log, "
+            "or propensities=estimated."
+        )
+    propensity, event = train.arrays["propensity"], train.arrays["event"]
+    context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
+    for start in range(0, len(propensity), BLOCK):
+        block = propensity[start : start + BLOCK]
+        bad = ~((block > 0) & (block <= 1)) & (event[start : start + BLOCK] != context)
+        if bad.any():
+            row = start + int(bad.argmax())
+            raise DataError(f"propensities must be in (0, 1]; event {row} of the train split has {propensity[row]}.")

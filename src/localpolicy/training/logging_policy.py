@@ -1,0 +1,80 @@
+"""Another run as μ̂: which run may serve, over which catalogue, and what it cannot speak of.
+
+A run that knows only some of the data's items gives the others probability 0 (see `model.newer_catalogue`). Actions
+on them tell nothing of μ̂: importance-weighted objectives give them the weight 0, and the others, where μ̂ enters only
+through Σ_a μ̂(a|x) Q(x,a), keep them, for the sum needs no μ̂ of the action taken. How many there are is recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.errors import RunError
+from localpolicy.model.newer_catalogue import OverNewerCatalogue, places
+from localpolicy.model.policy import Policy
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.run import Run
+from localpolicy.training.checks import BLOCK
+
+SHORTEST_DIGEST = 8  # hex digits that name a policy
+
+
+def served(run: Run, data: Prepared) -> bool:
+    """Whether the log says that this run, and no other, chose what was shown: then it is μ, whatever trained it."""
+    versions = data.manifest.get("policies", [])
+    if data.kind != "impressions" or len(versions) != 1:
+        return False
+    (version,) = versions
+    by_digest = len(version) >= SHORTEST_DIGEST and run.manifest["policy_sha256"].startswith(version)
+    return bool(by_digest or version == run.folder.resolve().name)
+
+
+def over_catalogue(policy: Policy, data: Prepared, name: str) -> Policy:
+    """The policy over the data's items, in their order."""
+    if policy.items["item_id"].equals(data.catalogue["item_id"]):
+        return policy
+    strangers = int((places(policy.items, data.catalogue) < 0).sum())
+    if strangers:
+        raise RunError(
+            f"objective.logging: {name} knows {strangers} of its {policy.size} items that {data.path} lacks. It may "
+            "lack items of the data, not the other way round: append to the data it was trained on (lpi prepare "
+            "--append), or train an mle run on this data."
+        )
+    return OverNewerCatalogue(policy, data.catalogue)
+
+
+def logging_facts(given: Policy | None, data: Prepared, objective: Objective) -> dict[str, Any] | None:
+    """What the manifest says of a given μ̂: which it is, and how many training actions it cannot have taken."""
+    if given is None:
+        return None
+    folder = objective.reads().logging
+    facts = {"run": folder, "policy_sha256": Run(folder).manifest["policy_sha256"]}
+    if not isinstance(given, OverNewerCatalogue):
+        return facts
+    unseen, total = _unseen_actions(data, given.place.cpu().numpy() < 0)
+    if objective.weighs_by_ratio and unseen == total:
+        raise RunError(
+            f"objective.logging: {folder} knows none of the items taken in {data.path}: no ratio π/μ̂ exists."
+        )
+    return {
+        **facts,
+        "unseen_items": int((given.place < 0).sum()),
+        "unseen_actions": unseen,
+        "actions": total,
+        "unseen_actions_weigh": "nothing" if objective.weighs_by_ratio else "as others",
+    }
+
+
+def _unseen_actions(data: Prepared, unseen: np.ndarray) -> tuple[int, int]:
+    """Training actions on unseen items, and all of them."""
+    item, event = (data["train"].arrays[name] for name in ("item", "event"))
+    context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
+    found = total = 0
+    for start in range(0, len(item), BLOCK):
+        chosen = event[start : start + BLOCK] != context
+        found += int((unseen[item[start : start + BLOCK]] & chosen).sum())
+        total += int(chosen.sum())
+    return found, total

@@ -1,0 +1,364 @@
+"""The training loop.
+
+Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation (and between, where asked), and
+the best weights so far are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not
+(see `checkpoint`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from localpolicy import plugins
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.errors import Stopped
+from localpolicy.model.backbones import remember
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import Config, config_of
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
+from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.progress import progress as progress_bar
+from localpolicy.runtime.ranks import ALONE, Ranks, joined
+from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.checks import check_data, check_settings
+from localpolicy.training.display import Display
+from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.finite import refuse_broken_terms
+from localpolicy.training.gradients import clip, sum_copies
+from localpolicy.training.logging_policy import logging_facts
+from localpolicy.training.losses import Losses
+from localpolicy.training.numerics import deterministic, half
+from localpolicy.training.selection import selection_score
+from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.training.tensorboard import board
+from localpolicy.training.validation import validate
+from localpolicy.training.warm_start import warm_start
+from localpolicy.types import Batch, Terms
+
+LOG = logging.getLogger(__name__)
+
+
+def train(
+    data: Prepared | Path | str,
+    objective: Objective | type[Objective] | str | None = None,
+    *,
+    out: Path | str | None = None,
+    config: Config | None = None,
+    resume: bool = False,
+    resume_older: bool = False,
+    force: bool = False,
+    backbone: nn.Module | type[nn.Module] | None = None,
+    say: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
+
+    `objective` is a name, or an object with settings of its own such as `LPI(beta=0.3)`; `settings` are those of
+    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: one under runs/ in
+    the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
+    replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
+    built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
+    """
+    data = data if isinstance(data, Prepared) else Prepared(data)
+    if isinstance(backbone, type):
+        settings["backbone"], backbone = plugins.name_of(backbone), None
+    if backbone is not None:
+        remember(backbone)
+    config = config_of(objective, config, **settings)
+    run = Run(out if out is not None else _free_folder(config))
+    if out is None:
+        LOG.info("training %s into %s", config.objective.name, run.folder)
+    if resume and run.finished:
+        return run
+    config = resolve(config, data)
+    check_settings(config, run.folder)
+    with (
+        joined() as ranks,
+        deterministic(config.train.deterministic),
+        sole_trainer(run.folder) if ranks.leads else nullcontext(),
+    ):
+        if ranks.leads:
+            if not (resume and run.started):
+                refuse_occupied(run.folder, force=force)
+                run.clear()
+            sweep(run.folder)
+            data.verify()
+        # All wait for the leader. Another process may have finished the run since it was looked at.
+        (finished,) = ranks.summed(ranks.leads and resume and run.finished)
+        if finished:
+            return run
+        trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
+        return trainer.run_to_end(resume=resume, older=resume_older, say=say)
+
+
+def _free_folder(config: Config) -> Path:
+    """A new folder under runs/, named for what is trained."""
+    objective = config.objective
+    beta = f"-beta={objective.beta:g}" if hasattr(objective, "beta") else ""
+    name = f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return next(folder for each in names if not (folder := Path("runs") / each).exists())
+
+
+@dataclass
+class Trainer:
+    """What one run holds while it trains."""
+
+    data: Prepared
+    run: Run
+    config: Config
+    ranks: Ranks
+    network: Network
+    losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP where there are several ranks
+    optimiser: torch.optim.Optimizer
+    windows: Windows
+    held_out: Windows
+    checkpoints: Checkpoints
+    logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
+    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
+
+    @classmethod
+    def start(
+        cls, data: Prepared, run: Run, config: Config, *, ranks: Ranks = ALONE, backbone: nn.Module | None = None
+    ) -> Trainer:
+        """Check everything that can be checked before the first step, and build what training needs."""
+        config = resolve(config, data)
+        check_data(data, config.objective)
+        shard = shard_of(data, config, ranks)
+        reader = build_reader(data, config, backbone=backbone, shard=shard)
+        losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
+        if not ranks.alone and shard is None:
+            # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
+            losses = DistributedDataParallel(
+                losses,
+                find_unused_parameters="q_a" in reader.network.heads,
+                gradient_as_bucket_view=True,  # gradients are summed where they lie
+            )
+        device = config.train.device
+        return cls(
+            data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
+            Windows(data, "train", config.data, device=device),
+            Windows(data, "validation", config.data, device=device),
+            Checkpoints(run.folder / "checkpoint"),
+            logging_facts(reader.logging_policy, data, config.objective),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ the run
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return -(-len(self.windows) // self.config.train.batch_size)
+
+    def run_to_end(self, *, resume: bool, older: bool = False, say: Callable[[str], None] | None = None) -> Run:
+        """All epochs, from the start or from a checkpoint."""
+        began = time.perf_counter()
+        config, run = self.config.train, self.run
+        run.folder.mkdir(parents=True, exist_ok=True)
+        done = Progress()
+        if resume:
+            done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
+        if config.warm_start is not None and not done.step:
+            done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
+        self.ranks.wait()  # until all have read the checkpoint
+        if self.ranks.leads:
+            run.write_config(self.config)
+            run.keep_metric_lines(done.metric_lines)
+        display = Display(done, sequences=len(self.windows), batch_size=config.batch_size, epochs=config.epochs)
+        bar = progress_bar(self.config.objective.name, self.batches * config.epochs)
+        writes_events = config.tensorboard and self.ranks.leads
+        records = board(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
+        with stop_asked_for() as asked, bar as advance, records as self.record:
+            advance(done.step)
+            while done.epoch < config.epochs and not self._out_of_patience(done):
+                done = self._epoch(done, display, advance, asked, say)
+        return self._finish(done, time.perf_counter() - began)
+
+    def _epoch(
+        self,
+        done: Progress,
+        display: Display,
+        advance: Any,
+        asked: Callable[[], bool],
+        say: Callable[[str], None] | None,
+    ) -> Progress:
+        config = self.config.train
+        ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
+        self.network.train()
+        batches = self.windows.shuffled(
+            config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
+        )
+        for batch in batches:
+            (positions,) = ranks.summed(len(batch.scored))
+            if positions:
+                log.add(self.step(batch, done.step, positions=positions))
+            done = done._replace(step=done.step + 1, batch=done.batch + 1)
+            advance(1, note=partial(display.note, done, log))
+            (stop,) = ranks.summed(asked())
+            # At the epoch's end there is a validation anyway.
+            validates = due(config.validate_every, done.step) and done.batch < self.batches
+            if validates:
+                done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
+                self.network.train()
+            if stop or validates or due(config.checkpoint_every, done.step):
+                self._save(done._replace(log=log.over(ranks).state()))
+            if stop:
+                raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
+            if validates and self._out_of_patience(done):
+                return done
+        log = log.over(ranks)
+        done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
+        done = self._validated(done, log, epoch=done.epoch)
+        if say is not None and ranks.leads:
+            say(display.line(done, log))
+        self._save(done)
+        return done
+
+    def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
+        """Measure on the validation split, keep the weights if none were better, and record it.
+
+        `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
+        """
+        figures = validate(
+            self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
+        )
+        value = selection_score(self.config.train.select, figures)
+        better = done.best is None or value > done.best
+        done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
+        if better:
+            done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
+            self._save_weights("policy.safetensors")
+        if self.ranks.leads:
+            line = {
+                "epoch": epoch,
+                "step": done.step,
+                **({"epoch_share": done.batch / self.batches} if done.batch else {}),
+                "losses": log.mean_losses(),
+                "weights": log.weights(),
+                "validation": figures,
+                "selected_by": value,
+            }
+            self.run.append_metrics(line)
+            self.record(line)
+        return done
+
+    def step(self, batch: Batch, number: int, *, positions: float | None = None) -> Terms:
+        """One optimiser step. Its randomness depends on (seed, number) alone, and on the rank.
+
+        `positions` counts those of all ranks.
+        """
+        config, ranks = self.config.train, self.ranks
+        torch.manual_seed(config.seed * 1_000_003 + number + 1)
+        coin = torch.rand(()).item() < 0.5  # the same on all ranks
+        if ranks.rank:
+            torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
+        count = len(batch.scored) if positions is None else positions
+        terms: Terms
+        loss, means, terms = self.losses(batch, number, coin, count)
+        refuse_broken_terms(means, terms, number)
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.network.shard is None:
+            # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
+            (loss * ranks.total if ranks.total > 1 else loss).backward()
+        else:
+            loss.backward()
+            sum_copies(self.network, ranks)
+        if config.gradient_clip is not None:
+            clip(self.network, config.gradient_clip, ranks)
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.learning_rate * self._rate(number)
+        self.optimiser.step()
+        return terms.detached()
+
+    def _rate(self, number: int) -> float:
+        """Factor of the learning rate: a linear rise, then constant or half a cosine."""
+        config = self.config.train
+        rise = min(1.0, (number + 1) / config.warmup) if config.warmup else 1.0
+        if config.schedule == "constant":
+            return rise
+        return rise * 0.5 * (1 + math.cos(math.pi * number / (self.batches * config.epochs)))
+
+    # ------------------------------------------------------------------ records
+
+    def policy(self) -> Policy:
+        """The policy as it is now."""
+        name = self.config.objective.name
+        beside = "logging" if "logging" in self.network.heads else None
+        estimates = "policy" if self.config.objective.estimates_logging else beside
+        return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
+
+    def _facts(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and the run that goes on from it."""
+        return {
+            "data": self.data.digest,
+            "config": self.config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}}),
+            "logging policy": self.logging and self.logging["policy_sha256"],
+        }
+
+    def _save(self, done: Progress) -> None:
+        self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
+        self.ranks.wait()
+
+    def _save_weights(self, name: str) -> None:
+        """All ranks call; the leader writes."""
+        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
+        if self.ranks.leads:
+            save_weights(state, self.run.folder / name)
+
+    def _out_of_patience(self, done: Progress) -> bool:
+        patience = self.config.train.patience
+        return patience is not None and done.stale >= patience
+
+    def _finish(self, done: Progress, seconds: float) -> Run:
+        self._save_weights("last.safetensors")
+        if not self.ranks.leads:
+            self.ranks.wait()
+            return self.run
+        folder = self.run.folder
+        self.policy().save_description(folder, catalogue=self.data.path / "items.parquet")
+        self.run.finish(
+            {
+                "objective": self.config.objective.name,
+                "seed": self.config.train.seed,
+                "data": {**self.run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "selected": {
+                    "by": self.config.train.select,
+                    "value": done.best,
+                    "epoch": done.best_epoch,
+                    "step": done.best_step,
+                },
+                **({} if done.began is None else {"warm_start": done.began}),
+                **({} if self.logging is None else {"logging": self.logging}),
+                "processes": self.ranks.total,
+                "epochs": done.epoch,
+                "steps": done.step,
+                "seconds": round(seconds, 3),
+                "parameters": self.network.size,
+            }
+        )
+        self.checkpoints.clear()
+        self.ranks.wait()
+        return self.run
+
+
+def due(every: int | None, step: int) -> bool:
+    """Whether this step is one of each `every`."""
+    return every is not None and step % every == 0

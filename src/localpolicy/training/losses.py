@@ -1,0 +1,32 @@
+"""From a batch to a loss, as one module: what a step differentiates, and what DDP wraps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from localpolicy.model.network import reading_in
+from localpolicy.model.readout import Reader
+from localpolicy.objectives.objective import Objective
+from localpolicy.training.mean import mean_losses, total
+from localpolicy.types import Batch, Terms
+
+
+class Losses(nn.Module):
+    """batch -> readout -> terms -> Σ over losses of Σ_n loss_n / count."""
+
+    def __init__(self, reader: Reader, objective: Objective, *, half: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.network = reader.network  # a submodule, so that DDP sees its parameters
+        self.reader = reader
+        self.objective = objective
+        self.reads_in = half  # precision of the products; sums and weights keep theirs
+
+    def forward(self, batch: Batch, step: int, coin: bool, count: float) -> tuple[Tensor, dict[str, Tensor], Terms]:
+        """The loss, its named means, and the terms per position."""
+        given = None if self.reader.logging_policy is None else self.reader.logging_policy.network
+        with reading_in(self.reads_in, self.network, given):
+            readout = self.reader.read(batch, step=step, coin=coin)
+        terms = self.objective.terms(readout)
+        means = mean_losses(terms.losses, count=count)
+        return total(means), means, terms

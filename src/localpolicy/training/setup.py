@@ -1,0 +1,111 @@
+"""Everything that is decided before the first step: the resolved config, the network, its reader and optimiser."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.shards import Shard
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, RunError
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Policy
+from localpolicy.model.readout import Reader, heads_for
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import device_called
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.logging_policy import over_catalogue, served
+from localpolicy.training.selection import rule
+
+
+def resolve(config: Config, data: Prepared) -> Config:
+    """The config with every default that depends on data or machine filled in."""
+    answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
+    train = {"device": device_called(config.train.device), "select": rule(config.train.select, data, config.objective)}
+    changes = {
+        "model": config.model.model_copy(update={"answers": answers}),
+        "train": config.train.model_copy(update=train),
+    }
+    return config.model_copy(update=changes)
+
+
+def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
+    """This rank's part of the catalogue, where it shall be split."""
+    if ranks.alone or not config.train.shard_catalogue:
+        return None
+    if data.items < ranks.total:
+        raise ConfigError(
+            f"--shard-catalogue: {data.path} has {data.items} items, fewer than the {ranks.total} processes that shall "
+            "share them; use fewer processes, or leave the catalogue whole."
+        )
+    return Shard(ranks, data.items)
+
+
+def build_reader(
+    data: Prepared,
+    config: Config,
+    *,
+    backbone: nn.Module | None = None,
+    shard: Shard | None = None,
+) -> Reader:
+    """A new network with the heads the objective needs, and the reader of its numbers."""
+    reads = config.objective.reads()
+    logging_policy = open_logging_policy(config, data, shard=shard)
+    torch.manual_seed(config.train.seed)
+    network = Network(
+        config.model,
+        items=data.items,
+        events=len(data.events) if config.model.answers else 0,
+        length=config.data.length,
+        heads=heads_for(reads, logging_given=logging_policy is not None),
+        backbone=backbone,
+        shard=shard,
+    )
+    return Reader(
+        network.to(config.train.device),
+        reads,
+        backend(config.train.catalogue) if shard is None else sharded,
+        logging_policy=logging_policy,
+    )
+
+
+def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
+    """Adam, with decoupled weight decay; the value head has its own."""
+    named = list(network.named_parameters())
+    value = [parameter for name, parameter in named if name.startswith("heads.value.")]
+    others = [parameter for name, parameter in named if not name.startswith("heads.value.")]
+    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
+    if value:
+        groups.append({"params": value, "weight_decay": config.train.value_decay})
+    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
+
+
+def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
+    """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
+    folder = config.objective.reads().logging
+    if folder == "head":
+        return None
+    run = Run(folder)
+    policy = run.policy(shard=shard)
+    if policy.origin.estimates_logging != "policy" and not served(run, data):
+        raise RunError(
+            f"objective.logging: {folder} is a {policy.origin.objective} run; only runs such as mle and sqn estimate "
+            "the logging policy. (Any run may stand for it on an impression log that it served alone, named there by "
+            "its folder's name or its digest.)"
+        )
+    if policy.origin.events != data.events:
+        raise RunError(f"objective.logging: {folder} knows the events {policy.origin.events}, not {data.events}.")
+    if policy.network.length < config.data.length:
+        raise RunError(
+            f"objective.logging: {folder} reads contexts of at most {policy.network.length} actions; set "
+            f"data.length (now {config.data.length}) to that, or train it with longer ones."
+        )
+    if shard is not None and not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(
+            f"objective.logging: {folder} knows other items than {data.path}; with --shard-catalogue the "
+            "frozen run must know the same ones."
+        )
+    policy.network.requires_grad_(False).to(config.train.device)
+    return over_catalogue(policy, data, folder)

@@ -1,0 +1,53 @@
+"""What an epoch is judged by: figures of the policy on the validation split."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from localpolicy.data.batches import Windows
+from localpolicy.evaluation.score import score
+from localpolicy.evaluation.summary import flat
+from localpolicy.model.policy import Policy
+from localpolicy.model.readout import returns_to_go
+from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.finite import refuse_broken_weights
+
+
+def validate(
+    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+) -> dict[str, float]:
+    """Plain numbers, the same on all ranks, which share the work. A policy that is broken is an error."""
+    scores = score(
+        policy,
+        windows,
+        events=events,
+        min_history=config.train.min_history,
+        batch_size=config.train.batch_size,
+        description="validation",
+        ranks=ranks,
+    )
+    figures = flat(scores, ("HR@20", "nDCG@20"))
+    refuse_broken_weights(policy.network, figures["logp"], step, ranks)
+    if "value" in policy.network.heads:
+        figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
+    # A group of positions that is empty has no figure.
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+@torch.no_grad()
+def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks) -> tuple[float, float]:
+    """Squared error of V(x) held out, beside that of the best constant.
+
+    V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
+    """
+    network, errors, targets = policy.network, [], []
+    gamma = config.objective.reads().gamma
+    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+        predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
+        targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
+        errors.append((predicted - targets[-1]) ** 2)
+    error, target = (ranks.all_gather(torch.cat(one))[0] for one in (errors, targets))
+    return float(error.mean()), float(target.var(correction=0))
