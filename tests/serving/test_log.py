@@ -71,7 +71,12 @@ def test_shown_items_become_rows_with_what_came_back(log, tmp_path):
     assert [row["propensity"] for row in rows] == [0.5, 0.25, 0.125]
     assert [row["place"] for row in rows] == [0, 1, 2]
     first = rows[0]
-    assert (first["request"], first["policy"], first["beta"], first["floor"]) == (request.id, "abc at beta 0.5", 0.5, 0.1)
+    assert (first["request"], first["policy"], first["beta"], first["floor"]) == (
+        request.id,
+        "abc at beta 0.5",
+        0.5,
+        0.1,
+    )
     assert (first["filter"], first["arm"], first["stage"]) == (request.narrow.digest, "candidate", "5")
     assert Filter.of(json.loads(Database(log.place).rows("SELECT content FROM filters")[0][0])) == request.narrow
 

@@ -26,6 +26,7 @@ from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.rollout import app as rollout
 from localpolicy.cli.rotate import rotate
 from localpolicy.cli.serve import serve
 from localpolicy.cli.simulate import simulate
@@ -73,6 +74,7 @@ app = typer.Typer(
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)  # type: ignore[type-var]
 app.add_typer(paper, name="paper", cls=Verbs)
+app.add_typer(rollout, name="rollout", cls=Verbs)
 
 
 def _version(show: bool) -> None:

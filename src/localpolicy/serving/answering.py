@@ -19,7 +19,7 @@ from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import Log
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
-from localpolicy.serving.records import Feedback, Request, Shown, new_id, now, time_of
+from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_id, now, time_of
 from localpolicy.serving.schema import (
     Answer,
     Listed,
@@ -85,7 +85,7 @@ class Service:
             await asyncio.wrap_future(self.log.append(record))
         self._count(made, arm, time.perf_counter() - began)
         if self.deployment.shadow is not None:
-            self._shadow(asked)
+            self._shadow(asked, request)
         unknown = sum(item not in made_by.index for item in question.items)
         return Listed(
             request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
@@ -132,18 +132,19 @@ class Service:
         if made.failed:
             self.metrics.add("model_failures")
 
-    def _shadow(self, asked: Recommend) -> None:
-        """Ask the candidate too, and only count what happens."""
+    def _shadow(self, asked: Recommend, request: str) -> None:
+        """Ask the candidate too, and only note whether it answers."""
         candidate = self.deployment.shadow
         if candidate is None or len(self._tasks) >= self.config.batch:
             return
 
         async def look() -> None:
             try:
-                made = await self.batcher.ask(self._question(asked, candidate))
-                self.metrics.add("shadow", outcome="failed" if made.failed else "answered")
+                failed = (await self.batcher.ask(self._question(asked, candidate))).failed
             except LocalPolicyError:
-                self.metrics.add("shadow", outcome="refused")
+                failed = True  # the current policy answered the same question
+            self.metrics.add("shadow", outcome="failed" if failed else "answered")
+            await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed)))
 
         task = asyncio.create_task(look())
         self._tasks.add(task)

@@ -16,7 +16,7 @@ from typing import Any
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Feedback, Record, Request, Shown
+from localpolicy.serving.records import Record, Request, Shadowed, Shown
 
 GROUP = 512  # records of one transaction at most
 
@@ -27,6 +27,7 @@ INSERT_SHOWN = (
     "time = excluded.time WHERE excluded.places > shown.places"
 )  # scrolling on shows more; less is an older report that came late
 INSERT_FEEDBACK = f"INSERT INTO feedback VALUES ({', '.join('?' * 7)}) ON CONFLICT DO NOTHING"
+INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class LogError(LocalPolicyError):
@@ -51,7 +52,8 @@ def write(database: Database, record: Record) -> bool:
         return bool(database.execute(INSERT_REQUEST, values).rowcount)
     if isinstance(record, Shown):
         return bool(database.execute(INSERT_SHOWN, (record.request, record.places, record.time)).rowcount)
-    assert isinstance(record, Feedback)
+    if isinstance(record, Shadowed):
+        return bool(database.execute(INSERT_SHADOW, (record.request, record.policy, int(record.failed))).rowcount)
     answer = (
         record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(record.late),
     )  # fmt: skip

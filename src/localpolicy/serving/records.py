@@ -58,7 +58,16 @@ class Feedback:
     late: bool  # past the window
 
 
-Record = Request | Shown | Feedback
+@dataclass(frozen=True)
+class Shadowed:
+    """The candidate was asked too, and nobody saw its list."""
+
+    request: str
+    policy: str
+    failed: bool
+
+
+Record = Request | Shown | Feedback | Shadowed
 
 
 def now() -> int:
