@@ -103,6 +103,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'localpolicy' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)
+    importlib.import_module("localpolicy.report.results")  # from now on results print themselves
     globals()[name] = value  # asked once
     return value
 

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from reprlib import Repr
+from typing import Any
+
+_repr = Repr()
+_repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 100
 
 
 class LocalPolicyError(Exception):
@@ -41,6 +46,11 @@ class TrainingError(LocalPolicyError):
 
 class Stopped(LocalPolicyError):
     """The user asked to stop; what was done is saved."""
+
+
+def shown(value: Any) -> str:
+    """A value of the user's in a message: its beginning, however large it is."""
+    return _repr.repr(value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -66,11 +66,12 @@ class Reads(NamedTuple):
     """What an objective asks of the network."""
 
     fields: frozenset[str] = frozenset()  # of the Readout, beyond logp and reward
-    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q
+    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q; a critic alone has one head
     gamma: float = 0.0  # discount of returns and TD targets
     target: Literal["max", "expected"] = "max"  # value of the next state in the TD target
     negatives: int = 10  # random items of the sampled advantage
     logging: str = "head"  # μ̂: a head of its own, or the folder of a run
+    policy: bool = True  # False: a critic alone, in a network of its own
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Readout:
     dropout. `q` speaks of whichever critic the objective has: r̂(x,a) for bandits, Q(x,a) otherwise.
     """
 
-    logp: Tensor  # log π(a|x), with gradient
+    logp: Tensor  # log π(a|x), with gradient (0 where a critic is alone)
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it

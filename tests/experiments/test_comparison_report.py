@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,9 @@ from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.compare import Comparison, compare
 from localpolicy.evaluation.estimate import Estimate
-from localpolicy.evaluation.significance import paired
+from localpolicy.evaluation.significance import holm, paired
 from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
-from localpolicy.report.comparison.section import _floor, comparison_section, write_comparison
+from localpolicy.report.comparison.section import comparison_section, write_comparison
 from localpolicy.report.contents import Interval, PolicyRow, Section
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
@@ -64,7 +65,7 @@ def value(cell) -> float:
 
 
 def test_tables_parse_back_to_the_json(comparison, page):
-    said = comparison.json()
+    said = comparison.to_dict()
     rows = cells(page, "s1-comparison")
     assert list(rows) == list(said["policies"]) == [
         "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN",
@@ -75,7 +76,7 @@ def test_tables_parse_back_to_the_json(comparison, page):
         assert value(rows[name]["JS"]) == policy["divergence"]["js"]["mean"]
         assert value(rows[name]["KL"]) == policy["divergence"]["kl"]["mean"]
         assert value(rows[name]["entropy"]) == policy["policy"]["entropy"]["mean"]
-        assert value(rows[name]["coverage"]) == policy["policy"]["coverage@1"]
+        assert value(rows[name]["coverage@20"]) == policy["policy"]["coverage@20"]
         assert value(rows[name]["AR@1"]) == policy["rewards"]["AR@1"]["mean"]
         for column in said["columns"]:
             group, metric = column.split(".")
@@ -133,12 +134,56 @@ def test_the_floor_is_the_distance_between_two_estimates(comparison, section, ru
 def test_marks_hold_for_all_tests_together(comparison, section):
     row = next(row for row in section.rows if row.name == "lpi_rl-2")
     (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
-    others, columns = 5, len(comparison.columns) + 1
-    expected = paired(new, old, clusters, confidence=1 - 0.05 / (others * columns))
+    expected = paired(new, old, clusters)
     found = row.differences[section.main_metric]
-    assert (found.mean, found.low, found.high) == (expected.difference, expected.low, expected.high)
-    assert found.high - found.low > 1.3 * (paired(new, old, clusters).high - paired(new, old, clusters).low)
+    assert (found.mean, found.low, found.high, found.p) == expected[:1] + expected[2:5]
+    every = [gain for row in section.rows for gain in row.differences.values()]
+    assert len(every) == 5 * (len(comparison.columns) + 1)
+    assert [gain.holm_p for gain in every] == holm([gain.p for gain in every])
+    assert {gain.sign for gain in every if gain.holm_p >= 0.05} <= {0}
     assert section.baseline == "mle-0" and not section.rows[0].differences
+
+
+def markdown_rows(text: str, title: str) -> dict[str, dict[str, str]]:
+    """The cells of the Markdown table under `title`, by row and column."""
+    lines = text.partition(f"**{title}**")[2].strip().splitlines()
+    table = [[part.strip() for part in line.strip("|").split("|")] for line in lines[: lines.index("")]]
+    return {row[0]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
+
+
+def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, monkeypatch, capsys):
+    """One reference and one μ̂ of another seed among those compared: the floor is known to all four."""
+    files = {kind: tmp_path / f"found.{kind}" for kind in ("json", "markdown", "html")}
+    words = ["compare", str(runs["mle-0"]), str(runs["lpi_rl-2"]), "--against", str(runs["mle-1"])]
+    words += ["--baseline", "mle-0"] + [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    monkeypatch.setattr(sys, "argv", ["lpi", *words])
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    with pytest.raises(SystemExit):
+        main()
+    terminal, said = capsys.readouterr().out, json.loads(files["json"].read_text())
+    markdown, page = files["markdown"].read_text(), parse(files["html"])
+    floor = said["floor"]["mean"]
+    assert said["policies"]["lpi_rl-2"]["divergence"]["floor"] is None, "one reference alone has no floor"
+    assert floor == said["policies"]["mle-0"]["divergence"]["js"]["mean"]
+    assert f"noise floor {floor:.3f}" in terminal and f"noise floor {floor:.3f}" in markdown
+    (drawn,) = specs(page)["s1-frontier"]["datasets"]["floor"]
+    assert drawn["x"] == floor
+    rows, shown = cells(page, "s1-comparison"), markdown_rows(markdown, "Policies compared")
+    gained = markdown_rows(markdown, "Gain over mle-0")
+    for name, policy in said["policies"].items():
+        coverage = policy["policy"]["coverage@20"]
+        assert value(rows[name]["coverage@20"]) == coverage
+        assert float(shown[name]["coverage@20"]) == pytest.approx(coverage, abs=0.0005)
+        for figure, gain in said["gains"].get(name, {}).items():
+            cell = rows[name][figure.replace(".", " ")]
+            sure = gain["holm_p"] < 0.05
+            marks = {str(mark.attributes["class"]) for mark in cell.all("span")} & {"mark up", "mark down"}
+            assert marks == ({"mark up" if gain["mean"] > 0 else "mark down"} if sure else set())
+            text = f"{gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
+            assert gained[name][figure] == text + gain["stars"].replace("*", r"\*")
+            assert f"{text}{gain['stars']}" in terminal
+            assert bool(gain["stars"]) == sure
+    assert any(gain["stars"] for gains in said["gains"].values() for gain in gains.values()), "some mark is compared"
 
 
 # ---------------------------------------------------------------------- words
@@ -162,7 +207,7 @@ def test_of_several_floors_the_largest_is_drawn():
     ]
     other = SimpleNamespace(about=SimpleNamespace(objective="lpi_rl", family="another"))
     measured = [SimpleNamespace(divergence=one) for one in floors]
-    found = _floor(SimpleNamespace(evaluations=measured, candidates=[other, other], references=[]))
+    found = Comparison(measured, [], [], data=None, candidates=[other, other], references=[]).floor
     assert found is not None and found.mean == 0.05
 
 
@@ -259,7 +304,7 @@ def test_the_command_writes_one_page_that_needs_no_network(runs, tmp_path, monke
 
 def test_a_baseline_that_is_not_there_is_refused(comparison, runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(ConfigError, match="did you mean 'lpi_rl-2'"):
-        write_comparison(comparison, tmp_path / "no.html", baseline="lpi_rl")
+        compare([runs["lpi_rl-2"]], baseline="lpi_rl", baselines=False)
     words = ["lpi", "compare", str(runs["mle-0"]), "--baseline", "none", "--html", str(tmp_path / "no.html")]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as left:

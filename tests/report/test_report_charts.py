@@ -297,8 +297,8 @@ def test_places_give_four_figures(values: list[float | None], expected: int) -> 
 
 
 def test_numbers_as_people_write_them() -> None:
-    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "–"]
-    assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "–"]
+    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "—"]
+    assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "—"]
     assert interval_text(Interval.of(0.5, 0.01), 3) == "0.500 ± 0.020"
     assert range_text(Interval(0.5, 0.4, 0.8), 2) == "[0.40, 0.80]"
     assert range_text(Interval(0.5, 0.49999, 0.50001), 2) == "± <0.01"

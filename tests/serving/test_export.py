@@ -13,6 +13,8 @@ import torch
 from serve_runs import small_run
 
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.model.towers import Towers
+from localpolicy.runs.run import Run
 from localpolicy.serving import export as exporting
 from localpolicy.serving.export import export
 from localpolicy.serving.recommender import Recommender
@@ -25,21 +27,42 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return torch.log_softmax(torch.from_numpy(logits).double(), dim=1).numpy()
 
 
-@pytest.mark.parametrize("backbone", ["gru", "convolution"])
-def test_other_backbones_give_what_pytorch_gives(small, tmp_path, backbone):
-    run = small_run(small, tmp_path / "run", backbone=backbone)
+def same(run, found, beta=None) -> None:
+    expected = run.policy(beta=beta).log_probabilities(HISTORIES, EVENTS).double().numpy()
+    assert np.abs(log_softmax(found.logits(HISTORIES, EVENTS, beta=beta)) - expected).max() < 1e-5
+    assert np.abs(expected - expected[0]).max() > 1e-2, "histories matter, or nothing was compared"
+
+
+def test_a_gru_gives_what_pytorch_gives(small, tmp_path):
+    run = small_run(small, tmp_path / "run", backbone="gru")
     found = export(run.folder, out=tmp_path / "export")
-    expected = run.policy().log_probabilities(HISTORIES, EVENTS).double().numpy()
-    assert np.abs(log_softmax(found.logits(HISTORIES, EVENTS)) - expected).max() < 1e-5
+    same(run, found)
     with pytest.raises(ConfigError, match="a mle policy has no dial"):
         found.logits([[100]], beta=1.0)
 
 
+def test_towers_of_convolutions_and_their_dial_give_what_pytorch_gives(small, tmp_path):
+    """Local policy improvement in closed form: μ̂ and its critic are towers of their own."""
+    run = small_run(small, tmp_path / "run", objective="lpi_rl", backbone="convolution", epochs=2)
+    assert isinstance(run.policy().network, Towers)
+    # A critic that was silenced in so short a training would leave nothing to dial.
+    found = export(_resaved(run, tmp_path / "again").folder, out=tmp_path / "export")
+    for beta in (None, 0.2, 5.0):
+        same(Run(tmp_path / "again"), found, beta)
+    assert np.abs(found.logits(HISTORIES, EVENTS, beta=0.2) - found.logits(HISTORIES, EVENTS, beta=5.0)).max() > 1e-2
+
+
+def _resaved(run: Run, folder) -> Run:
+    shutil.copytree(run.folder, folder)
+    about = json.loads((folder / "policy.json").read_text())
+    about["network"]["slope"] = 0.7
+    (folder / "policy.json").write_text(json.dumps(about))
+    return Run(folder)
+
+
 @pytest.mark.parametrize("beta", [None, 0.1, 3.0])
 def test_the_policy_and_its_dial_give_what_pytorch_gives(run, exported, beta):
-    expected = run.policy(beta=beta).log_probabilities(HISTORIES, EVENTS).double().numpy()
-    assert np.abs(log_softmax(exported.logits(HISTORIES, EVENTS, beta=beta)) - expected).max() < 1e-5
-    assert np.abs(expected - expected[0]).max() > 1e-2, "histories matter, or nothing was compared"
+    same(run, exported, beta)
 
 
 def test_an_infinite_beta_is_the_logging_policy(run, exported):

@@ -107,7 +107,10 @@ class LinearLogits(NamedTuple):
         if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
             hidden, rows = hidden.float(), rows.float()
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
-        return scores if self.head.bias is None else scores + self.head.bias[items]
+        if self.head.bias is None:
+            return scores
+        # Not bias[items]: its gradient is summed in the order in which threads arrive.
+        return scores + functional.embedding(items, self.head.bias[:, None]).squeeze(1)
 
     def detach(self) -> LinearLogits:
         """The same rows as constants."""

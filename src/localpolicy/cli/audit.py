@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import show_table
 
 WORDS = {"passed": "ok", "fault": "FAULT", "unsure": "unsure"}
 
@@ -22,7 +22,7 @@ def audit(
     from localpolicy.runtime.files import write_json
     from localpolicy.serving.audit import audit as run_it
 
-    found = run_it(log, runs=run or (), answered=answered, say=say)
+    found = run_it(log, runs=run or (), answered=answered)
     rows = [(WORDS[one.status], one.check, one.text) for one in found.findings]
     show_table(f"audit of {found.lists:,} lists", ("", "check", "found"), rows)
     if json is not None:

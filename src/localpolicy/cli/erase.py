@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
+LOG = logging.getLogger(__name__)
 
 
 def erase(
@@ -27,7 +28,7 @@ def erase(
     found = run_it(person, log=log, files=files or (), data=data or ())
     rows = sum(one["erased"] for one in found["files"].values())
     sequences = sum(one["sequences"] for one in found["data"].values())
-    say(
+    LOG.info(
         f"erasure {found['id']}: {found['log'].get('requests', 0):,} lists of the log, {rows:,} rows of "
         f"{len(found['files'])} files, {sequences:,} sequences of {len(found['data'])} data sets"
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import show
 
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
+
+LOG = logging.getLogger(__name__)
 
 # Options that `evaluate`, `compare` and `gate` share.
 Against = Annotated[
@@ -58,7 +61,7 @@ def evaluate(
 ) -> None:
     """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
     from localpolicy.evaluation.run import evaluate as measure
-    from localpolicy.report.evaluation import pages
+    from localpolicy.report.evaluation import evaluation_tables
 
     result = measure(
         run,
@@ -72,8 +75,10 @@ def evaluate(
         out=out,
         device=device,
     )
-    give(pages(result), result.json(), json=json, markdown=markdown, latex=latex)
-    say(f"values per position and per sequence: {out or run / 'evaluation'}")
+    give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
+    for note in result.settings["notes"]:
+        LOG.info("note: %s.", note)
+    LOG.info("values per position and per sequence: %s", out or run / "evaluation")
 
 
 def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
@@ -96,6 +101,6 @@ def give(
     ):
         if path is not None:
             with whole_file(path) as partial:
-                partial.write_text("\n".join(text))
+                partial.write_text("\n".join(text), encoding="utf-8")
     for table in tables:
-        show_table(table.title, table.columns, table.plain(), note=table.note)
+        show(table)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
+LOG = logging.getLogger(__name__)
 
 
 def export(
@@ -18,8 +19,8 @@ def export(
     """Export a run: ONNX graphs that onnxruntime and numpy answer from, without torch."""
     from localpolicy.serving.export import export as run_it
 
-    made = run_it(run, out=out, force=force, say=say)
-    say(
+    made = run_it(run, out=out, force=force)
+    LOG.info(
         f"wrote {out}: policy {made.version}, {made.size:,} items, {'with' if made.has_dial else 'without'} a dial; "
         f"log-probabilities are within {made.about['largest_difference']:.1e} nats of PyTorch's"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
+from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def recommend(
@@ -18,12 +21,12 @@ def recommend(
     beta: Annotated[float | None, typer.Option(help="the dial: μ̂ exp(Q/β) instead of the trained head")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="draw without replacement, and give propensities")] = False,
     exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="leave out items of the history")] = False,
-    seed: Annotated[int | None, typer.Option(help="of the draw")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the draw")] = None,
 ) -> None:
     """Recommend lists for the histories of a file."""
     from localpolicy.serving.recommend import recommend as run_it
 
     count = run_it(
-        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed, say=say
+        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed
     )
-    say(f"wrote {count:,} {'list' if count == 1 else 'lists'} to {out}")
+    LOG.info("wrote %s %s to %s", f"{count:,}", "list" if count == 1 else "lists", out)

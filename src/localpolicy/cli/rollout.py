@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import show_table
+
+LOG = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="Give a new policy its traffic in stages, and take it back where it does harm.", no_args_is_help=True
@@ -29,7 +32,7 @@ def plan(
 
     rules = RolloutRules.parse({"alpha": alpha, "largest_reward": largest_reward, "units": units, "horizon": horizon})
     found = run_it(out, stages=[one.strip() for one in stages.split(",")], rules=rules)
-    say(f"wrote {out}: stages {', '.join(found['stages'])}; now {found['stage']}")
+    LOG.info(f"wrote {out}: stages {', '.join(found['stages'])}; now {found['stage']}")
 
 
 @app.command()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
+LOG = logging.getLogger(__name__)
 
 
 def rotate(
@@ -26,4 +27,4 @@ def rotate(
 
     config = JoinConfig.parse({"window": window, "rewards": rewards, "default": default, "aggregation": aggregation})
     files = run_it(log, out=out, config=config, upto=moment() if now else None)
-    say("\n".join(f"wrote {file}" for file in files) or "nothing to rotate: no list's window is over")
+    LOG.info("\n".join(f"wrote {file}" for file in files) or "nothing to rotate: no list's window is over")

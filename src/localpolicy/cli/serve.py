@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import say
-
 
 def serve(
     run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
@@ -36,5 +34,5 @@ def serve(
     run_it(
         run, log=log, host=host, port=port, workers=workers, threads=threads, floor=floor, empty_history=empty_history,
         share=share, changes=set_ or (), window=window, queue=queue, candidate=candidate, rollout=rollout,
-        token=os.environ.get("LPI_TOKEN"), say=say,
+        token=os.environ.get("LPI_TOKEN"),
     )  # fmt: skip

@@ -29,10 +29,17 @@ class Answers:
     rewards: dict[str, float]  # empty where the log itself states rewards
     reward_map: str | None
     policies: list[str]  # by code
+    drops: bool  # whether some events' rows are left out
 
     def code(self, raw: str) -> int | str:
         """The code of an event as the log wrote it, as SQL."""
         return self.events.index(self.names[raw]) if raw in self.names else "NULL"
+
+    def codes(self, column: str) -> dict[str, int]:
+        """Names of events or policies, as the log wrote them, with their codes."""
+        if column == "policy":
+            return {name: code for code, name in enumerate(self.policies)}
+        return {raw: self.events.index(name) for raw, name in self.names.items()}
 
     @property
     def tell(self) -> bool:
@@ -41,13 +48,22 @@ class Answers:
 
 
 def make_answers(
-    engine: Engine, raws: Sequence[Raw], reading: Reading, config: PrepareConfig, *, earlier: Mapping[str, Any]
+    engine: Engine,
+    raws: Sequence[Raw],
+    reading: Reading,
+    config: PrepareConfig,
+    *,
+    earlier: Mapping[str, Any],
+    first: bool,
 ) -> Answers:
-    """Look at the log's events and policies; fill `answers` and `policies`. An earlier manifest's codes stay."""
+    """Look at the log's events and policies; fill `answers` and `policies`. An earlier manifest's codes stay.
+
+    Of a `first` log settings must fit the events; a later one may lack some that an earlier one had.
+    """
     found = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
     named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in found}
     dropped = {*config.drop_events, *map(event_name, config.drop_events)}
-    if not earlier:
+    if first:
         _refuse_unknown(config.drop_events, {*named, *named.values()})
     shown = reading.has_propensity or NO_ANSWER in named.values()
     kind = config.kind if config.kind != "auto" else "impressions" if shown else "interactions"
@@ -56,8 +72,8 @@ def make_answers(
     names = {raw: name for raw, name in named.items() if not {raw, name} & dropped}
     if found and not names:
         raise DataError(f"no events are left of {', '.join(found)}: drop fewer of them.")
-    first = list(earlier.get("events", ()))
-    events = [*first, *sorted(set(names.values()) - set(first))]
+    coded = list(earlier.get("events", ()))
+    events = [*coded, *sorted(set(names.values()) - set(coded))]
     if len(events) > MOST_EVENTS:
         some = ", ".join(events[:5])
         raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
@@ -69,9 +85,13 @@ def make_answers(
     policies = [*before, *(policy for policy in logged if policy not in before)]
     if len(policies) > MOST_POLICIES:
         raise DataError(f"more than {MOST_POLICIES:,} different policies: is 'policy' the right column?")
-    engine.small("answers", _codes("event", list(names), [events.index(name) for name in names.values()]))
-    engine.small("policies", _codes("policy", policies, list(range(len(policies)))))
-    return Answers(kind, names, events, rewards, reward_map, policies)
+    answers = Answers(kind, names, events, rewards, reward_map, policies, drops=len(names) < len(named))
+    for table, column in (("answers", "event"), ("policies", "policy")):
+        codes = answers.codes(column)
+        engine.small(
+            table, pa.table({column: pa.array(codes, pa.string()), "code": pa.array(codes.values(), pa.int32())})
+        )
+    return answers
 
 
 def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) -> list[str]:
@@ -84,10 +104,6 @@ def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) ->
             found = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
             values |= {str(name) for (name,) in found}
     return sorted(values)
-
-
-def _codes(what: str, names: list[str], codes: list[int]) -> pa.Table:
-    return pa.table({what: pa.array(names, pa.string()), "code": pa.array(codes, pa.int32())})
 
 
 def _refuse_unknown(dropped: Sequence[str], known: Collection[str]) -> None:

@@ -1,7 +1,7 @@
-"""Yesterday's data set plus today's log: the earlier one is read back as events, and both are prepared together.
+"""Yesterday's data set plus today's log: all rows of both are prepared together, as if they had come at once.
 
-Items keep their indices, events and policies their codes, and (in a random split) sequences their split; what is
-new comes after. What yesterday's filters dropped is gone: a filter sees what was kept, and today's rows.
+A data set keeps every usable row of its log, those that the filters dropped too (`log.parquet`). So a filter, a cut or
+an item's index is decided on all rows, and a month appended day by day is the month prepared at once, to the byte.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from localpolicy.data.answers import Answers
 from localpolicy.data.config import PrepareConfig
+from localpolicy.data.engines import Engine
+from localpolicy.data.growing_files import ParquetFile
 from localpolicy.data.reading import ROW, Reading
-from localpolicy.data.sources import Table
-from localpolicy.data.store import Prepared
+from localpolicy.data.sources import Table, parquet_schema
+from localpolicy.data.store import LOG, Prepared
 from localpolicy.errors import ConfigError, DataError
 
 # How today's file is read may differ from yesterday's; what is done with its rows may not.
 READING = {"columns", "names", "delimiter", "event", "rename", "drop_events", "time_unit", "ids"}
-SESSION_SUFFIX = r"#-?\d+$"  # see `sql.sessions`
 
 
 def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
-    """The earlier settings, with those changes that append allows."""
-    earlier = PrepareConfig.parse(data.manifest["settings"])
-    asked = PrepareConfig.parse({**data.manifest["settings"], **changes})
+    """The earlier settings as they were asked for, with those changes that append and like allow."""
+    if "simulate" in data.manifest["settings"]:
+        raise ConfigError(
+            f"{data.path} was simulated as a prepared data set, which no log can continue. Simulate it without "
+            "--prepared, then prepare it."
+        )
+    before = data.manifest.get("asked", data.manifest["settings"])
+    earlier, asked = PrepareConfig.parse(before), PrepareConfig.parse({**before, **changes})
     for name in changes:
         if name not in READING and getattr(asked, name) != getattr(earlier, name):
             raise ConfigError(
@@ -41,50 +46,73 @@ def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
     return asked
 
 
-def earlier_table(data: Prepared, scratch: Path) -> Table:
-    """The data set's events as a Parquet table in the scratch folder."""
-    path = scratch / "earlier.parquet"
-    writer = None
-    for part in _events(data):
-        writer = writer or pq.ParquetWriter(path, part.schema, compression="lz4")
-        writer.write_table(part)
-    assert writer is not None, "a data set has sequences"
-    writer.close()
-    names = tuple(writer.schema.names)
-    return Table((path,), "parquet", {name: name for name in names}, names, originals=(data.path / "manifest.json",))
+def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Reading, answers: Answers) -> None:
+    """Every usable row, in the log's ids and our event names, in the order of the log."""
+    kinds = {"sequence_id": reading.sequence_id, "item_id": reading.item_id}
+    wide = {name: f"CAST({name} AS {'BIGINT' if kind == 'integer' else 'STRING'})" for name, kind in kinds.items()}
+    columns = ", ".join(f"{wide.get(name, name)} AS {name}" for name in fields if name != "position")
+    order = " ORDER BY position" if "position" in fields else ""
+    file = ParquetFile(path, compression="zstd")
+    try:
+        for batch in engine.batches(f"SELECT {columns} FROM usable{order}"):
+            file.append(_readable(batch, answers))
+    finally:
+        file.close()
 
 
-def _events(data: Prepared) -> Iterator[pa.Table]:
-    item_id = data.catalogue.column("item_id").combine_chunks()
-    event_names = pa.array(data.events, pa.string())
-    policies = pa.array(data.manifest.get("policies", []), pa.string())
-    for name, split in data.splits.items():
-        ids = data.sequence_ids(name)
-        if data.manifest["settings"]["session_gap"] is not None:
-            ids = pc.replace_substring_regex(ids, SESSION_SUFFIX, "")
-        for first, stop in split.pieces():
-            bounds = split.offsets[first : stop + 1]
-            arrays = {key: np.asarray(array[bounds[0] : bounds[-1]]) for key, array in split.arrays.items()}
-            sequence = np.repeat(np.arange(first, stop), np.diff(bounds))
-            columns: dict[str, Any] = {
-                "sequence_id": ids.take(pa.array(sequence)),
-                "item_id": item_id.take(pa.array(arrays["item"])),
-                "event": event_names.take(pa.array(arrays["event"])),
-            }
-            if not data.manifest["rewards"]:  # else the reward map gives them again
-                columns["reward"] = arrays["reward"].astype(np.float64)
-            if "time" in arrays:
-                columns["timestamp"] = arrays["time"]
-            if "propensity" in arrays:
-                columns["propensity"] = arrays["propensity"].astype(np.float64)
-            if "policy" in arrays:
-                known = pa.array(arrays["policy"], mask=arrays["policy"] < 0)
-                columns["policy"] = policies.take(known)
-            if "above" in arrays:
-                first_of_list = np.arange(bounds[0], bounds[-1]) - arrays["above"]
-                columns["request"] = pa.array([f"{name}:{number:016d}" for number in first_of_list])
-                columns["place"] = arrays["place"]
-            yield pa.table(columns)
+def _readable(batch: pa.RecordBatch, answers: Answers) -> pa.Table:
+    names = {"event": answers.events, "policy": answers.policies}
+    columns: dict[str, pa.Array] = {}
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        if name in names:
+            codes = values.to_numpy(zero_copy_only=False)
+            coded = pa.array(codes.astype(np.int32), mask=codes < 0)  # -1: no policy was logged
+            columns[name] = pa.DictionaryArray.from_arrays(coded, pa.array(names[name], pa.string()))
+        elif name == "time":
+            columns["timestamp"] = values.cast(pa.timestamp("ms"))
+        else:
+            columns[name] = values
+    return pa.table(columns)
+
+
+def earlier_log(data: Prepared) -> Table:
+    """The rows of an earlier data set's log."""
+    path = data.path / LOG
+    if LOG not in data.manifest["files"]:
+        raise DataError(
+            f"{data.path} keeps no log ({LOG}), so nothing can be appended to it: it was prepared with --no-keep-log, "
+            "or by an earlier version. Prepare its log and the new one together."
+        )
+    names = tuple(parquet_schema(path).names)
+    return Table((path,), "parquet", {name: name for name in names}, names, label=str(data.path))
+
+
+def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise where a file's bytes are part of the earlier data set already."""
+    taken = {one["sha256"]: one["name"] for one in data.manifest["inputs"].get("taken", ())}
+    for one in inputs:
+        if one["sha256"] in taken:
+            before = taken[one["sha256"]]
+            known = "" if before == one["name"] else f", then called {before}"
+            raise DataError(
+                f"{one['name']} is part of {data.path} already (the same bytes{known}). Leave it out: its rows would "
+                "count twice."
+            )
+
+
+def change(before: Prepared, after: Prepared) -> Iterator[str]:
+    """What appending changed, a line each."""
+    was, now = before.manifest["counts"], after.manifest["counts"]
+    pairs = {
+        "sequences": (was["sequences"], now["sequences"]),
+        "items": (was["items"], now["items"]),
+        **{name: (was["events"].get(name, 0), count) for name, count in now["events"].items()},
+    }
+    for name, (old, new) in pairs.items():
+        yield f"  {name}: {old:,} -> {new:,} ({new - old:+,})"
+    gone = len(set(before.catalogue["item_id"].to_pylist()) - set(after.catalogue["item_id"].to_pylist()))
+    if gone:
+        yield f"  {gone:,} items are no longer there: they do not pass the filters on all rows"
 
 
 def check_fits(data: Prepared, tables: Sequence[Table], reading: Reading) -> None:
@@ -99,5 +127,5 @@ def check_fits(data: Prepared, tables: Sequence[Table], reading: Reading) -> Non
         if ROW in table.columns.values():
             raise ConfigError("a log whose rows are its sequences cannot be appended: prepare all its files at once.")
         if data.kind == "impressions" and logged != ("propensity" in table.columns):
-            has, lacks = (data.path, table.files[0]) if logged else (table.files[0], data.path)
+            has, lacks = (data.path, table.shown()) if logged else (table.shown(), data.path)
             raise DataError(f"{has} has propensities and {lacks} has none: one data set cannot hold both.")

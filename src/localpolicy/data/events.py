@@ -21,6 +21,7 @@ from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 
 LARGEST = "3.4e38"  # of 4-byte floats, in which rewards are kept
+MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
 PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
 
 
@@ -104,10 +105,12 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if table.constants.get("event") not in (None, *self.answers.names):
             conditions.append("FALSE")  # all its rows are of an event that is dropped
         if "event" in table.columns:
-            joins += f" LEFT JOIN answers a ON CAST({self.value('event')} AS STRING) = a.event"
-            conditions.append(f"({self.value('event')} IS NULL OR a.code IS NOT NULL)")  # not those that are dropped
+            code, joined = self._code("event")
+            joins += joined
+            if self.answers.drops:
+                conditions.append(f"({self.value('event')} IS NULL OR {code} IS NOT NULL)")
         if "policy" in table.columns:
-            joins += f" LEFT JOIN policies p ON CAST({self.value('policy')} AS STRING) = p.policy"
+            joins += self._code("policy")[1]
         read = ", ".join(f"{value} AS {name}" for name, value in self.read.items())
         return f"SELECT {read}\n    FROM {view}{joins} WHERE {' AND '.join([*conditions, self.raw.where])}"
 
@@ -123,6 +126,20 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
     def _position(self) -> str:
         """Row order over all tables: the table's number, then the row's."""
         return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW})"
+
+    def _code(self, column: str) -> tuple[str, str]:
+        """SQL for the code of an event or a policy, and the join that it needs.
+
+        A few names need none: that is no slower, and after a join DuckDB gives rows in any order, where a log that is
+        kept should have its own.
+        """
+        text = f"CAST({self.value(column)} AS STRING)"
+        codes = self.answers.codes(column)
+        if len(codes) <= MOST_CASES and all(name.isprintable() and "\\" not in name for name in codes):
+            cases = " ".join(f"WHEN {quoted(name)} THEN {code}" for name, code in codes.items())
+            return (f"CASE {text} {cases} END" if codes else "NULL"), ""
+        table, short = {"event": ("answers", "a"), "policy": ("policies", "p")}[column]
+        return f"{short}.code", f" LEFT JOIN {table} {short} ON {text} = {short}.{column}"
 
     def _id(self, column: str, wanted: IdType, narrow: Collection[str]) -> str:
         value = self.value(column)
@@ -145,7 +162,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return f"CAST({self.answers.code(constant)} AS SMALLINT)"
         raw = self._reads("raw_event", f"{self.value('event')}")
         self._must(f"{raw} IS NOT NULL", "event is empty")
-        return self._reads("event", "CAST(a.code AS SMALLINT)")
+        return self._reads("event", f"CAST({self._code('event')[0]} AS SMALLINT)")
 
     def _time(self) -> str:
         value = self.value("timestamp")
@@ -205,7 +222,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return f"CAST({self.answers.policies.index(constant)} AS SMALLINT)"
         if "policy" not in self.raw.table.columns:
             return "CAST(-1 AS SMALLINT)"
-        return self._reads("policy", "CAST(COALESCE(p.code, -1) AS SMALLINT)")
+        return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")
 
     def _request(self) -> str:
         value = self.value("request")

@@ -51,7 +51,7 @@ class Comparison(TypedDict):
 
 def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Mapping[str, Any]) -> dict[str, Any]:
     """The nearest edition's counts beside a manifest's, with the likely reason where they differ."""
-    if not editions or "continues" in manifest:
+    if not editions:
         return {}
     counts, settings, rows = manifest["counts"], manifest["settings"], sum(manifest["rows"].values())
     found = {

@@ -107,14 +107,14 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
                 query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
                     shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
-                    return f"{file}, row {row}: {problem} ({shown}){more}. {REMEDY}"
+                    return f"{table.shown(file)}, row {row}: {problem} ({shown}){more}. {REMEDY}"
     finally:
         finder.close()
     return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {REMEDY}"
 
 
 def _named(tables: Sequence[Table]) -> str:
-    files = [str(file) for table in tables for file in table.inputs]
+    files = [table.shown(file) for table in tables for file in table.inputs]
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
 
 

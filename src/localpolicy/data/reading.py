@@ -30,7 +30,7 @@ def alias(table: Table, column: str) -> str:
 
 def check_columns(table: Table) -> None:
     """Raise unless every mapped column exists and every required one is mapped."""
-    where = f"{table.files[0]} (columns: {', '.join(table.names)})"
+    where = f"{table.shown()} (columns: {', '.join(table.names)})"
     for ours in table.columns:
         if ours not in COLUMNS:
             raise DataError(f"columns: '{ours}' is not a column of events{nearest(ours, COLUMNS)}")

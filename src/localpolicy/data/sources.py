@@ -52,11 +52,16 @@ class Table:
     where: str = ""  # rows that are events at all, as SQL over the files' columns
     originals: tuple[Path, ...] = ()  # the user's files, where `files` were made from them
     bad: tuple[BadLines, ...] = ()  # what was left out in making them
+    label: str = ""  # what messages call a table that the user gave as an object
 
     @property
     def inputs(self) -> tuple[Path, ...]:
         """The files as the user gave them."""
         return self.originals or self.files
+
+    def shown(self, file: Path | None = None) -> str:
+        """What messages call it, or one of its files."""
+        return self.label or str(file or self.files[0])
 
 
 def files_under(paths: Sequence[Path | str]) -> list[Path]:

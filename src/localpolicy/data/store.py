@@ -4,6 +4,7 @@
     DATA/items.parquet     index, item_id (as the log wrote it), count
     DATA/<split>/*.npy     offsets [S+1]; item, event, reward [E]; where logged: propensity, policy, time [E]
     DATA/<split>/sequences.parquet   sequence_id (as the log wrote it) of each sequence, where it is kept
+    DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
 
 Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
@@ -16,15 +17,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.data.growing_files import ArrayFile, ParquetFile
+from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
 from localpolicy.runtime.files import read_json, sha256, whole_folder, write_json
+from localpolicy.runtime.frames import to_frame
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
@@ -43,7 +48,8 @@ OPTIONAL = ("propensity", "policy", "time", "place", "above")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
-IDS_PER_GROUP = 1 << 20
+QUALITY_PAGE = "quality.html"  # added after the preparation
+LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -136,6 +142,40 @@ class Prepared:
     def __len__(self) -> int:
         return sum(len(split) for split in self.splits.values())
 
+    def __repr__(self) -> str:
+        counts, splits = self.manifest["counts"], self.manifest["splits"]
+        events = ", ".join(f"{name} {count:,}" for name, count in counts["events"].items())
+        sizes = ", ".join(f"{name} {split['sequences']:,}" for name, split in splits.items())
+        return (
+            f"Prepared('{self.path}'): {self.kind}, {counts['items']:,} items, "
+            f"{counts['sequences']:,} sequences ({sizes}), {sum(counts['events'].values()):,} events ({events})"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sequences and events of each split."""
+        splits = {**self.manifest["splits"], "all": self.manifest["counts"]}
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("split", "sequences", *self.events))
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{split['sequences']:,}</td>"
+            + "".join(f"<td>{split['events'][event]:,}</td>" for event in self.events)
+            + "</tr>"
+            for name, split in splits.items()
+        )
+        caption = f"{escape(str(self.path))}: {self.kind}, {self.items:,} items"
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number about it: the manifest, without its list of files."""
+        return {"path": str(self.path), **{key: value for key, value in self.manifest.items() if key != "files"}}
+
+    def to_arrow(self) -> pa.Table:
+        """Its events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
+        return events_table(self)
+
+    def to_frame(self) -> Any:
+        """`to_arrow` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+        return to_frame(self.to_arrow())
+
     @property
     def items(self) -> int:
         """V, the size of the catalogue."""
@@ -161,10 +201,15 @@ class Prepared:
         """index, item_id, count."""
         return pq.read_table(self.path / "items.parquet")
 
+    @property
+    def has_sequence_ids(self) -> bool:
+        """Whether the log's ids of sequences were kept."""
+        return f"{SPLITS[0]}/sequences.parquet" in self.manifest["files"]
+
     def sequence_ids(self, split: str) -> pa.Array:
         """The id of each sequence of a split, as the log wrote it."""
         path = self[split].name + "/sequences.parquet"
-        if path not in self.manifest["files"]:
+        if not self.has_sequence_ids:
             raise DataError(f"{self.path} was written without sequence ids. Prepare it again.")
         return pq.read_table(self.path / path).column("sequence_id").combine_chunks()
 
@@ -173,35 +218,6 @@ class Prepared:
         for name, file in self.manifest["files"].items():
             if sha256(self.path / name) != file["sha256"]:
                 raise DataError(f"{self.path / name} was altered (its digest differs). Prepare the data set again.")
-
-
-class ArrayFile:
-    """A .npy file that is appended to, its length not known before it is closed."""
-
-    HEADER = 128  # bytes; the header is padded to this size so that it can be rewritten in place
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.length = 0
-        self._file: BinaryIO = path.open("wb")
-        self._write_header()
-
-    def _write_header(self) -> None:
-        text = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': ({self.length},), }}"
-        body = text.encode("latin1").ljust(self.HEADER - 11) + b"\n"
-        self._file.write(b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body)
-
-    def append(self, values: np.ndarray) -> None:
-        """Add `values`, cast to the file's type."""
-        values = np.ascontiguousarray(values, dtype=self.dtype)
-        self._file.write(values.data)
-        self.length += len(values)
-
-    def close(self) -> None:
-        """Write the final length and close."""
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
 
 
 class SplitWriter:
@@ -216,8 +232,7 @@ class SplitWriter:
         self._offsets = ArrayFile(folder / "offsets.npy", np.int64)
         self._offsets.append(np.zeros(1))
         self._arrays = {name: ArrayFile(folder / f"{name}.npy", DTYPES[name]) for name in columns}
-        self._ids: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
+        self._ids = ParquetFile(folder / "sequences.parquet")
 
     def append(self, lengths: np.ndarray, arrays: Arrays) -> None:
         """Add len(lengths) sequences whose events lie one after another in `arrays`."""
@@ -231,24 +246,13 @@ class SplitWriter:
 
     def append_ids(self, sequence_id: pa.Array) -> None:
         """Add the ids of sequences, in order; where any are kept, all must be."""
-        self._waiting.append(pa.table({"sequence_id": sequence_id}))
-        self._write_ids(IDS_PER_GROUP)
-
-    def _write_ids(self, group: int) -> None:
-        """Write the waiting ids in groups of one size: the file's bytes must not depend on how they arrived."""
-        while (waiting := sum(map(len, self._waiting))) >= group and waiting:
-            ids = pa.concat_tables(self._waiting)
-            self._ids = self._ids or pq.ParquetWriter(self.folder / "sequences.parquet", ids.schema)
-            self._ids.write_table(ids.slice(0, IDS_PER_GROUP).combine_chunks())
-            self._waiting = [ids.slice(IDS_PER_GROUP)]
+        self._ids.append(pa.table({"sequence_id": sequence_id}))
 
     def close(self) -> dict[str, Any]:
         """Finish the files; return this split's counts."""
         for file in (self._offsets, *self._arrays.values()):
             file.close()
-        self._write_ids(1)
-        if self._ids is not None:
-            self._ids.close()
+        self._ids.close()
         events = {name: int(count) for name, count in zip(self.events, self.counts, strict=True)}
         return {"sequences": self._offsets.length - 1, "events": events}
 
@@ -284,7 +288,7 @@ def writing(
     """
     assert kind in ("interactions", "impressions"), kind
     assert len(events) <= 256, "event codes are one byte"
-    with whole_folder(Path(path), force=force) as folder:
+    with whole_folder(Path(path), force=force, later=(QUALITY_PAGE,)) as folder:
         store = StoreWriter(folder, ("item", "event", "reward", *optional), events)
         try:
             yield store
@@ -296,7 +300,7 @@ def writing(
             for file in sorted(folder.rglob("*"))
             if file.is_file()
         }
-        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items())
+        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
         write_json(
             folder / "manifest.json",
             {

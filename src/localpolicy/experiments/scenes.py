@@ -57,7 +57,7 @@ SCENES = (
         settings={
             "data": {"length": 4},
             "model": {"width": 32},
-            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003},
+            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},
@@ -76,7 +76,7 @@ SCENES = (
         settings={
             "data": {"length": 20},
             "model": {"width": 32},
-            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003},
+            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},

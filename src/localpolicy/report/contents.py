@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localpolicy.evaluation.compare import Gain
 from localpolicy.evaluation.estimate import Interval
 
 
@@ -21,7 +22,7 @@ class PolicyRow:
     metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
     js: Interval | None = None  # from the reference named in the section
     kl: Interval | None = None
-    coverage: float | None = None  # share of the catalogue shown first somewhere
+    coverage: float | None = None  # share of the catalogue that is in some list of `Section.lists` items
     entropy: float | None = None  # nats
     weights: Mapping[str, float] = field(
         default_factory=dict
@@ -36,7 +37,7 @@ class PolicyRow:
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
     selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
-    differences: Mapping[str, Interval] = field(default_factory=dict)  # metric -> paired difference from the baseline
+    differences: Mapping[str, Gain] = field(default_factory=dict)  # metric -> gain over the baseline
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Section:
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     main_metric: str = ""  # charted where no truth is known; the first metric of the rows if not said
+    lists: int = 20  # K of the lists behind `coverage`
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,6 @@ class Contents:
     sections: Sequence[Section]
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return asdict(self)

@@ -7,10 +7,9 @@ from localpolicy.report.table import Cell, Table
 
 
 def gate_table(verdict: Verdict) -> Table:
-    """Every check."""
-    marks = {True: "yes", False: "NO", None: "not known"}
-    rows = [[Cell(check.name), Cell(marks[check.passed]), Cell(check.reason)] for check in verdict.checks]
-    answer = "DEPLOY" if verdict.deploy else "DO NOT DEPLOY"
-    return Table(
-        f"{answer}: {verdict.evaluation.name} instead of {verdict.deployed.name}", ["check", "ok", "why"], rows
-    )
+    """Every check, under the answer."""
+    marks = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": "–"}
+    rows = [[Cell(check.name), Cell(marks[check.outcome]), Cell(check.reason)] for check in verdict.checks]
+    title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
+    note = " ".join([verdict.sentence, *(f"Note: {note}." for note in verdict.notes)])
+    return Table(title, ["check", "ok", "why"], rows, note)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.report.contents import Section
+if TYPE_CHECKING:
+    from localpolicy.evaluation.estimate import Estimate, Interval
+    from localpolicy.report.contents import Section
 
-NOTHING = "–"  # shown where a figure is missing
+NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
 MOST_PLACES = 6
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
@@ -69,6 +71,24 @@ def interval_text(interval: Interval | None, digits: int | None = None) -> str:
     return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
 
 
+def number(value: float | None, digits: int = 4) -> str:
+    """0.1234 for a terminal; a dash where there is none."""
+    return NOTHING if value is None or value != value else f"{value:.{digits}f}"
+
+
+def with_error(value: float, se: float, digits: int = 4) -> str:
+    """0.1234 ± 0.0012: a mean and its standard error."""
+    return f"{number(value, digits)} ± {number(se, digits)}"
+
+
+def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str:
+    """0.123 ±0.012: a mean and half its 95 % interval; the mean alone where it is exact."""
+    if interval is None:
+        return NOTHING
+    text = f"{interval.mean:{sign}.{digits}f}"
+    return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
+
+
 def excludes_zero(interval: Interval | None) -> int:
     """+1 or -1 where the whole interval is on one side of 0, else 0."""
     if interval is None or not (known(interval.low) and known(interval.high)):
@@ -106,3 +126,11 @@ def joined(names: Iterable[str]) -> str:
     """a, b and c."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def share_with_error(value: Estimate, digits: int = 4) -> str:
+    """0.1234 ± 0.0012; where the error seems to be 0, the interval that so few positions leave: 0.0000 (0 to 0.35)."""
+    if value.n == 0 or value.se > 0:
+        return with_error(value.mean, value.se, digits)
+    interval = value.within_unit()
+    return f"{number(value.mean, digits)} ({interval.low:.2g} to {interval.high:.2g})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,11 @@ class Unknown(LocalPolicyError):
 class Service:
     """A deployment, a queue, a log and counters."""
 
-    def __init__(self, config: ServeConfig, *, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, config: ServeConfig) -> None:
         self.config = config
         check_floor(config.floor)
         self.deployment = Deployment(
-            config.export, candidate=config.candidate, rollout=config.rollout, threads=config.threads, say=say
+            config.export, candidate=config.candidate, rollout=config.rollout, threads=config.threads
         )
         self.log = Log(config.log)
         self.batcher = Batcher(batch=config.batch)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -34,6 +34,7 @@ from localpolicy.serving.schema import (
     Stored,
 )  # fmt: skip
 
+LOG = logging.getLogger(__name__)
 SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: how workers learn what to serve
 SHOWN_PROBLEMS = 3
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -55,13 +56,9 @@ def from_environment() -> FastAPI:
     return make_app(config, token=os.environ.get(TOKEN) or None)
 
 
-def _say(text: str) -> None:
-    print(f"lpi serve: {text}", file=sys.stderr, flush=True)
-
-
-def make_app(config: ServeConfig, *, token: str | None = None, say: Callable[[str], None] = _say) -> FastAPI:
+def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     """The application; raises where the export or the log cannot be opened."""
-    service = Service(config, say=say)
+    service = Service(config)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -163,7 +160,7 @@ def _errors(app: FastAPI) -> None:
     @app.exception_handler(LocalPolicyError)
     async def ours(request: Request, error: LocalPolicyError) -> JSONResponse:
         if isinstance(error, LogError):
-            _say(str(error))
+            LOG.error("%s", error)
             return problem(503, "the log cannot be written, so nothing is answered.", None, **{"retry-after": "1"})
         return problem(404 if isinstance(error, Unknown) else 422, str(error))
 
@@ -172,7 +169,7 @@ def _errors(app: FastAPI) -> None:
         try:
             return await call_next(request)
         except Exception as error:  # told to the operator, not to the client
-            _say(f"{request.method} {request.url.path}: {type(error).__name__}: {error}")
+            LOG.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
             return problem(503, "the service could not answer; its operator can see why.", None)
 
 

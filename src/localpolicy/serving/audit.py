@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, permutations
 from math import perm
@@ -99,10 +99,9 @@ def audit(
     runs: Sequence[Path | str] = (),
     answered: float = 0.0,
     seed: int = 0,
-    say: Callable[[str], None] = lambda text: None,
 ) -> Audit:
     """Check a log (a database, or a folder of rotated files) against the runs or exports that served it."""
-    policies = {made.version: made for made in (Recommender(exported(Path(one), say=say)) for one in runs)}
+    policies = {made.version: made for made in (Recommender(exported(Path(one))) for one in runs)}
     seen, rng = _Seen(), np.random.default_rng(seed)
     stream = _requests(log)
     while block := list(islice(stream, BLOCK)):

@@ -7,8 +7,8 @@ damaged, or gives other lists than at its export, is refused: the old one goes o
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.recommender import Recommender
 
+LOG = logging.getLogger(__name__)
 Stamp = tuple[int, int, int] | None
 
 
@@ -29,7 +30,7 @@ class Slot:
     stamp: Stamp = None
     refused: str | None = None
 
-    def refresh(self, say: Callable[[str], None]) -> bool:
+    def refresh(self) -> bool:
         """Load what is new; whether anything was."""
         stamp = _stamp(self.folder / "export.json")
         if stamp is None and self.loaded is not None:
@@ -46,10 +47,10 @@ class Slot:
                 if isinstance(error, LocalPolicyError):
                     raise
                 raise LocalPolicyError(f"{self.folder} cannot be served: {error}") from None
-            say(f"refused a new export, {self.loaded.version} goes on: {error}")
+            LOG.warning("refused a new export, %s goes on: %s", self.loaded.version, error)
             return False
         if self.loaded is not None and made.version != self.loaded.version:
-            say(f"swapped {self.loaded.version} for {made.version}")
+            LOG.warning("swapped %s for %s", self.loaded.version, made.version)
         self.loaded, self.stamp, self.refused = made, stamp, None
         return True
 
@@ -64,26 +65,25 @@ class Deployment:
         candidate: Path | None = None,
         rollout: Path | None = None,
         threads: int = 1,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.say, self.rollout = say, rollout
+        self.rollout = rollout
         self.current = Slot(export, threads)
-        self.current.refresh(say)
+        self.current.refresh()
         self.candidate = None if candidate is None else Slot(candidate, threads)
         if self.candidate is not None:
-            self.candidate.refresh(say)
+            self.candidate.refresh()
         self.assignment = Assignment.none()
         self._stage: Stamp = None
         self._read_stage()
 
     def refresh(self) -> None:
         """Look for new exports and a new stage. Called from one thread at a time."""
-        self.current.refresh(self.say)
+        self.current.refresh()
         if self.candidate is not None:
             try:
-                self.candidate.refresh(self.say)
+                self.candidate.refresh()
             except LocalPolicyError as error:
-                self.say(f"the candidate cannot be served: {error}")
+                LOG.warning("the candidate cannot be served: %s", error)
         self._read_stage()
 
     def _read_stage(self) -> None:
@@ -96,7 +96,7 @@ class Deployment:
         try:
             self.assignment = Assignment.of(json.loads(self.rollout.read_text()))
         except (ValueError, KeyError, LocalPolicyError) as error:
-            self.say(f"{self.rollout} cannot be read ({error}); the candidate gets no traffic")
+            LOG.warning("%s cannot be read (%s); the candidate gets no traffic", self.rollout, error)
             self.assignment = Assignment.none()
 
     def recommender(self, unit: str) -> tuple[Recommender, str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from localpolicy.data.store import SPLITS, Prepared, writing
+from localpolicy.data.store import LOG, SPLITS, Prepared, writing
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
 from localpolicy.serving.database import Database
@@ -85,14 +85,19 @@ def _erase_log(log: Path | str, person: str, found: dict[str, Any]) -> dict[str,
 def _erase_file(path: Path, person: str) -> dict[str, Any] | None:
     """Rewrite one Parquet file without the person's rows."""
     table = pq.read_table(path)
-    column = table["sequence_id" if "sequence_id" in table.column_names else "person"].cast("string")
-    kept = table.filter(pc.fill_null(pc.not_equal(column, person), True))
+    column = table["sequence_id" if "sequence_id" in table.column_names else "person"]
+    kept = table.filter(_others(column, person))
     if len(kept) == len(table):
         return None
     before = sha256(path)
     with whole_file(path) as partial:
         pq.write_table(kept, partial)
     return {"before": before, "after": sha256(path), "erased": len(table) - len(kept), "rows": len(kept)}
+
+
+def _others(column: Any, person: str) -> Any:
+    """Which rows are not the person's."""
+    return pc.fill_null(pc.not_equal(column.cast("string"), person), True)
 
 
 def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[str, Any] | None:
@@ -124,6 +129,9 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
             )
             store.splits[name].append_ids(ids[name].filter(wanted))
         shutil.copyfile(folder / "items.parquet", store.folder / "items.parquet")
+        if (folder / LOG).exists():
+            rows = pq.read_table(folder / LOG)
+            pq.write_table(rows.filter(_others(rows["sequence_id"], person)), store.folder / LOG, compression="zstd")
     return {"before": data.digest, "after": Prepared(folder).digest, "sequences": erased}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from localpolicy.runtime.files import refuse_occupied, sha256, whole_folder, wri
 from localpolicy.serving.graph import write_graph
 from localpolicy.serving.recommender import FORMAT, MOST_SCORES, Recommender
 
+LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # largest difference of log-probabilities between PyTorch and the graph, in nats
 CHECKED = 64  # histories compared
 SAMPLES = 8  # of them written down, with their lists
@@ -25,9 +26,7 @@ PLACES = 20
 BETA = 0.5  # at which the dial is compared
 
 
-def export(
-    run: Path | str, *, out: Path | str, force: bool = False, say: Callable[[str], None] = lambda text: None
-) -> Recommender:
+def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommender:
     """Write the run's policy, and its dial where it has one, as ONNX graphs; refuse one that differs from PyTorch."""
     source, out = Run(run), Path(out)
     refuse_occupied(out, force=force)
@@ -36,7 +35,7 @@ def export(
     with whole_folder(out, force=force) as folder:
         graphs = ["policy", *(["dial"] if policy.critic and policy.origin.estimates_logging else [])]
         for name in graphs:
-            say(f"writing {name}.onnx")
+            LOG.info("writing %s.onnx", name)
             write_graph(policy, folder / f"{name}.onnx", dial=name == "dial")
         _dump(folder / "items.json", policy.items["item_id"].to_pylist())
         _dump(folder / "counts.json", policy.items["count"].to_pylist())
@@ -54,7 +53,7 @@ def export(
             "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
         write_json(folder / "export.json", about)
-        say(f"comparing {len(histories)} histories with PyTorch")
+        LOG.info("comparing %d histories with PyTorch", len(histories))
         about["largest_difference"], lists = _compare(policy, Recommender(folder), histories, events)
         about["tolerance"] = TOLERANCE
         about["samples"] = [

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.policy import Policy
+from localpolicy.model.towers import Towers
 from localpolicy.types import Batch
 
 LARGE = 1 << 30  # bytes of weights from which they lie in a file of their own: one message holds 2 GiB at most
@@ -36,13 +37,23 @@ class Rectangle(Layout):
 
 
 class Graph(nn.Module):
-    """(items [B, T], events [B, T], lengths [B]) -> logits [B, V]; with `dial`, also beta [1]."""
+    """(items [B, T], events [B, T], lengths [B]) -> logits [B, V]; with `dial`, also beta [1].
+
+    A policy is one linear head over a hidden state. So is its dial where μ̂ and the critic are towers of their own: the
+    head of [h_μ; h_q/β]. On one backbone it is the sum of two heads. Heads are put together once, here.
+    """
 
     def __init__(self, policy: Policy, *, dial: bool) -> None:
         super().__init__()
-        self.network, self.dial = policy.network, dial
-        self.base = (policy.origin.estimates_logging or "") if dial else "policy"
-        self.critic = policy.critic or ""
+        self.network, self.own = policy.network, 0
+        base, critic = (policy.origin.estimates_logging, policy.critic) if dial else ("policy", "policy")
+        assert base is not None and critic is not None
+        weight, self.bias = _numbers(policy, base)
+        tilt, self.tilt_bias = _numbers(policy, critic)
+        if dial and isinstance(policy.network, Towers):
+            self.own = policy.network.logging.config.width
+            weight = nn.Buffer(torch.cat([weight[:, : self.own], tilt[:, self.own :]], dim=1))
+        self.weight, self.tilt_weight = weight, tilt
 
     def forward(self, items: Tensor, events: Tensor, lengths: Tensor, beta: Tensor | None = None) -> Tensor:
         """One row of scores for each history."""
@@ -55,18 +66,21 @@ class Graph(nn.Module):
             sequences=torch.arange(rows), row=row, column=column, previous_item=flat, previous_event=events.reshape(-1),
             item=nothing, event=nothing, reward=nothing, history=column, scored=lengths,
         )  # fmt: skip
-        hidden = self.network.backbone(self.network.embed(tokens), Rectangle(row, column, rows, columns))
+        hidden = self.network.encode(tokens, Rectangle(row, column, rows, columns))
         last = hidden.view(rows, columns, -1)[torch.arange(rows), lengths - 1]
-        logits = _scores(self.network.head(self.base), last)
-        if beta is not None:
-            logits = logits + _scores(self.network.head(self.critic), last) / beta
-        return logits
+        if beta is None:
+            return last @ self.weight.T + self.bias
+        if not self.own:
+            return last @ self.weight.T + self.bias + (last @ self.tilt_weight.T + self.tilt_bias) / beta
+        both = torch.cat([last[:, : self.own], last[:, self.own :] / beta], dim=1)
+        return both @ self.weight.T + self.bias + self.tilt_bias / beta
 
 
-def _scores(head: object, hidden: Tensor) -> Tensor:
-    weight, bias = head.weight.detach(), head.bias  # type: ignore[attr-defined]
-    scores: Tensor = hidden @ weight.T
-    return scores if bias is None else scores + bias.detach()
+def _numbers(policy: Policy, name: str) -> tuple[nn.Buffer, nn.Buffer]:
+    """A head's weights [V, D] and biases [V], as constants."""
+    head = policy.network.head(name).detach()
+    bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
+    return nn.Buffer(head.weight), nn.Buffer(bias)
 
 
 def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 
 from localpolicy.errors import DataError
-from localpolicy.experiments.jobs import Say
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 
+LOG = logging.getLogger(__name__)
 BLOCK = 1024  # histories at once
 
 
@@ -29,7 +30,6 @@ def recommend(
     sample: bool = False,
     exclude_seen: bool = False,
     seed: int | None = None,
-    say: Say = lambda text: None,
 ) -> int:
     """Write one JSON line per history: items, log-probabilities and, where drawn, propensities.
 
@@ -42,7 +42,7 @@ def recommend(
     policy = Run(run).policy(beta=beta)
     known, kind = set(policy.items["item_id"].to_pylist()), _kind(policy)
     count = given = unknown = 0
-    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w") as file:
+    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w", encoding="utf-8") as file:
         lines = _read(source, histories, kind)
         while block := list(islice(lines, BLOCK)):
             _write(
@@ -58,7 +58,10 @@ def recommend(
             given += sum(len(line["history"]) for line in block)
             unknown += sum(item not in known for line in block for item in line["history"])
     if unknown:
-        say(f"{unknown:,} of {given:,} items of the histories are not in the policy's catalogue and were left out.")
+        LOG.warning(
+            "%s of %s items of the histories are not in the policy's catalogue and were left out.",
+            f"{unknown:,}", f"{given:,}",
+        )  # fmt: skip
     return count
 
 
@@ -74,7 +77,7 @@ def _read(source: BinaryIO, path: Path, kind: type) -> Iterator[dict[str, Any]]:
             line = json.loads(text)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}, line {number}: not UTF-8 ({error}); write the file as UTF-8 text.") from None
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}).") from None
         if not isinstance(line, dict) or not _listed(line.get("history"), kind):
             items = "whole numbers" if kind is int else "texts"

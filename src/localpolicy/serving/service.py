@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.log import Log
 
+LOG = logging.getLogger(__name__)
 IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
 
 
-def exported(path: Path, *, say: Callable[[str], None] = lambda text: None) -> Path:
+def exported(path: Path) -> Path:
     """The export at `path`; a run is exported into its folder first, where that was not done yet."""
     if (path / "export.json").exists() or not (path / "policy.json").exists():
         return path
@@ -26,8 +28,8 @@ def exported(path: Path, *, say: Callable[[str], None] = lambda text: None) -> P
     if not (made / "export.json").exists() or read_json(made / "export.json").get("policy_sha256") != digest:
         from localpolicy.serving.export import export  # the only part that needs torch
 
-        say(f"exporting {path} to {made}")
-        export(path, out=made, force=True, say=say)
+        LOG.info("exporting %s to %s", path, made)
+        export(path, out=made, force=True)
     return made
 
 
@@ -38,7 +40,6 @@ def serve(
     candidate: Path | str | None = None,
     token: str | None = None,
     changes: Sequence[str] = (),
-    say: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> None:
     """Serve a run or an export until stopped. `settings` are the fields of `ServeConfig`, `changes` more of them."""
@@ -49,14 +50,14 @@ def serve(
         from localpolicy.serving.limits import PatientProtocol
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
-    folder = exported(Path(run), say=say)
-    tried = None if candidate is None else exported(Path(candidate), say=say)
+    folder = exported(Path(run))
+    tried = None if candidate is None else exported(Path(candidate))
     config = ServeConfig.parse(
         {**settings, "export": folder.resolve(), "candidate": tried and tried.resolve(), "log": log or "lpi-log.db"}
     ).with_changes(changes)
     _check(config)
     bound = _bind(config)
-    say(
+    LOG.info(
         f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {_without_password(config.log)}"
         + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )

@@ -9,6 +9,7 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
@@ -38,12 +39,31 @@ def validate(
 
 
 @torch.no_grad()
+def validate_critic(
+    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+) -> dict[str, float]:
+    """Squared error of a critic alone to the observed return, beside that of the best constant."""
+    network, reads = policy.network, config.objective.reads()
+    assert reads.critic is not None
+    errors, targets = [], []
+    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+        hidden = network.hidden_without_dropout(batch)[batch.scored]
+        targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
+        errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
+    error, target = (ranks.all_gather(torch.cat(one))[0].double() for one in (errors, targets))
+    found, constant = float(error.mean()), float(target.var(correction=0))
+    refuse_broken_weights(network, found, step, ranks)
+    return {"return_error": found, "constant_error": constant}
+
+
+@torch.no_grad()
 def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks) -> tuple[float, float]:
     """Squared error of V(x) held out, beside that of the best constant.
 
     V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
     """
     network, errors, targets = policy.network, [], []
+    assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
     for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])

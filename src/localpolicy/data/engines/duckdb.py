@@ -26,11 +26,16 @@ TYPES = {
 }
 
 
+MOST_THREADS = 1024  # DuckDB starts as many as it is told
+
+
 class DuckDB:
     """An `Engine` on a DuckDB database that spills into the folder `scratch`."""
 
     def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {threads}.")
         if threads is not None:
             config["threads"] = threads
         try:

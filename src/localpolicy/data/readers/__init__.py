@@ -1,4 +1,9 @@
-"""One reader per source: where its files lie, what their columns mean, and the counts it should give."""
+"""One reader per source: where its files lie, what their columns mean, and the counts it should give.
+
+A reader from outside is an object with a method `tables(paths, config, scratch)`. It returns tables that messages can
+name and engines can read: `Table`s over files (its own may be written into the folder `scratch`), or simply frames. It
+may have a `preset`: settings that hold unless the user gives others.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from localpolicy import plugins
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
 from localpolicy.data.sources import Table
+from localpolicy.errors import ConfigError, nearest
 
 
 @dataclass(frozen=True)
 class Reader:
     """How one source is read."""
 
-    tables: Callable[[Sequence[Path | str], PrepareConfig, Path], list[Table]]
+    tables: Callable[[Sequence[Path], PrepareConfig, Path], Sequence[Table | Any]]
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings of the source's recipe
     editions: tuple[Edition, ...] = ()
 
@@ -30,3 +37,25 @@ READERS = {
     "movielens": Reader(movielens.tables, movielens.PRESET, movielens.EDITIONS),
     "openbandit": Reader(openbandit.tables, openbandit.PRESET, openbandit.EDITIONS),
 }
+
+
+def _named(source: str) -> Any:
+    """One of ours, a registered one, or package.module:Name, which the user names here and which is imported."""
+    found = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
+    if found is None:
+        raise ConfigError(f"no source '{source}'{nearest(source, READERS)}")
+    return found() if isinstance(found, type) else found
+
+
+def find_reader(source: str | object) -> tuple[str, Reader]:
+    """The reader that `source` names or is, and the name that the manifest keeps."""
+    found: Any
+    if isinstance(source, str):
+        name, found = source, _named(source)
+    else:
+        found, name = source, f"{type(source).__module__}:{type(source).__qualname__}"
+    if isinstance(found, Reader):
+        return name, found
+    if not callable(getattr(found, "tables", None)):
+        raise ConfigError(f"{name} is not a reader: it has no method tables(paths, config, scratch).")
+    return name, Reader(found.tables, dict(getattr(found, "preset", {})))

@@ -1,13 +1,18 @@
-"""Any log: CSV, Parquet, gzip of CSV, or folders of these, through a column map."""
+"""Any log: CSV, Parquet, gzip of CSV, folders of these, or a table in memory, through a column map."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.reading import COLUMNS
+from localpolicy.data.growing_files import ParquetFile
+from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
     Table,
     delimiter_of,
@@ -17,11 +22,13 @@ from localpolicy.data.sources import (
     parquet_schema,
     split_line,
 )
+from localpolicy.errors import DataError
+from localpolicy.runtime.frames import arrow_stream, plain, plain_type, table_name
 
 Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimiter
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """One table per layout found at `paths`."""
     layouts: dict[Layout, list[Path]] = defaultdict(list)
     for file in files_under(paths):
@@ -38,6 +45,36 @@ def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) ->
         )
         for layout, files in layouts.items()
     ]
+
+
+def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int = 1, of: int = 1) -> Table:
+    """A table in memory, as a Parquet file in the scratch folder: both engines read that, and keep its rows' order.
+
+    Only the columns that are read are written.
+    """
+    rows = arrow_stream(frame)
+    names = tuple(rows.schema.names)
+    table = Table(
+        files=(scratch / f"frame-{number}.parquet",),
+        format="parquet",
+        columns=_columns(names, config),
+        names=names,
+        constants={} if config.event is None else {"event": config.event},
+        label=table_name(frame) + (f" ({number} of {of})" if of > 1 else ""),
+    )
+    check_columns(table)
+    read = {name for theirs in table.columns.values() for name in theirs.split("+")}
+    used = [name for name in names if name in read]
+    try:
+        schema = pa.schema([(name, plain_type(rows.schema.field(name).type)) for name in used])
+        file = ParquetFile(table.files[0], compression="lz4")
+        file.append(schema.empty_table())
+        for batch in rows:
+            file.append(pa.table([plain(batch.column(name)) for name in used], schema=schema))
+        file.close()
+    except (pa.ArrowException, KeyError) as error:
+        raise DataError(f"{table.label} cannot be written as Parquet: {str(error)[:500]}") from None
+    return replace(table, names=tuple(used))
 
 
 def _layout(file: Path, config: PrepareConfig) -> Layout:

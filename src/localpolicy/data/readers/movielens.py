@@ -42,7 +42,7 @@ COLUMNS = {"sequence_id": "userId", "item_id": "movieId", "event": "rating", "ti
 LAYOUTS = {"u.data": ("\t", False), "ratings.dat": ("::", False), "ratings.csv": (",", True)}  # delimiter, header
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """The ratings, told by the file's name."""
     patterns = [name + suffix for name in LAYOUTS for suffix in ("", ".gz")]
     files = find(paths, *patterns, what="one MovieLens ratings file")

@@ -49,7 +49,7 @@ SCHEMA = pa.schema({**TYPES, "movie": pa.int32()})
 COLUMNS = {"sequence_id": "user", "item_id": "movie", "event": "rating", "timestamp": "date"}
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """All ratings as one table."""
     files = find(paths, "combined_data_*.txt", "mv_*.txt", what="the Netflix Prize's ratings")
     made = scratch / "netflix.parquet"

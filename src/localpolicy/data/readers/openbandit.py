@@ -47,7 +47,7 @@ COLUMNS = {
 }
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """One table per logging policy."""
     patterns = [f"{campaign}.csv{suffix}" for campaign in CAMPAIGNS for suffix in ("", ".gz")]
     patterns += [

@@ -33,7 +33,7 @@ EDITIONS = (
 COLUMNS = {"sequence_id": "visitorid", "timestamp": "timestamp", "item_id": "itemid", "event": "event"}
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """The events, without transactions."""
     files = find(paths, "events.csv", "events.csv.gz", what="RetailRocket's events")
     names = split_line(first_line(files[0]), ",")

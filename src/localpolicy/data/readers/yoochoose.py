@@ -33,7 +33,7 @@ EDITIONS = (
 COLUMNS = {"sequence_id": "session", "timestamp": "time", "item_id": "item"}
 
 
-def tables(paths: Sequence[Path | str], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
     """Clicks, then buys."""
     clicks = find(paths, "yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", what="YooChoose's clicks")
     buys = find(paths, "yoochoose-buys.dat", "yoochoose-buys.dat.gz", what="YooChoose's buys")

@@ -31,7 +31,7 @@ class Overlap(NamedTuple):
     unseen: float  # share of decisions that π would practically never have taken (w < 0.01)
     refusal: str | None  # why no estimate is given, or None
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {name: finite(value) for name, value in self._asdict().items()}
 

@@ -53,7 +53,9 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
-        hidden = functional.dropout(embedded + self.position[layout.column], self.dropout, self.training)
+        # Not self.position[...]: its gradient is summed in the order in which threads arrive.
+        position = functional.embedding(layout.column, self.position)
+        hidden = functional.dropout(embedded + position, self.dropout, self.training)
         for block in self.blocks:
             hidden = block(hidden, layout)
         return self.norm(hidden)  # type: ignore[no-any-return]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.baselines import BASELINES
-from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.compare import SURE, Comparison
 from localpolicy.report.contents import Finding, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import beyond_floor, fixed, interval_text, known, places, short
-
-SURE = 0.05  # largest corrected p-value of a lead that is called sure
 
 
 def comparison_verdict(comparison: Comparison, section: Section) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
-from localpolicy.report.html.bundle import asset, library
+from localpolicy.report.html.bundle import library
 from localpolicy.report.html.charts import Chart
 from localpolicy.report.html.curves import curve_tables, curves
 from localpolicy.report.html.frontier import frontier
@@ -17,6 +17,7 @@ from localpolicy.report.html.palette import Look, looks
 from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.html.samples import sample_lists
 from localpolicy.report.html.segments import segment_charts, segment_tables
+from localpolicy.report.html.skeleton import asset, skeleton
 from localpolicy.report.html.tables import comparison, sources, weights
 
 VERDICTS = {
@@ -25,9 +26,6 @@ VERDICTS = {
     None: ("open", "?", "cannot be said"),
 }
 BEHIND = "The numbers behind it"
-
-# Nothing may be fetched, whatever a name in the data says. Vega compiles its expressions, hence 'unsafe-eval'.
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def page(contents: Contents) -> str:
@@ -38,19 +36,14 @@ def page(contents: Contents) -> str:
         for place, (section, styles) in enumerate(zip(contents.sections, looks(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{escape(contents.title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{asset('style.css')}</style>\n</head>\n<body>\n"
+    return skeleton(
+        contents.title,
         f"<header><h1>{escape(contents.title)}</h1>"
         f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>{_menu(contents)}'
         "<noscript><p>The charts need JavaScript; every number they show is in the tables.</p></noscript></header>\n"
         f"<main>{sections}</main>\n<footer>{asset('reading.html')}{settings}</footer>\n"
         f'<script type="application/json" id="chart-specs">{_embedded(drawn)}</script>\n'
-        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n"
-        "</body>\n</html>\n"
+        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n",
     )
 
 

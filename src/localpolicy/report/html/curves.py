@@ -22,9 +22,10 @@ from localpolicy.report.html.charts import (
     styled,
     whole_ticks,
 )
-from localpolicy.report.html.markup import Cell, Column, number, table
+from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import Look
 from localpolicy.report.numbers import known, places, short
+from localpolicy.report.table import Cell, Column, Table, number_cell
 
 HEIGHT = 230
 UNNAMED = "validation figure"
@@ -164,10 +165,10 @@ def curve_tables(section: Section, identity: str) -> str:
         digits = [places(one.values()) for one in values]
         body = [
             [
-                Cell(f"{epoch:g}", epoch),
-                *(number(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
+                Cell(f"{epoch:g}", value=epoch),
+                *(number_cell(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
             ]
             for epoch in epochs
         ]
-        found.append(table(f"{title} by epoch", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{title} by epoch", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)

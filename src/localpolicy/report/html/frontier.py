@@ -32,7 +32,7 @@ SAID = 6  # names in a caption
 
 
 @dataclass(frozen=True)
-class Axis:
+class RewardAxis:
     """What stands upright: the truth, or a metric."""
 
     name: str
@@ -44,14 +44,14 @@ class Axis:
         return figure if figure is not None and known(figure.mean) else None
 
 
-def upright(section: Section) -> Axis | None:
+def upright(section: Section) -> RewardAxis | None:
     """The true reward where any row has one, else the main metric, else nothing."""
     if any(row.truth for row in section.rows):
-        return Axis("J(π)", truth=True)
+        return RewardAxis("J(π)", truth=True)
     metrics = dict.fromkeys(name for row in section.rows for name in row.metrics)
     if not metrics:
         return None
-    return Axis(section.main_metric if section.main_metric in metrics else next(iter(metrics)), truth=False)
+    return RewardAxis(section.main_metric if section.main_metric in metrics else next(iter(metrics)), truth=False)
 
 
 def frontier(section: Section, looks: Sequence[Look], identity: str) -> Chart | None:
@@ -223,7 +223,7 @@ def _dials(points: Sequence[Datum]) -> list[Datum]:
     ]
 
 
-def _point_layers(axis: Axis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
+def _point_layers(axis: RewardAxis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
     x = alt.X("x:Q", scale=scales.x, title="JS divergence from the reference μ̂, in nats")
     y = alt.Y("y:Q", scale=scales.y, title="true expected reward J(π)" if axis.truth else axis.name)
     tips = [

@@ -9,9 +9,10 @@ import altair as alt
 
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.charts import COLOUR, DARK, Chart, Datum, drawn, layer, look_of, shortened, styled
-from localpolicy.report.html.markup import Cell, Column, share, table, text
+from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import Look
 from localpolicy.report.numbers import fixed, floor_text, known, percent, places
+from localpolicy.report.table import Cell, Column, Table, share_cell, word_cell
 
 ROW = 44  # pixels
 TALLEST = 0.86  # of a row
@@ -99,10 +100,13 @@ def histogram_table(section: Section, identity: str) -> str:
     shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
     columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
     body: list[list[Cell]] = [
-        [text(f"{fixed(start, digits)} – {fixed(end, digits)}"), *(share(one.get((start, end))) for one in shares)]
+        [
+            word_cell(f"{fixed(start, digits)} – {fixed(end, digits)}"),
+            *(share_cell(one.get((start, end))) for one in shares),
+        ]
         for start, end in bins
     ]
-    return table("Share of contexts by divergence", columns, body, identity=identity)
+    return table(Table("Share of contexts by divergence", columns, body), identity=identity)
 
 
 def _narrowest(rows: Iterable[PolicyRow]) -> float:

@@ -26,9 +26,10 @@ from localpolicy.report.html.charts import (
     styled,
     whole_ticks,
 )
-from localpolicy.report.html.markup import Cell, Column, estimate, table
+from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import Look, looks
 from localpolicy.report.numbers import ends, interval_text, known, places
+from localpolicy.report.table import Cell, Column, Table, interval_cell
 
 HEIGHT = 230
 PICTURE = (460, 280)  # width and height of one chart of the picture
@@ -129,10 +130,10 @@ def round_tables(section: Section, identity: str) -> str:
         numbers = sorted({number for _, values in rows for number in values})
         columns = [Column("round"), *(Column(policy) for policy, _ in rows)]
         body = [
-            [Cell(str(number), number), *(estimate(values.get(number), digits) for _, values in rows)]
+            [Cell(str(number), value=number), *(interval_cell(values.get(number), digits) for _, values in rows)]
             for number in numbers
         ]
-        found.append(table(f"{name} by round", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{name} by round", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)
 
 

@@ -10,9 +10,10 @@ import altair as alt
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import Section
 from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
-from localpolicy.report.html.markup import Cell, Column, estimate, table, text
+from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import Look
 from localpolicy.report.numbers import ends, interval_text, known, places
+from localpolicy.report.table import Cell, Column, Table, interval_cell, word_cell
 
 CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
 
@@ -114,13 +115,13 @@ def segment_tables(section: Section, identity: str) -> str:
         columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
         body: list[list[Cell]] = [
             [
-                text(row.name),
-                *(estimate(interval(parts[name]) if name in parts else None, digits) for name in names),
+                word_cell(row.name),
+                *(interval_cell(interval(parts[name]) if name in parts else None, digits) for name in names),
             ]
             for row, parts in rows
             if parts
         ]
-        found.append(table(f"{metric} by {by}", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.experiments.loop_figures import Figures
 from localpolicy.report.contents import Finding
 from localpolicy.report.numbers import joined, percent
 
@@ -13,8 +13,6 @@ STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item eac
 NARROW = 0.5  # of μ's coverage
 FEW = 0.1  # effective share of the weights
 FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
-
-Figures = Mapping[str, Interval]  # of one round, by name
 
 
 @dataclass(frozen=True)

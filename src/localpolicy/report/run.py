@@ -1,0 +1,37 @@
+"""A finished run as a table: what was selected, its losses and weights, where it began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localpolicy.report.table import Table, cells
+from localpolicy.runs.run import Run
+
+
+def run_table(run: Run) -> Table:
+    """What training came to."""
+    manifest, last = run.manifest, run.selected_metrics()
+    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
+    rows = [
+        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
+        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
+        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
+        ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
+        ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
+        *_beginnings(manifest),
+        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
+    ]
+    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], [cells(*row) for row in rows])
+
+
+def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """What an older run gave: the weights to start from, or the logging policy."""
+    rows = []
+    if start := manifest.get("warm_start"):
+        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
+        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
+    if (logging := manifest.get("logging")) and "unseen_items" in logging:
+        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
+        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
+    return rows

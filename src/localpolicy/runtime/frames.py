@@ -1,0 +1,79 @@
+"""Tables of the user's, in and out: pandas, Polars, Arrow, DuckDB. None of them but Arrow is required.
+
+In, through the Arrow C stream (or the older dataframe protocol), a batch at a time. Out, as pandas where it is
+installed, else as Polars.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from localpolicy.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STREAM, PROTOCOL = "__arrow_c_stream__", "__dataframe__"
+
+
+def is_table(value: object) -> bool:
+    """Whether `value` is a table that `arrow_stream` reads."""
+    return any(hasattr(value, name) for name in (STREAM, PROTOCOL)) or _is_lazy(value)
+
+
+def arrow_stream(table: Any) -> pa.RecordBatchReader:
+    """The rows of a table, a batch at a time."""
+    import pyarrow as pa
+    from pyarrow.interchange import from_dataframe
+
+    try:
+        if _is_lazy(table):
+            table = table.collect()
+        if not hasattr(table, STREAM):
+            table = from_dataframe(table)
+        return pa.RecordBatchReader.from_stream(table)
+    except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        raise DataError(f"{table_name(table)} cannot be read as an Arrow table: {str(error)[:500]}") from None
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without what files cannot hold: categories are texts, and views are copies."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """`array` as its `plain_type`."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        return plain(array.dictionary).take(array.indices)
+    return array.cast(plain_type(array.type))
+
+
+def to_frame(table: pa.Table) -> Any:
+    """`table` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+    if find_spec("pandas"):
+        return table.to_pandas()
+    if find_spec("polars"):
+        import polars
+
+        return polars.from_arrow(table)
+    raise ConfigError("to_frame() needs pandas or Polars: pip install pandas. to_arrow() works without them.")
+
+
+def table_name(table: object) -> str:
+    """What messages call a table: 'the pandas DataFrame'."""
+    kind = type(table)
+    if kind.__module__ == "builtins":
+        return f"a value of type {kind.__name__}"
+    return f"the {kind.__module__.split('.')[0].lstrip('_')} {kind.__name__}"
+
+
+def _is_lazy(value: object) -> bool:
+    """Whether it is a Polars LazyFrame: a plan that becomes a table."""
+    return type(value).__module__.split(".")[0] == "polars" and hasattr(value, "collect")
