@@ -15,9 +15,16 @@ from typing import Any
 _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 100
 
+LONGEST_MESSAGE = 1900  # characters
+
 
 class LocalPolicyError(Exception):
-    """The user can mend this; the message says how."""
+    """The user can mend this; the message says how. What it quotes may be endless, but not the message."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
 class ConfigError(LocalPolicyError):

@@ -99,7 +99,17 @@ def test_train_refuses_and_says_how_to_go_on(walked):
 
 def test_print_config_can_be_fed_back(walked):
     folder, _ = walked
-    printed = lpi("train", folder / "data", "--preset", "bandit", "--set", "objective.cap=5", "--print-config").stdout
+    printed = lpi(
+        "train",
+        folder / "data",
+        "--preset",
+        "bandit",
+        "--set",
+        "objective.improve=weighted",
+        "--set",
+        "objective.cap=5",
+        "--print-config",
+    ).stdout
     (folder / "config.yaml").write_text(printed)
     again = lpi("train", folder / "data", "--config", folder / "config.yaml", "--print-config").stdout
     assert again == printed

@@ -282,11 +282,11 @@ def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> No
 def test_two_prepares_into_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that ends second is refused, and the first stays whole."""
     log = write_parquet(tmp_path / "log.parquet", random_log())
-    meanwhile: list[Prepared] = []
+    others = iter([{"validation": 0.2}])  # one
 
     def interrupt(line: str) -> None:
-        if line.startswith("sorting") and not meanwhile:
-            meanwhile.append(prepare("events", [log], out=tmp_path / "data", validation=0.2))
+        if line.startswith("sorting") and (settings := next(others, None)):
+            prepare("events", [log], out=tmp_path / "data", **settings)
 
     monkeypatch.setattr("localpolicy.data.prepare.log.info", interrupt)
     with pytest.raises(LocalPolicyError, match="not empty"):

@@ -19,15 +19,17 @@ from localpolicy.errors import ConfigError, LocalPolicyError
 
 STEPS = ("reading", "keeping", "filtering", "indexing", "sorting")
 PREPARE = """
-import os, sys
+import logging, os, sys
 from localpolicy.data.prepare import prepare
 
-def say(line):
-    print(line, flush=True)
-    if line.startswith(sys.argv[3]):
-        os.kill(os.getpid(), 9)
+class Killer(logging.Handler):
+    def emit(self, record):
+        if record.getMessage().startswith(sys.argv[3]):
+            os.kill(os.getpid(), 9)
 
-prepare(sys.argv[1], out=sys.argv[2], force=True, say=say)
+logging.getLogger("localpolicy").addHandler(Killer())
+logging.getLogger("localpolicy").setLevel(logging.INFO)
+prepare(sys.argv[1], out=sys.argv[2], force=True)
 """
 
 

@@ -253,7 +253,7 @@ def crowded(policies: int = 30) -> Section:
                 ],
             )
         )
-    return Section("Your own log", "What a log of your own looks like: nobody knows the truth.", rows)
+    return Section("Your own log", "What a log of your own styles like: nobody knows the truth.", rows)
 
 
 def usual() -> Contents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import torch
 import localpolicy.report.results  # noqa: F401  (registers how results are shown)
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.gate import gate
 from localpolicy.evaluation.run import evaluate
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import Table
@@ -47,11 +49,12 @@ def results(runs: list[Run]) -> dict[str, Result]:
         "Run": runs[0],
         "Evaluation": evaluate(runs[0], against=runs[1:]),
         "Comparison": compare(runs, episodes=20),
+        "Verdict": gate(runs[0], against=runs[1:]),
         "Lists": runs[0].policy().recommend([[1, 2], [3]], 4),
     }
 
 
-KINDS = ("Run", "Evaluation", "Comparison", "Lists")
+KINDS = ("Run", "Evaluation", "Comparison", "Verdict", "Lists")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,6 +100,8 @@ def test_a_comparison_writes_its_whole_page(
     monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
     path = results["Comparison"].to_html(tmp_path / "page.html")
     assert "Policies compared" in path.read_text() and 'id="chart-specs"' in path.read_text()
+    verdict = results["Verdict"].to_html(tmp_path / "gate.html").read_text()
+    assert results["Verdict"].to_dict()["sentence"] in unescape(verdict) and "Next:" in verdict
     assert "<table" in results["Evaluation"].to_html(tmp_path / "evaluation.html").read_text()
 
 

@@ -223,3 +223,29 @@ def test_a_value_is_shown_by_its_beginning():
     nested = shown([[[[[list(range(10**6))]]]]])
     assert len(nested) < 100
     assert len(shown("x" * 10**6)) <= 200
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from localpolicy.runtime.files import whole_file
+with whole_file(Path(sys.argv[1])) as partial:
+    partial.write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_next_writer_removes_what_a_kill_left_and_nothing_else(tmp_path):
+    path = tmp_path / "figures.json"
+    subprocess.run([sys.executable, "-c", DIES, str(path)], check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("figures.json.partial-") and left.read_text() == "half"
+    with whole_file(tmp_path / "other.json") as other:
+        other.write_text("whole")
+        write_json(path, {})  # another file is in the making meanwhile
+        assert other.exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["figures.json", "other.json"]
+    with whole_file(path) as partial:
+        partial.write_text("slow")
+        subprocess.run([sys.executable, "-c", DIES, str(path)], check=False)  # another process
+        assert partial.read_text() == "slow", "what a living process writes is left alone"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -256,7 +257,12 @@ def test_prepare_reads_the_rotated_log(rotated, tmp_path):
 
 def test_a_list_appended_to_stays_a_list(rotated, tmp_path):
     data = prepare("events", [rotated], out=tmp_path / "data", test=0.2, validation=0.2)
-    twice = prepare("events", [rotated], out=tmp_path / "twice", append=data.path)
+    table = pq.read_table(rotated)
+    later = pc.add(table["timestamp"].cast("int64"), 10 * HOUR).cast(table.schema.field("timestamp").type)
+    more = table.set_column(3, "timestamp", later)
+    more = more.set_column(7, "request", pc.binary_join_element_wise(table["request"], "x", ""))
+    pq.write_table(more, tmp_path / "more.parquet")
+    twice = prepare("events", [tmp_path / "more.parquet"], out=tmp_path / "twice", append=data.path)
     assert len(twice) == len(data)
     for split in data.splits:
         for name in ("above", "place"):

@@ -36,7 +36,8 @@ def go(
     """
     from localpolicy.cli.prepare import _column_map
     from localpolicy.evaluation.gate import read_rules
-    from localpolicy.experiments.go import carry_out, make_plan, prepare_log
+    from localpolicy.experiments.go import carry_out, prepare_log
+    from localpolicy.experiments.go import plan as make_plan
     from localpolicy.experiments.guess import guess
     from localpolicy.report.gate import gate_table
     from localpolicy.report.go import write_go
@@ -53,7 +54,7 @@ def go(
         typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
     data = prepare_log(log, out, guessed, seed=seed)
     show(counts_table(data))
-    plan = make_plan(data, minutes=minutes, seed=seed, changes=changes or (), device=device)
+    plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
     for note in plan.notes:
         LOG.info("note: %s.", note)
     LOG.info(
@@ -63,7 +64,7 @@ def go(
     went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules))
     write_go(went, out / "report.html")
     give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
-    LOG.info("the policy judged: %s", went.chosen)
+    LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     from localpolicy.cli.gate import EXIT
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
-UNREAD = 141  # exit code, as a shell reports a program that wrote to a pipe nobody reads: a gate cut off says not yes
+UNREAD = 141  # exit code of a closed output pipe, as a shell reports it: a gate that was cut off has not said yes
 
 
 class Piped(io.TextIOWrapper):

@@ -20,7 +20,8 @@ from localpolicy.data.answers import Answers
 from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 
-LARGEST = "3.4e38"  # of 4-byte floats, in which rewards are kept
+LARGEST, SMALLEST = "3.4e38", "1.2e-38"  # of 4-byte floats, in which rewards and propensities are kept
+YEARS = (-62_135_596_800_000, 253_402_300_799_999)  # ms: the first and last that a calendar can show
 MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
 PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
 
@@ -171,6 +172,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         time = self._reads("time", self._milliseconds(value))
         self._must(f"{self._reads('raw_time', value)} IS NOT NULL", "timestamp is empty")
         self._must(f"{time} IS NOT NULL", "timestamp is not a time that can be read (see --time-unit)")
+        first, last = YEARS
+        self._must(f"{time} BETWEEN {first} AND {last}", "timestamp is beyond the years 1 to 9999 (see --time-unit)")
         return time
 
     def _milliseconds(self, value: str) -> str:
@@ -214,6 +217,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return "CAST('NaN' AS DOUBLE)"
         inside = f"isnan({logged}) OR ({logged} > 0 AND {logged} <= 1)"
         self._must(f"({logged} IS NULL OR {inside})", "propensity is outside (0, 1]")
+        kept = f"isnan({logged}) OR {logged} >= {SMALLEST}"
+        self._must(f"({logged} IS NULL OR {kept})", f"propensity is below {SMALLEST}, and would be kept as 0")
         return f"COALESCE({logged}, CAST('NaN' AS DOUBLE))"  # NaN is how data frames, and we, write "none"
 
     def _policy(self) -> str:

@@ -14,6 +14,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from localpolicy.data import sql
@@ -27,7 +28,7 @@ from localpolicy.data.load import load, open_tables
 from localpolicy.data.readers import READERS, Reader, find_reader
 from localpolicy.data.readers.events import frame_table
 from localpolicy.data.reading import Reading
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import Table, check_text
 from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
@@ -235,13 +236,19 @@ class _Preparation:
         engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
         engine.drop(*kept.behind)
         engine.table("items", sql.ITEMS)
+<<<<<<< HEAD
         optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
+=======
+        dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
+        optional = tuple(name for name in OPTIONAL if name in fields)
+>>>>>>> main
         extra: dict[str, Any] = {
             "source": source,
             "asked": self.config.model_dump(mode="json", exclude_unset=True),
             "given": sorted(asked),
             "rows": rows,
             "policies": answers.policies if "policy" in fields else [],
+            "dates": dates,
             "cuts": cuts,
             "filters": kept.trail,
             "bad_rows": _added({} if earlier is None else earlier.manifest["bad_rows"], problems),
@@ -276,6 +283,11 @@ class _Preparation:
         return Prepared(out)
 
 
+def _dates(first: int, last: int) -> dict[str, str]:
+    """The first and the last time, as people write them (UTC)."""
+    return {name: str(np.datetime64(time, "ms")) for name, time in (("first", first), ("last", last))}
+
+
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other})}
 
@@ -307,7 +319,10 @@ def _engine(
 
 
 def _digests(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Each input file's name, size and digest."""
+    """Each input file's name, size and digest; raises on text that is not whole."""
+    for table in tables:
+        for file in table.files if table.format == "csv" else ():
+            check_text(file)
     files = [file for table in tables for file in table.inputs]
     return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
@@ -131,12 +132,12 @@ def _is_narrow(sample: Sequence[Any] | None) -> bool:
 
 
 def _time_unit(raws: Sequence[Raw]) -> str:
-    """By the size of the first times: any since 1973 can be told apart."""
+    """By the median of the first times: any since 1973 can be told apart, and one sentinel decides nothing."""
     times = [
         time for raw in raws for value in raw.sample.get("timestamp", ()) if (time := as_number(value)) is not None
     ]
-    largest = max(map(abs, times), default=0.0)
-    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if largest < limit), "ns")
+    usual = median(map(abs, times)) if times else 0.0
+    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if usual < limit), "ns")
 
 
 def as_number(value: Any) -> float | None:

@@ -165,4 +165,5 @@ def sequence_ids(*, integer: bool) -> str:
     )
 
 
+FIRST_AND_LAST = "SELECT MIN(time), MAX(time) FROM numbered"
 CATALOGUE = "SELECT item_id, count FROM items ORDER BY index"

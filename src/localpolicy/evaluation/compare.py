@@ -27,8 +27,8 @@ from localpolicy.evaluation.candidates import (
     refuse_incomparable,
     window_of,
 )
-from localpolicy.evaluation.divergence import Reference
-from localpolicy.evaluation.estimate import Estimate, finite
+from localpolicy.evaluation.divergence import Reference, beyond_floor
+from localpolicy.evaluation.estimate import Estimate, Interval, finite
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.metrics import metric
@@ -173,6 +173,23 @@ class Comparison(Result):
             if evaluation.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
                 floors.append(evaluation.divergence.js.overall)
         return max(floors, key=lambda floor: floor.mean, default=None)
+
+    @cached_property
+    def unseen_by_js(self) -> list[str]:
+        """Policies that are within noise of the log by JS, and yet rank surely better or worse than the baseline.
+
+        JS compares whole distributions: where these are spread over many items, the order of the first few weighs
+        little. Popularity alone can be as close to the log as another seed.
+        """
+        floor = None if self.floor is None else Interval.from_estimate(self.floor)
+        return [
+            one.name
+            for one in self.evaluations
+            if one.divergence is not None
+            and beyond_floor(Interval.from_estimate(one.divergence.js.overall), floor) is False
+            and (gain := self.gains.get(one.name, {}).get(self.main)) is not None
+            and gain.sign
+        ]
 
     def breakdown(self, event: str, **options: Any) -> list[Bucket]:
         """Sequence-level means by how many such events a sequence has."""

@@ -5,6 +5,7 @@ All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ�
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
-from localpolicy.evaluation.estimate import Estimate, finite, mean_estimate, quantiles
+from localpolicy.evaluation.estimate import Estimate, Interval, finite, mean_estimate, quantiles
 from localpolicy.evaluation.score import Scores
 from localpolicy.evaluation.segments import segments
 
@@ -78,6 +79,17 @@ class Divergence:
             "reference": [reference.to_dict() for reference in self.references],
             "segments": {name: value.to_dict() for name, value in self.segments.items()},
         }
+
+
+def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
+    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
+
+    Both are estimates from the same few sequences. Of two policies as far as noise goes one has the larger mean, so a
+    larger mean alone says nothing.
+    """
+    if js is None or floor is None or math.isnan(js.low) or math.isnan(floor.high):
+        return None
+    return js.low > floor.high
 
 
 def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
@@ -29,6 +31,7 @@ from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate,
 from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
 from localpolicy.evaluation.segments import groups
+from localpolicy.results import Result
 from localpolicy.runs.run import LIKELIHOOD
 
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
@@ -37,8 +40,8 @@ THE_LOG = "log"  # names the policy that wrote an impression log, known by its p
 Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Result):
     """The answer, and every check behind it."""
 
     checks: list[Check]
@@ -82,6 +85,14 @@ class Verdict:
         most = max((check.needed for check in unsure if check.needed is not None), default=None)
         more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
         return f"Cannot tell whether {new} beats {old}: {', '.join(check.name for check in unsure)} is not sure.{more}"
+
+    def summary(self) -> str:
+        """The answer in a sentence."""
+        return self.sentence.removesuffix(".")
+
+    def to_arrow(self) -> pa.Table:
+        """One row per check: its outcome, value, interval, n and reason."""
+        return pa.Table.from_pylist([check.to_dict() for check in self.checks])
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

@@ -61,7 +61,10 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     )
     outcome: Outcome = "cannot tell"
     needed = None
-    if sequences < rules.min_sequences:
+    if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
+        outcome = "no"
+        reason += ". The two rank everything alike: nothing would change"
+    elif sequences < rules.min_sequences:
         needed = math.ceil(test.n * rules.min_sequences / sequences)
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
     elif test.low > rules.min_gain:

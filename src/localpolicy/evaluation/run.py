@@ -88,7 +88,7 @@ def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: 
 
 
 def world_of(data: Prepared, world: Path | str | None) -> Path | None:
-    """Where the truth lies: as given, or inside simulated data."""
+    """The folder of the simulated world: as given, or inside the data."""
     if world is not None:
         return Path(world)
     inside = data.path / "truth"

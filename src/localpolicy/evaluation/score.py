@@ -132,7 +132,10 @@ def score(
             advance(batch.size * ranks.total)
     scores = kept.scores(events, settings, ranks)
     if not len(scores):
-        raise DataError(f"no position has {min_history} actions before it: lower min_history, or use another split.")
+        raise DataError(
+            f"no position has {min_history} actions before it, so none can be measured. Where every sequence has one "
+            "action, count empty histories: train with --set train.min_history=0, evaluate with --min-history 0."
+        )
     return scores
 
 

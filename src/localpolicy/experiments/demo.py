@@ -15,7 +15,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.compare import Comparison, compare
 from localpolicy.experiments.jobs import Job, train_all
-from localpolicy.experiments.scenes import REFERENCE, Scene
+from localpolicy.experiments.scenarios import REFERENCE, Scenario
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
@@ -25,25 +25,30 @@ PAID = ("click", "purchase")  # events whose ranking is shown
 
 
 @dataclass(frozen=True)
-class Played:
-    """One scene, trained and measured."""
+class ScenarioResult:
+    """One scenario, trained and measured."""
 
-    scene: Scene
+    scenario: Scenario
     comparison: Comparison
     names: dict[str, str]  # of a run's folder -> as people call the policy
     folder: Path
 
 
-def play(scene: Scene, folder: Path, *, seed: int, episodes: int) -> Played:
-    """Simulate, prepare, train and measure one scene into `folder`."""
-    LOG.info("%s: simulating %s sequences", scene.world, f"{scene.sequences:,}")
+def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> ScenarioResult:
+    """Simulate, prepare, train and measure one scenario into `folder`."""
+    LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(
-        scene.world, folder / "log", sequences=scene.sequences, items=scene.items, seed=seed, changes=scene.changes
+        scenario.world,
+        folder / "log",
+        sequences=scenario.sequences,
+        items=scenario.items,
+        seed=seed,
+        changes=scenario.changes,
     )
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
-    runs = _train_all(scene, data, folder / "runs", seed=seed)
-    LOG.info("%s: measuring %d policies", scene.world, len(scene.arms))
-    measured = [arm for arm in scene.arms if arm.name != REFERENCE]
+    runs = _train_all(scenario, data, folder / "runs", seed=seed)
+    LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))
+    measured = [arm for arm in scenario.arms if arm.name != REFERENCE]
     comparison = compare(
         [runs[arm.name] for arm in measured],
         against=[runs[REFERENCE]],
@@ -53,13 +58,13 @@ def play(scene: Scene, folder: Path, *, seed: int, episodes: int) -> Played:
         episodes=episodes,
         device="cpu",
     )
-    return Played(scene, comparison, {arm.folder: arm.name for arm in scene.arms}, folder)
+    return ScenarioResult(scenario, comparison, {arm.folder: arm.name for arm in scenario.arms}, folder)
 
 
-def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int) -> dict[str, Run]:
+def _train_all(scenario: Scenario, data: Prepared, folder: Path, *, seed: int) -> dict[str, Run]:
     jobs = []
-    for arm in scene.arms:
-        training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
-        config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
+    for arm in scenario.arms:
+        training = {**scenario.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
+        config = Config.parse({**scenario.settings, "objective": arm.objective, "train": training})
         jobs.append(Job(arm.name, data.path, folder / arm.folder, config))
-    return train_all(jobs, label=f"{scene.world}: ")
+    return train_all(jobs, label=f"{scenario.world}: ")

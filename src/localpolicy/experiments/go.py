@@ -3,8 +3,7 @@
 OUT/go.yaml       what was guessed and decided; OUT/commands.sh: the same as single commands, to grow out of it
 OUT/config.yaml   the training settings, for `lpi train --config`
 OUT/data          as `lpi prepare` makes it
-OUT/runs          two estimates of the logging policy, as `lpi train` makes them
-OUT/sweep         local policy improvement over a few β, as `lpi sweep` makes it
+OUT/runs          two estimates of the logging policy, and the improvement of the first, as `lpi train` makes them
 OUT/baselines     the simple baselines, saved
 OUT/verdict.json  as `lpi gate --json` writes it
 
@@ -36,7 +35,6 @@ from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
 from localpolicy.experiments.jobs import Job, cores, train_all
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.experiments.sweep import Sweep, sweep
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256, whole_file, write_json
@@ -45,8 +43,7 @@ from localpolicy.training.setup import resolve
 from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
-BETAS = (0.1, 0.3, 1.0)
-MINUTES = 15.0  # of training, unless told
+IMPROVED = "improved"  # the run that is judged
 FEWEST, MOST_EPOCHS = 3, 20
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
@@ -57,8 +54,8 @@ MANY = 3_000  # events of one sequence that are worth a word
 class Plan:
     """What will be trained, and how long it will take."""
 
-    config: Config  # of the improvement; the estimates differ in objective and seed alone
-    betas: tuple[float, ...]  # none where no event is worth more than another
+    config: Config  # of the estimates; the improvement differs in its objective alone
+    improve: str | None  # the objective; None where no event is worth more than another
     runs: int
     epoch_seconds: float  # of one run
     seconds: float  # of all, at most: early stopping may end them sooner
@@ -83,6 +80,26 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     return data
 
 
+def plan(
+    data: Prepared, out: Path, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto"
+) -> Plan:
+    """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
+    noted = out / "go.yaml"
+    content = yaml.safe_load(noted.read_text())
+    asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
+    if "plan" in content:
+        if content["asked"] != asked:
+            raise RunError(f"{out} was begun with {content['asked']}, now {asked}: choose another --out.")
+        known = content["plan"]
+        return Plan(**{**known, "notes": tuple(known["notes"]), "config": Config.parse(known["config"])})
+    made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
+    plain = {"notes": list(made.notes), "config": made.config.model_dump()}
+    content |= {"asked": asked, "plan": {**vars(made), **plain}}
+    with whole_file(noted) as partial:
+        partial.write_text(yaml.safe_dump(content, sort_keys=False))
+    return made
+
+
 def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
     """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
     notes = []
@@ -90,8 +107,8 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     ratings = all(is_rating(event) for event in data.events)
     bandit = ratings or int(lengths.max()) == 1
     rewards = {reward for event, reward in data.manifest["rewards"].items() if event in data.events} or {0.0, 1.0}
-    betas = BETAS if len(rewards) > 1 else ()
-    if not betas:
+    improve = None if len(rewards) == 1 else "lpi_cb" if bandit else "lpi_rl"
+    if improve is None:
         notes.append("all events are worth the same: there is nothing to improve on, and the log is imitated only")
     if (longest := int(max(np.diff(split.offsets).max(initial=0) for split in data.splits.values()))) >= MANY:
         notes.append(
@@ -99,23 +116,23 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
         )
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
-        "objective": {"name": "mle" if not betas else "lpi_cb" if bandit else "lpi_rl"},
+        "objective": {"name": "mle"},
         "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
     }
     if len(lengths) < 20 * 256:
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)
-    # One rule for all, so that no gain is the rule's: the estimates are kept as the improvement is.
-    runs = len(REFERENCE_SEEDS) + len(betas)
+    runs = len(REFERENCE_SEEDS) + (improve is not None)
     epoch = epoch_seconds(data, config)
-    together = -(-runs // min(cores(), runs)) if config.train.device == "cpu" else runs
+    # The estimates are trained side by side, the improvement's critic after them.
+    together = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1)) + (improve is not None)
     if not any(change.startswith("train.epochs=") for change in changes):
         epochs = int(np.clip(60 * minutes / (together * epoch), FEWEST, MOST_EPOCHS))
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
     seconds = together * epoch * config.train.epochs
     if seconds > 90 * minutes:
         notes.append(f"even {config.train.epochs} epochs take longer than {minutes:g} minutes on this machine")
-    return Plan(config, betas, runs, epoch, seconds, tuple(notes))
+    return Plan(config, improve, runs, epoch, seconds, tuple(notes))
 
 
 def epoch_seconds(data: Prepared, config: Config) -> float:
@@ -143,67 +160,78 @@ class Went:
 
     data: Prepared
     plan: Plan
-    sweep: Sweep | None
-    chosen: Path  # the run that was judged
+    chosen: Run  # the policy that was judged
     verdict: Verdict
     comparison: Comparison
 
+    @property
+    def said(self) -> str | None:
+        """What the improvement says of itself: why it did not move, or how its β was found."""
+        found = self.chosen.manifest.get("improvement", {})
+        return found.get("said") or (f"β = {found['beta']:.3g}, by {found['chosen_by']}." if found else None)
+
 
 def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None) -> Went:
-    """Train, choose β on validation, fit the baselines, and judge on test rows that had no say in it."""
+    """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
+
+    The improvement is made of the first estimate and a critic, and judged against that very estimate: no rule that
+    keeps epochs stands between them. β is chosen on validation rows, the verdict is the test rows'.
+    """
     config = plan.config
-    estimates = {f"mle-seed-{seed}": _estimate(config, seed) for seed in REFERENCE_SEEDS}
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
     _write_commands(out, plan)
-    jobs = [Job(name, data.path, out / "runs" / name, settings) for name, settings in estimates.items()]
-    references = [run.folder for run in train_all(jobs).values()]
-    swept = None
+    jobs = [
+        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
+        for seed in REFERENCE_SEEDS
+    ]
+    references = list(train_all(jobs).values())
     chosen = references[-1]
-    if plan.betas:
-        over = [f"beta={','.join(f'{beta:g}' for beta in plan.betas)}"]
-        swept = sweep(data, config=config, over=over, out=out / "sweep", against=references)
-        assert swept.chosen is not None, "there is no budget that could leave nothing"
-        chosen = out / "sweep" / "runs" / swept.chosen.seeds[0].name
+    if plan.improve is not None:
+        objective = {"name": plan.improve, "logging": str(references[0].folder)}
+        improved = Config.parse({**config.model_dump(), "objective": objective})
+        chosen = train_all([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)])[IMPROVED]
     for name in BASELINES:
         place = out / "baselines" / name.replace(" ", "-")
         if not (place / "manifest.json").exists():
-            fit_baseline(name, data, out=place)
-    against = [run for run in references if run != chosen]
+            fit_baseline(name, data, out=place, force=True)
     device = config.train.device
+    against = [run for run in references if run is not chosen]
     verdict = gate(chosen, against=against, rules=rules, data=data, device=device)
     write_json(out / "verdict.json", verdict.to_dict())
-    comparison = compare([*references, *([chosen] if swept else [])], against=references, data=data, device=device)
-    return Went(data, plan, swept, chosen, verdict, comparison)
+    compared = list(dict.fromkeys([*references, chosen]))
+    comparison = compare(compared, against=references, data=data, device=device)
+    return Went(data, plan, chosen, verdict, comparison)
 
 
-def _estimate(config: Config, seed: int) -> Config:
-    """μ̂ with the same network and training, kept by the same figure: a gain must not be the rule's."""
-    groups = config.model_dump()
-    return Config.parse({**groups, "objective": {"name": "mle"}, "train": {**groups["train"], "seed": seed}})
+def with_seed(config: Config, seed: int) -> Config:
+    """The same with another seed."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
 def _write_commands(out: Path, plan: Plan) -> None:
     """The same steps as single commands."""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
+    judged = f"{here}/runs/{IMPROVED}" if plan.improve else estimates[-1]
+    settings = f"--config {here}/config.yaml"
     lines = [
         "#!/bin/sh",
-        "# The steps of `lpi go`, one by one: change what you like. (lpi prepare made the folder data.)",
+        "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
+        *(
+            f"lpi train {here}/data {settings} --seed {seed} --out {place} --resume"
+            for seed, place in zip(REFERENCE_SEEDS, estimates, strict=True)
+        ),
     ]
-    lines += [
-        f"lpi train {here}/data --objective mle --config {here}/config.yaml --seed {seed} --out {place} --resume"
-        for seed, place in zip(REFERENCE_SEEDS, estimates, strict=True)
-    ]
-    against = " ".join(f"--against {place}" for place in estimates)
-    if plan.betas:
-        over = ",".join(f"{beta:g}" for beta in plan.betas)
-        name = plan.config.objective.name
+    if plan.improve:
         lines.append(
-            f"lpi sweep {here}/data --objective {name} --config {here}/config.yaml --over beta={over} {against} "
-            f"--out {here}/sweep"
+            f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
+            f"--out {judged} --resume"
         )
-        lines.append(f"lpi gate {here}/sweep/runs/CHOSEN {against}  # CHOSEN: as the sweep says")
-    lines.append(f"lpi compare {' '.join(estimates)} --html {here}/report.html")
+    against = [place for place in estimates if place != judged]
+    lines += [
+        f"lpi gate {judged} {' '.join(f'--against {place}' for place in against)}",
+        f"lpi compare {' '.join(dict.fromkeys([*estimates, judged]))} --html {here}/report.html",
+    ]
     with whole_file(out / "commands.sh") as partial:
         partial.write_text("\n".join(lines) + "\n")

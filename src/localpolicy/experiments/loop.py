@@ -31,7 +31,7 @@ from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
 from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
-from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
+from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec, Scenario
 from localpolicy.objectives import objective_of
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.results import Result
@@ -86,7 +86,7 @@ class Loop(Result):
 
     config: LoopConfig
     world: World
-    arms: list[ArmSpec]
+    arms: list[PolicySpec]
     first: list[dict[str, Any]]  # μ's figures, by seed
     rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
@@ -161,9 +161,9 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _scene(world: str) -> Scene:
+def _scenario(world: str) -> Scenario:
     """The demo's settings for a world hold here too."""
-    return next(scene for scene in SCENES if scene.world == world)
+    return next(scenario for scenario in SCENARIOS if scenario.world == world)
 
 
 def loop_config(world: str, **given: Any) -> LoopConfig:
@@ -172,7 +172,7 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
         raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
     objectives, sequences = USUAL[world]
     usual = {"world": world, "objectives": objectives, "sequences": sequences}
-    usual["items"] = _scene(world).items
+    usual["items"] = _scenario(world).items
     return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
 
 
@@ -203,7 +203,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int) -> Loop:
     return Loop(config, world, arms, first, found)
 
 
-def arms_of(config: LoopConfig) -> list[ArmSpec]:
+def arms_of(config: LoopConfig) -> list[PolicySpec]:
     """One arm per objective, and per β where it has one that is not given with it."""
     found = []
     for text in config.objectives:
@@ -214,7 +214,7 @@ def arms_of(config: LoopConfig) -> list[ArmSpec]:
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
         for beta in config.betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
-            found.append(ArmSpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+            found.append(PolicySpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
@@ -280,7 +280,7 @@ def _prepare_log(
 class _Chain:
     """One objective's rounds under one seed."""
 
-    def __init__(self, config: LoopConfig, world: World, arm: ArmSpec, seed: int, folder: Path) -> None:
+    def __init__(self, config: LoopConfig, world: World, arm: PolicySpec, seed: int, folder: Path) -> None:
         self.config, self.world, self.arm, self.seed = config, world, arm, seed
         self.start, self.folder = folder / "start", folder / _folder_name(arm)
 
@@ -317,7 +317,7 @@ class _Chain:
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
-        settings = _scene(self.config.world).settings
+        settings = _scenario(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
         objective = objective_of(chosen)
@@ -382,7 +382,7 @@ class _Chain:
         return found
 
 
-def _folder_name(arm: ArmSpec) -> str:
+def _folder_name(arm: PolicySpec) -> str:
     """Fit for a path: the arm's settings in their order."""
     parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
     return "-".join(parts).replace("/", "_")

@@ -109,7 +109,7 @@ class Pooled:
 
     @cached_property
     def _figures(self) -> dict[str, Estimate]:
-        """Those asked for before: tables, notes and tests ask for the same."""
+        """A cache: tables, notes and tests ask for the same estimates."""
         return {}
 
     def by_seed(self, name: str) -> list[float]:

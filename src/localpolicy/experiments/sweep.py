@@ -1,7 +1,7 @@
 """`sweep`: one objective over a grid or a search, a frontier, and the best policy within a divergence budget.
 
 Everything is chosen on the validation split: points by the runs' own rule (the mean over seeds), the budget against the
-validation JS. Test figures have no say in it, and are shown at the chosen point alone.
+validation JS. Test figures do not influence it, and are shown at the chosen point alone.
 """
 
 from __future__ import annotations

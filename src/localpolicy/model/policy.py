@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from localpolicy.catalogue.logits import Logits, tilted
@@ -27,7 +27,6 @@ from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
-from localpolicy.settings import Settings
 from localpolicy.types import Batch
 
 FORMAT = 1
@@ -196,10 +195,16 @@ class Policy:
         refuse_broken(tensors, folder / weights)
         fill(network, tensors, source=folder / weights)
         items = _catalogue(folder / "items.parquet", made.items)
-        return cls(network, Origin(**about.origin.model_dump()), items, beta=beta)
+        return cls(network, about.origin, items, beta=beta)
 
 
-class _Made(Settings):
+class _Recorded(BaseModel):
+    """A part of policy.json, as it must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Made(_Recorded):
     """What `Network.describe` says."""
 
     model: ModelConfig
@@ -218,21 +223,12 @@ class _MadeTowers(_Made):
     slope: float = Field(ge=0)
 
 
-class _Origin(Settings):
-    """`Origin`, as it is read."""
-
-    objective: str
-    kind: Literal["interactions", "impressions"]
-    events: list[str]
-    estimates_logging: Literal["policy", "logging"] | None
-
-
-class _Description(Settings):
+class _Description(_Recorded):
     """policy.json."""
 
     format: int
     network: _MadeTowers | _Made
-    origin: _Origin
+    origin: Origin
 
 
 def _description(path: Path) -> _Description:
@@ -241,9 +237,13 @@ def _description(path: Path) -> _Description:
     if found != FORMAT:
         raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
     try:
-        return _Description.parse(content)
-    except ConfigError as error:
-        raise RunError(f"{path} is not a policy's: it was altered. Train again. ({error})") from None
+        about = _Description.model_validate(content)
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
+    if about.origin.estimates_logging not in (None, *about.network.heads):
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. (origin.estimates_logging is no head)")
+    return about
 
 
 def _catalogue(path: Path, items: int) -> pa.Table:

@@ -21,6 +21,8 @@ class PolicyRow:
     gain: Interval | None = None  # J(π) - J(μ), paired
     metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
     js: Interval | None = None  # from the reference named in the section
+    unseen_by_js: bool = False  # within noise by JS, and yet it ranks surely otherwise than the baseline
+    likelihood: Interval | None = None  # mean log π(a|x) of what was logged
     kl: Interval | None = None
     coverage: float | None = None  # share of the catalogue that is in some list of `Section.lists` items
     entropy: float | None = None  # nats
@@ -76,13 +78,33 @@ class Section:
 
 
 @dataclass(frozen=True)
+class KeyNumber:
+    """A number behind the answer, and what it means."""
+
+    value: str
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first screen of a report."""
+
+    sentence: str
+    numbers: Sequence[KeyNumber]  # two or three
+    next_step: str  # what to do now
+
+
+@dataclass(frozen=True)
 class Contents:
     """A whole report."""
 
     title: str
-    verdict: str  # one or two sentences
+    verdict: str  # the answer, in a sentence or two
     sections: Sequence[Section]
     settings: Mapping[str, str] = field(default_factory=dict)
+    numbers: Sequence[KeyNumber] = ()  # two or three
+    next_step: str = ""  # what to do now
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

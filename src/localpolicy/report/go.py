@@ -29,7 +29,8 @@ def write_go(went: Went, path: Path) -> Contents:
     section = replace(section, findings=[*checks, *section.findings])
     settings = {
         "localpolicy": __version__,
-        "judged": str(went.chosen),
+        "judged": str(went.chosen.folder),
+        **({"the improvement says": went.said} if went.said else {}),
         "against": went.verdict.against,
         "the figure that decides": went.verdict.metric,
         **{f"note {number}": note for number, note in enumerate(went.verdict.notes, start=1)},

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
-MOST_PLACES = 6
+MOST_DECIMALS = 6
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
 NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
@@ -23,12 +23,12 @@ def known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def places(values: Iterable[float | None], figures: int = FIGURES) -> int:
+def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
     """Decimal places that give the largest of `values` so many significant figures."""
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     if largest == 0:
         return 1
-    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_PLACES)
+    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_DECIMALS)
 
 
 def fixed(value: float | None, digits: int) -> str:
@@ -41,7 +41,7 @@ def fixed(value: float | None, digits: int) -> str:
 
 def short(value: float | None, figures: int = FIGURES) -> str:
     """One number on its own."""
-    return fixed(value, places([value], figures))
+    return fixed(value, decimals([value], figures))
 
 
 def percent(share: float | None) -> str:
@@ -67,7 +67,7 @@ def interval_text(interval: Interval | None, digits: int | None = None) -> str:
     """A figure with its interval, as plain text."""
     if interval is None or not known(interval.mean):
         return NOTHING
-    digits = places([interval.mean]) if digits is None else digits
+    digits = decimals([interval.mean]) if digits is None else digits
     return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
 
 
@@ -96,17 +96,6 @@ def excludes_zero(interval: Interval | None) -> int:
     return int(interval.low > 0) - int(interval.high < 0)
 
 
-def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
-    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
-
-    The one rule of a report, for its words, findings and marks. Both figures are estimates from the same few sequences:
-    of two policies as far as noise goes, one has the larger mean, so a larger mean alone says nothing.
-    """
-    if js is None or floor is None or not (known(js.low) and known(floor.high)):
-        return None
-    return js.low > floor.high
-
-
 def ends(interval: Interval, figure: str) -> tuple[float, float]:
     """Where the bar of a figure's interval ends: one over few values may leave what is possible, its bar does not."""
     least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf
@@ -118,7 +107,7 @@ def ends(interval: Interval, figure: str) -> tuple[float, float]:
 
 def floor_text(section: Section) -> str:
     """The noise floor in words, with as many places as the divergences beside it."""
-    digits = places([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
+    digits = decimals([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
 
 

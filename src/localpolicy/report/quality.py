@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localpolicy.data.expected import compare
-from localpolicy.data.quality import Histogram, Quality
+from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.report.html.skeleton import tables_page
@@ -82,6 +82,15 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         )
         found(f"{name} items unseen", quality.unseen_items[name], data.items, "of the catalogue, absent from training")
         found(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
+    if quality.odd_times:
+        found(
+            "odd times", quality.odd_times, quality.events, "before 1971 or after 2099: sentinels, or see --time-unit"
+        )
+    if quality.long:
+        meaning = f"of more than {LONG:,} events: a machine, or several people? See --session-gap and --most-recent"
+        found("long sequences", quality.long, len(data), meaning)
+    if quality.longest == 1:
+        rows.append(("single events", f"{len(data):,}", "100.0%", "no history: train with --set train.min_history=0"))
     rows.append(
         (
             "length",

@@ -17,7 +17,7 @@ from localpolicy.model.lists import Lists
 from localpolicy.report.comparison.section import write_comparison
 from localpolicy.report.comparison.tables import comparison_tables
 from localpolicy.report.evaluation import evaluation_tables
-from localpolicy.report.gate import gate_table
+from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.lists import lists_table
@@ -84,6 +84,11 @@ def _(result: Result, path: Path) -> Path:
 def _(result: Comparison, path: Path) -> Path:
     write_comparison(result, path)
     return path
+
+
+@write_page.register
+def _(result: Verdict, path: Path) -> Path:
+    return write_report(gate_contents(result), path)
 
 
 @write_page.register

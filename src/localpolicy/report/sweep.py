@@ -11,7 +11,7 @@ from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.experiments.sweep import Sweep, Tried, best_within
-from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
+from localpolicy.report.contents import Contents, Finding, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.numbers import number, with_error
@@ -95,7 +95,7 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     js = test.js()
     if js is not None:
         rows.append([Cell("JS"), *_figure_cells(js)])
-    note = f"At {test.name}, which validation chose; no test figure had a say in it."
+    note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
@@ -182,7 +182,21 @@ def _name(sweep: Sweep, one: Tried) -> str:
 
 def sweep_contents(sweep: Sweep) -> Contents:
     """The sweep as a report."""
-    return Contents(f"Sweep of {sweep.objective}", verdict(sweep), [section(sweep)])
+    title, chosen = f"Sweep of {sweep.objective}", sweep.chosen
+    if chosen is None:
+        step = "Raise the budget, or add points with a larger β, which stay closer to the log."
+        return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
+    name = _name(sweep, chosen)
+    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation; it chose.")]
+    if chosen.js is not None:
+        noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
+        meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
+        numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
+    meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+    numbers.append(KeyNumber(_shares(chosen, "effective_share"), f"effective sample of {name}", meaning))
+    run = f"runs/{chosen.seeds[0].name}"
+    step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
+    return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
 
 
 def draw(sweep: Sweep, out: Path) -> list[Path]:
@@ -191,9 +205,9 @@ def draw(sweep: Sweep, out: Path) -> list[Path]:
         LOG.warning(MISSING)
         return []
     from localpolicy.report.html.frontier import frontier
-    from localpolicy.report.html.palette import looks
+    from localpolicy.report.html.palette import series_styles
 
     contents = sweep_contents(sweep)
-    chart = frontier(contents.sections[0], looks(contents)[0], "frontier")
+    chart = frontier(contents.sections[0], series_styles(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

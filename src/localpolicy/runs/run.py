@@ -117,7 +117,7 @@ class Run(Result):
 
     @property
     def data_places(self) -> list[Path]:
-        """Where the data may lie now: where they were, and where they lie if they moved together with the run."""
+        """Folders to look for the data in: the original one, and the one next to the run if both were moved."""
         about = self.manifest["data"]
         moved = [(self.folder / about["from_run"]).resolve()] if "from_run" in about else []  # older runs lack it
         return [Path(about["path"]), *moved]

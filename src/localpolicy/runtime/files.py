@@ -51,7 +51,10 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block ends well, and vanishes when it does not."""
+    """A temporary path that becomes `path` when the block ends well, and vanishes when it does not.
+
+    It is locked while the block runs. The lock ends with the process, so the next writer can tell what a kill left.
+    """
     path = Path(path)
     if path.is_dir():
         raise LocalPolicyError(f"{path} is a folder; expected the name of a file to write, as {path / 'result'}.")
@@ -61,6 +64,9 @@ def whole_file(path: Path) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise LocalPolicyError(f"{path} cannot be written: {path.parent} is a file, not a folder.") from None
+        _remove_abandoned_files(path)
+        partial.touch()
+        lock = _lock_if_free(partial)
         try:
             yield partial
             _flush(partial)
@@ -68,6 +74,16 @@ def whole_file(path: Path) -> Iterator[Path]:
             _flush(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+            if lock is not None:
+                os.close(lock)
+
+
+def _remove_abandoned_files(path: Path) -> None:
+    """Remove the temporary files that killed processes left on the way to `path`."""
+    for left in path.parent.iterdir():
+        if left.name.startswith(f"{path.name}{PARTIAL}") and (lock := _lock_if_free(left)) is not None:
+            left.unlink(missing_ok=True)
+            os.close(lock)
 
 
 @contextmanager
@@ -92,8 +108,18 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
         _flush(path.parent)
 
 
+def refuse_odd_name(path: Path) -> None:
+    """Raise on a name that is not UTF-8: JSON, Parquet and DuckDB cannot say it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise LocalPolicyError(f"{shown}: the name is not UTF-8. Rename it, or choose another name.") from None
+
+
 def check_target(path: Path, *, force: bool) -> None:
     """Raise unless `path` can become a folder of ours; what killed processes left on the way to it is removed."""
+    refuse_odd_name(path)
     remove_abandoned(path)
     refuse_occupied(path, force=force)
     refuse_foreign_content(path)
@@ -128,7 +154,7 @@ def partial_folder(path: Path, *, within: Path | None = None) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=parent))
-        lock = _folder_lock(folder)
+        lock = _lock_if_free(folder)
         if lock is None or _is_open_at(folder, lock):
             break
         os.close(lock)  # taken for abandoned between its making and its locking
@@ -149,7 +175,7 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
     for name, folder in sorted(left.items()):
         if name.endswith(REPLACED) and name.removesuffix(REPLACED) in left:
             continue  # the new folder's, which comes with it
-        lock = _folder_lock(folder)
+        lock = _lock_if_free(folder)
         if lock is None:
             continue
         replaced = left.get(name + REPLACED)
@@ -160,14 +186,14 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
         os.close(lock)
 
 
-def _folder_lock(folder: Path) -> int | None:
-    """A descriptor that locks a folder, or None where another process has it or there are no locks."""
+def _lock_if_free(path: Path) -> int | None:
+    """A descriptor that locks a file or folder, or None where another process has it or there are no locks."""
     if sys.platform == "win32":
         return None
     import fcntl
 
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:

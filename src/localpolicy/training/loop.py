@@ -260,8 +260,9 @@ class Trainer:
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
             self._save_weights("policy.safetensors")
-        if done.likeliest is None or figures["logp"] > done.likeliest:
-            done = done._replace(likeliest=figures["logp"], likeliest_epoch=epoch, likeliest_step=done.step)
+        logp = figures.get(LIKELIHOOD)  # a critic has none
+        if logp is not None and (done.likeliest is None or logp > done.likeliest):
+            done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
             if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
                 self._save_weights(LIKELIEST)
         if self.ranks.leads:

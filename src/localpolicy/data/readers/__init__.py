@@ -43,7 +43,7 @@ def _named(source: str) -> Any:
     """One of ours, a registered one, or package.module:Name, which the user names here and which is imported."""
     found = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
     if found is None:
-        raise ConfigError(f"no source '{source}'{nearest(source, READERS)}")
+        raise ConfigError(f"no source '{source}'{nearest(source, {*READERS, *plugins.registered('readers')})}")
     return found() if isinstance(found, type) else found
 
 

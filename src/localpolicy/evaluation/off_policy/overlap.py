@@ -1,4 +1,4 @@
-"""Does the log speak of this policy at all? Effective sample, largest weight, and the mean weight, which must be 1."""
+"""Does the log cover this policy's actions? Effective sample, largest weight, and the mean weight, which must be 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OverlapRules(Settings):
 
 
 class Overlap(NamedTuple):
-    """How far the log's decisions speak of the policy."""
+    """How well the log's decisions cover the policy."""
 
     n: int
     effective: float  # (Σ w)² / Σ w²: as many decisions of π itself would say as much

@@ -19,7 +19,8 @@ from localpolicy.evaluation.estimate import Interval, mean_estimate
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.segments import groups, segments
-from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
+from localpolicy.report.comparison.answer import comparison_answer
+from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
 from localpolicy.report.html.page import write_report
@@ -40,7 +41,8 @@ def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
         "the column that decides": comparison.main,
         "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
-    contents = Contents("Policies compared", comparison_verdict(comparison, section), [section], settings)
+    answer = comparison_answer(comparison, section)
+    contents = Contents("Policies compared", answer.sentence, [section], settings, answer.numbers, answer.next_step)
     write_report(contents, path)
     return contents
 
@@ -90,6 +92,8 @@ def _row(
         gain=None if one.truth is None else Interval.of(one.truth.gain, one.truth.gain_se),
         metrics=metrics,
         js=None if one.divergence is None else Interval.from_estimate(one.divergence.js.overall),
+        unseen_by_js=one.name in comparison.unseen_by_js,
+        likelihood=Interval.from_estimate(one.estimate("logp")),
         kl=None if one.divergence is None else Interval.from_estimate(one.divergence.kl.overall),
         coverage=one.coverage,
         entropy=one.estimate("entropy").mean,

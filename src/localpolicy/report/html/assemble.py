@@ -13,7 +13,7 @@ from localpolicy.report.html.curves import curve_tables, curves
 from localpolicy.report.html.frontier import frontier
 from localpolicy.report.html.histogram import histogram, histogram_table
 from localpolicy.report.html.markup import definitions, figure, folded
-from localpolicy.report.html.palette import Look, looks
+from localpolicy.report.html.palette import SeriesStyle, series_styles
 from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.html.samples import sample_lists
 from localpolicy.report.html.segments import segment_charts, segment_tables
@@ -33,13 +33,14 @@ def page(contents: Contents) -> str:
     drawn: dict[str, object] = {}
     sections = "".join(
         _section(section, styles, f"s{place + 1}", drawn)
-        for place, (section, styles) in enumerate(zip(contents.sections, looks(contents), strict=True))
+        for place, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
     return skeleton(
         contents.title,
         f"<header><h1>{escape(contents.title)}</h1>"
-        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>{_menu(contents)}'
+        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>'
+        f"{_numbers(contents)}{_next_step(contents)}{_menu(contents)}"
         "<noscript><p>The charts need JavaScript; every number they show is in the tables.</p></noscript></header>\n"
         f"<main>{sections}</main>\n<footer>{asset('reading.html')}{settings}</footer>\n"
         f'<script type="application/json" id="chart-specs">{_embedded(drawn)}</script>\n'
@@ -47,17 +48,28 @@ def page(contents: Contents) -> str:
     )
 
 
-def _menu(contents: Contents) -> str:
-    if len(contents.sections) < 2:
-        return ""
-    links = "".join(
-        f'<li><a href="#s{place + 1}">{escape(section.title)}</a></li>'
-        for place, section in enumerate(contents.sections)
+def _numbers(contents: Contents) -> str:
+    """The numbers behind the answer."""
+    cards = "".join(
+        f'<li><span class="value">{escape(one.value)}</span> <span class="name">{escape(one.name)}</span>'
+        f'<span class="meaning">{escape(one.meaning)}</span></li>'
+        for one in contents.numbers
     )
-    return f'<nav aria-label="Comparisons"><ul>{links}</ul></nav>'
+    return f'<ul class="numbers" aria-label="The numbers behind it">{cards}</ul>' if cards else ""
 
 
-def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dict[str, object]) -> str:
+def _next_step(contents: Contents) -> str:
+    return f'<p class="next"><b>Next:</b> {escape(contents.next_step)}</p>' if contents.next_step else ""
+
+
+def _menu(contents: Contents) -> str:
+    links = [(f"s{place + 1}", section.title) for place, section in enumerate(contents.sections)]
+    links = [*(links if len(links) > 1 else []), ("glossary", "Glossary")]
+    items = "".join(f'<li><a href="#{target}">{escape(title)}</a></li>' for target, title in links)
+    return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
+
+
+def _section(section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object]) -> str:
     """One comparison; its charts' specs are added to `drawn`."""
 
     def place(charts: Sequence[Chart]) -> str:
@@ -67,7 +79,10 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
         )
         return figures if any(chart.wide for chart in charts) else f'<div class="grid">{figures}</div>'
 
-    parts = [f"<h2>{escape(section.title)}</h2>", f'<p class="about">{escape(section.about)}</p>']
+    parts = [f'<h2>{escape(section.title)}</h2><p class="about">{escape(section.about)}</p>']
+    if chart := frontier(section, styles, f"{identity}-frontier"):
+        picture = f'<div class="picture"><h3>{escape(chart.heading)}</h3>{place([chart])}</div>'
+        parts.insert(0 if identity == "s1" else 1, picture)  # the first picture belongs to the answer
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
         parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
@@ -76,8 +91,6 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
         legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
         note = f'<p class="aside">{escape(NOTE)}</p>'
         parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
-    if chart := frontier(section, styles, f"{identity}-frontier"):
-        parts.append(f"<h3>{escape(chart.heading)}</h3>{place([chart])}")
     if section.rows:
         parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
     if lines := curves(section, styles, f"{identity}-curves"):
@@ -109,11 +122,13 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _legend(rows: Sequence[PolicyRow], styles: Sequence[Look], shown: Sequence[bool], *, line: bool = False) -> str:
+def _legend(
+    rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[bool], *, line: bool = False
+) -> str:
     """Which mark is which policy."""
     entries = "".join(
-        f'<li class="policy">{look.swatch(line=line)}<span>{escape(row.name)}</span></li>'
-        for row, look, wanted in zip(rows, styles, shown, strict=True)
+        f'<li class="policy">{style.swatch(line=line)}<span>{escape(row.name)}</span></li>'
+        for row, style, wanted in zip(rows, styles, shown, strict=True)
         if wanted
     )
     return f'<ul class="legend" aria-label="Legend">{entries}</ul>'

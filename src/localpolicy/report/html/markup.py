@@ -7,6 +7,7 @@ from html import escape
 
 from localpolicy.report.table import Cell, Column, Mark, Table
 
+NARROW = 3  # columns that a narrow window has room for; a wider table shows each row as a block there
 WORDS = 30  # characters; a longer cell holds a sentence, which may take several lines
 
 
@@ -19,7 +20,8 @@ def table(content: Table, *, identity: str, sortable: bool = False) -> str:
     head = "".join(_heading(column, sortable) for column in columns)
     body = "".join(_row(row, columns) for row in content.rows)
     foot = f"<tfoot>{''.join(_row(row, columns) for row in content.foot)}</tfoot>" if content.foot else ""
-    kind = ' class="sortable"' if sortable else ""
+    kinds = [*(["sortable"] if sortable else []), *(["wide"] if len(columns) > NARROW else [])]
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
     note = f'<p class="below">{escape(content.note)}</p>' if content.note else ""
     return (
         f'<div class="scroll" role="region" aria-labelledby="{identity}" tabindex="0" style="--columns:{len(columns)}">'
@@ -46,7 +48,8 @@ def _cell(cell: Cell, column: Column, place: int) -> str:
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
     if place == 0:
         return f'<th scope="row"{_numeric(column)}{value}>{_shown(cell)}</th>'
-    return f"<td{_numeric(column)}{value}>{_shown(cell)}</td>"
+    label = f' data-column="{escape(column.title)}"'
+    return f"<td{_numeric(column)}{value}{label}>{_shown(cell)}</td>"
 
 
 def _shown(cell: Cell) -> str:

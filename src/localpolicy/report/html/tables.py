@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.markup import table
-from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import NOTHING, beyond_floor, excludes_zero, known, places
+from localpolicy.report.html.palette import SeriesStyle
+from localpolicy.report.numbers import NOTHING, decimals, excludes_zero, known
 from localpolicy.report.table import Cell, Column, Mark, Table, interval_cell, number_cell, share_cell, word_cell
 
 FEW = 0.1  # an effective share below this is marked: a tenth of the log decides
 SHARES = {"effective_share": "effective share", "clipped_share": "clipped share"}
 SIZES = {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}
 
-BETTER = Mark("▲", "better, and surely so", "up")
-WORSE = Mark("▼", "worse, and surely so", "down")
+BETTER = Mark("▲", "better, beyond chance", "up")
+WORSE = Mark("▼", "worse, beyond chance", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")
+BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
 SCARCE = Mark("!", "few positions decide", "down")
 MARKS = {1: BETTER, -1: WORSE, 0: None}
 
@@ -32,27 +34,27 @@ class Figures:
     mark: Callable[[PolicyRow], Mark | None] = lambda row: None
 
 
-def comparison(section: Section, looks: Sequence[Look], identity: str) -> str:
+def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
     """All policies side by side; the logging policy's own value below them."""
     shown = [one for one in _figures(section) if any(_has(one.of(row)) for row in section.rows)]
     level = section.logging_value
-    digits = [places([_mean(one.of(row)) for row in section.rows]) for one in shown]
+    digits = [decimals([_mean(one.of(row)) for row in section.rows]) for one in shown]
     if [one.column.title for one in shown[:2]] == ["J(π)", "gain"]:
         digits[1] = digits[0]  # a difference has the places of what it is a difference of
     columns = [Column("policy", numeric=False), *(one.column for one in shown)]
     rows = [
         [
-            named(row, look),
+            named(row, style),
             *(interval_cell(one.of(row), many, one.mark(row)) for one, many in zip(shown, digits, strict=True)),
         ]
-        for row, look in zip(section.rows, looks, strict=True)
+        for row, style in zip(section.rows, styles, strict=True)
     ]
     if any(known(row.coverage) for row in section.rows):
         columns.append(Column(f"coverage@{section.lists}", "of the catalogue"))
         rows = [[*cells, share_cell(row.coverage)] for cells, row in zip(rows, section.rows, strict=True)]
     if any(known(row.entropy) for row in section.rows):
         columns.append(Column("entropy", "nats"))
-        many = places([row.entropy for row in section.rows], 3)
+        many = decimals([row.entropy for row in section.rows], 3)
         rows = [[*cells, number_cell(row.entropy, many)] for cells, row in zip(rows, section.rows, strict=True)]
     foot = []
     if level is not None and shown and shown[0].column.title == "J(π)":
@@ -64,6 +66,8 @@ def comparison(section: Section, looks: Sequence[Look], identity: str) -> str:
 
 def _figures(section: Section) -> list[Figures]:
     def near(row: PolicyRow) -> Mark | None:
+        if row.unseen_by_js:
+            return BLIND
         return LEVEL if beyond_floor(row.js, section.floor) is False else None
 
     def metric(name: str) -> Figures:
@@ -79,6 +83,7 @@ def _figures(section: Section) -> list[Figures]:
         *(metric(name) for name in dict.fromkeys(name for row in section.rows for name in row.metrics)),
         Figures(Column("JS", "nats"), lambda row: row.js, near),
         Figures(Column("KL", "nats"), lambda row: row.kl),
+        Figures(Column("likelihood", "mean log π"), lambda row: row.likelihood),
     ]
 
 
@@ -93,20 +98,25 @@ def _note(section: Section, shown: Sequence[Figures]) -> str:
             "p < .05, Holm-corrected over all metrics and policies of this table."
         )
     if "JS" in titles and section.floor:
-        said.append("≈ not surely further from the reference than another seed (the interval reaches the noise floor).")
+        said.append("≈: the distance from the reference is within seed noise.")
+    if any(row.unseen_by_js for row in section.rows):
+        said.append(
+            "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it hardly "
+            "sees the order of the first few items. Read it beside the metrics and the likelihood."
+        )
     if "JS" in titles and section.reference:
         said.append(f"JS and KL are taken from {section.reference}.")
     return " ".join(said)
 
 
-def named(row: PolicyRow, look: Look) -> Cell:
+def named(row: PolicyRow, style: SeriesStyle) -> Cell:
     """A policy's name beside its symbol."""
-    return Cell(row.name, value=row.name, picture=look.swatch())
+    return Cell(row.name, value=row.name, picture=style.swatch())
 
 
-def weights(section: Section, looks: Sequence[Look], identity: str) -> str:
+def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
     """How the objective weighed the log, at the epoch that was kept; nothing where no row says."""
-    rows = [(row, look) for row, look in zip(section.rows, looks, strict=True) if row.weights]
+    rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
     if not rows:
         return ""
     shares = [key for key in SHARES if any(key in row.weights for row, _ in rows)]
@@ -119,16 +129,16 @@ def weights(section: Section, looks: Sequence[Look], identity: str) -> str:
         *(Column(SIZES[key], "weight") for key in sizes),
     ]
     body = []
-    for row, look in rows:
-        cells = [named(row, look)]
+    for row, style in rows:
+        cells = [named(row, style)]
         if epochs:
             cells.append(number_cell(row.selected_epoch, 0))
         cells += [share_cell(row.weights.get(key), _scarce(key, row)) for key in shares]
-        cells += [number_cell(row.weights.get(key), places([row.weights.get(key)], 3)) for key in sizes]
+        cells += [number_cell(row.weights.get(key), decimals([row.weights.get(key)], 3)) for key in sizes]
         body.append(cells)
     note = (
         "At the epoch kept. A small effective share (marked ! below "
-        f"{FEW:.0%}) or a large clipped share means that β no longer says what it seems to say."
+        f"{FEW:.0%}) or a large clipped share means that β has less effect than its value suggests."
     )
     return table(Table("Weights of logged positions", columns, body, note), identity=identity, sortable=True)
 
@@ -138,7 +148,7 @@ def _scarce(key: str, row: PolicyRow) -> Mark | None:
 
 
 def sources(section: Section, identity: str) -> str:
-    """Where each policy's run lies and what its weights' digest is; nothing where no row says."""
+    """The folder and digest of each policy's run; empty where no row has one."""
     rows = [row for row in section.rows if row.run or row.digest or row.selected_by]
     if not rows:
         return ""

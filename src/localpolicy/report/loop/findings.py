@@ -34,7 +34,7 @@ def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symp
 
 
 def change(start: float, end: float) -> str:
-    """+12%; nothing can be said of a change from 0."""
+    """+12%; a change from 0 has no percentage."""
     return f"{(end - start) / start:+.0%}" if start else "from nothing"
 
 
@@ -43,7 +43,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Symptom]:
     if not last or rounds[last]["gain"].high >= 0:
         return []
     since = next(number for number in range(1, last + 1) if rounds[number]["gain"].high < 0)
-    return [Symptom("loses", since, f"earns less than the policy it started from, surely so first in round {since}")]
+    return [Symptom("loses", since, f"earns less than the policy it started from, beyond chance since round {since}")]
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Symptom]:
@@ -104,7 +104,7 @@ def _few(rounds: Sequence[Figures]) -> list[Symptom]:
     if not low:
         return []
     least = min(low, key=lambda number: shares[number])
-    said = f"{percent(shares[least])} of its log decided what was learnt in round {least}"
+    said = f"only {percent(shares[least])} of its log counted in training in round {least}"
     many = f"; below {FEW:.0%} in {len(low)} of {len(shares)} rounds"
     return [Symptom("few decide", low[0], said + many)]
 

@@ -10,15 +10,16 @@ from typing import Any
 from localpolicy import __version__
 from localpolicy.experiments.loop import Loop
 from localpolicy.experiments.loop_figures import SHARES, Figures
-from localpolicy.experiments.scenes import SCENES, ArmSpec
-from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec
+from localpolicy.report.contents import Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.loop.findings import Symptom, loop_findings, loop_verdict, summary, symptoms
+from localpolicy.report.loop.findings import Symptom, change, loop_findings, loop_verdict, summary, symptoms
 from localpolicy.report.numbers import with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation import BanditWorld
 
+KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
 
@@ -56,11 +57,11 @@ def trajectories(loop: Loop) -> dict[str, Trajectory]:
 def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
     rows = [_row(arm, *paths[arm.name]) for arm in loop.arms]
-    scene = next(scene for scene in SCENES if scene.world == loop.config.world)
+    scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
     first = paths[loop.arms[0].name][0][0]
     last = _last(paths)
     section = Section(
-        title=scene.title,
+        title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         rows=rows,
         logging_value=first["J(π)"],
@@ -70,10 +71,22 @@ def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
         lists=1,
     )
     settings = {"localpolicy": __version__, "rounds": str(last)}
-    return Contents(f"A loop of {last} rounds", loop_verdict(paths), [section], settings)
+    best = max(rows, key=lambda row: row.truth.mean if row.truth else 0.0)
+    numbers = [_number(row, first) for row in sorted(rows, key=lambda row: row is not best)[:KEY_NUMBERS]]
+    step = (
+        "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no "
+        "longer show what would have been better."
+    )
+    return Contents(f"A loop of {last} rounds", loop_verdict(paths), [section], settings, numbers, step)
 
 
-def _row(arm: ArmSpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
+def _number(row: PolicyRow, first: Figures) -> KeyNumber:
+    assert row.truth is not None and row.js is not None
+    meaning = f"J {first['J(π)'].mean:.4f} → {row.truth.mean:.4f}, at JS {row.js.mean:.2f} from the first policy."
+    return KeyNumber(change(first["J(π)"].mean, row.truth.mean), f"true reward of {row.name}", meaning)
+
+
+def _row(arm: PolicySpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
     last = rounds[-1]
     lines = [
         {"figure": name, "round": number, **asdict(figures[name])}

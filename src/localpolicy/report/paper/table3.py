@@ -84,7 +84,7 @@ def _note(table: Table3) -> str:
 def claims(table: Table3) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
     rows = [[Cell(one.claim), Cell(SIGNS[one.holds]), Cell(one.because)] for one in findings(table)]
-    note = "'Surely': paired t-test by sequence, p < .05, each difference alone."
+    note = "Beyond chance: paired t-test by sequence, p < .05, each difference alone."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
