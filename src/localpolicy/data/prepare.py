@@ -236,12 +236,8 @@ class _Preparation:
         engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
         engine.drop(*kept.behind)
         engine.table("items", sql.ITEMS)
-<<<<<<< HEAD
-        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
-=======
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
-        optional = tuple(name for name in OPTIONAL if name in fields)
->>>>>>> main
+        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {
             "source": source,
             "asked": self.config.model_dump(mode="json", exclude_unset=True),
