@@ -24,7 +24,7 @@ def config(name="lpi_rl", *, objective=None, epochs=2, **changes):
         {
             "data": {"length": 6},
             "model": {"width": 8},
-            "objective": {"name": name, "beta": 0.3, "believe": True, "critic_patience": 9, **(objective or {})},
+            "objective": {"name": name, "beta": 0.3, "believe": True, **(objective or {})},
             "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )

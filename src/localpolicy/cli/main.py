@@ -1,7 +1,8 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
 Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no, or no point of a sweep is within
-its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output pipe closed early (`lpi … | head -1`); 1 a bug of ours.
+its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output pipe closed early
+(`lpi … | head -1`); 1 a bug of ours. docs/exit-codes.md lists them.
 """
 
 from __future__ import annotations

@@ -293,6 +293,7 @@ def compare(
     imputation: Path | str | None = None,
     episodes: int = EPISODES,
     device: str = "auto",
+    dials: Sequence[tuple[RunLike, float]] = (),
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
@@ -300,6 +301,7 @@ def compare(
     with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
     (default: HR@20 and nDCG@20 of each paid event). Gains are taken over the policy called `baseline` (default: the
     first `mle` run). `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
+    `dials` are runs of `runs` at another β, which needs no training.
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -323,6 +325,9 @@ def compare(
         metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
     settings = settings.model_copy(update={"metrics": metrics})
     candidates = every[: len(opened)]
+    for run, beta in dials:
+        name = next(one.name for one in every if _named(one, [as_run(run)]))
+        candidates.append(open_run(as_run(run), name, beta=beta, device=device))
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
     baseline = baseline_of(candidates, baseline)

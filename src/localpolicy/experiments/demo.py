@@ -20,6 +20,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 
+DIAL = (2.0, 1.0, 0.5)
 LOG = logging.getLogger(__name__)
 PAID = ("click", "purchase")  # events whose ranking is shown
 
@@ -49,8 +50,10 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
     runs = _train_all(scenario, data, folder / "runs", seed=seed)
     LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))
     measured = [arm for arm in scenario.arms if arm.name != REFERENCE]
+    dials = {arm.name: _dial(runs[arm.name]) for arm in measured}
     comparison = compare(
         [runs[arm.name] for arm in measured],
+        dials=[(runs[name], beta) for name, betas in dials.items() for beta in betas],
         against=[runs[REFERENCE]],
         world=folder / "log",
         columns=[f"{event}.nDCG@20" for event in PAID if event in data.events],
@@ -58,7 +61,20 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
         episodes=episodes,
         device="cpu",
     )
-    return ScenarioResult(scenario, comparison, {arm.folder: arm.name for arm in scenario.arms}, folder)
+    names = {}
+    for arm in scenario.arms:
+        betas = dials.get(arm.name, ())
+        names[arm.folder] = f"{arm.name} (β chosen)" if betas else arm.name
+        names |= {f"{arm.folder} β={beta:g}": f"{arm.name} β={beta:g}" for beta in betas}
+    return ScenarioResult(scenario, comparison, names, folder)
+
+
+def _dial(run: Run) -> tuple[float, ...]:
+    """Other β to show: multiples of the advantage's spread, so that they fit any scale of rewards."""
+    improvement = run.manifest.get("improvement")
+    if improvement is None or not improvement["slope"]:
+        return ()
+    return tuple(float(f"{multiple * improvement['calibration']['spread']:.2g}") for multiple in DIAL)
 
 
 def _train_all(scenario: Scenario, data: Prepared, folder: Path, *, seed: int) -> dict[str, Run]:

@@ -70,11 +70,18 @@ class LoopConfig(Settings):
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
     episodes: int = Field(EPISODES, ge=2, description="rollouts behind the store's true reward")
 
+    @field_validator("seeds", "objectives")
+    @classmethod
+    def _any(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("expected at least one value")
+        return value
+
     @field_validator("seeds", "objectives", "betas")
     @classmethod
     def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value or len(set(value)) < len(value):
-            raise ValueError("expected at least one value, and none twice")
+        if len(set(value)) < len(value):
+            raise ValueError("expected none twice")
         if any(isinstance(one, int) and one < 0 for one in value):
             raise ValueError("a seed must not be negative")
         return value

@@ -62,7 +62,7 @@ SCENARIOS = (
         arms=_arms(
             {"name": "reward_weighted"},
             {"name": "ips"},
-            *({"name": "lpi_cb", "beta": beta} for beta in (1.0, 0.3, 0.1)),
+            {"name": "lpi_cb"},
         ),
     ),
     Scenario(
@@ -84,7 +84,7 @@ SCENARIOS = (
             {"name": "ips_pg"},
             {"name": "sqn"},
             {"name": "sac"},
-            *({"name": "lpi_rl", "beta": beta} for beta in (1.0, 0.1, 0.03)),
+            {"name": "lpi_rl"},
         ),
     ),
 )

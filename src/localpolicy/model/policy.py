@@ -241,7 +241,8 @@ def _description(path: Path) -> _Description:
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
-    if about.origin.estimates_logging not in (None, *about.network.heads):
+    heads = ("logging",) if isinstance(about.network, _MadeTowers) else about.network.heads
+    if about.origin.estimates_logging not in (None, *heads):
         raise RunError(f"{path} is not a policy's: it was altered. Train again. (origin.estimates_logging is no head)")
     return about
 

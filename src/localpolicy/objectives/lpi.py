@@ -49,7 +49,7 @@ BASELINE_FIELD = {
     "none": None,
 }
 WEIGHTED = ("cap", "baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
-CLOSED = ("critics", "body_rate", "critic_patience", "believe", "max_js")
+CLOSED = ("critics", "body_rate", "believe", "max_js")
 
 
 class Improvement(Objective):
@@ -69,9 +69,6 @@ class Improvement(Objective):
         0.1, gt=0, description="closed: learning rate of a critic's embeddings and backbone, which start from μ̂'s, "
         "relative to train.learning_rate"
     )  # fmt: skip
-    critic_patience: int = Field(
-        3, ge=1, description="closed: a critic stops after so many validations without a better one"
-    )
     believe: bool = Field(
         False, description="closed: tilt by the critic as it is, also where held-out actions say that it knows nothing"
     )

@@ -116,9 +116,9 @@ class Table:
         from rich.console import Console
 
         text = StringIO()
-        Console(file=text, width=max(get_terminal_size().columns, WIDTH), markup=False, emoji=False).print(
-            self.terminal()
-        )
+        Console(
+            file=text, force_jupyter=False, width=max(get_terminal_size().columns, WIDTH), markup=False, emoji=False
+        ).print(self.terminal())
         return text.getvalue()
 
     def _repr_html_(self) -> str:

@@ -117,11 +117,11 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
             (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
              mean_q, log_mu, log_propensity)
         )  # fmt: skip
-    named = (ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True))
-    sequence, *numbers = named
-    reward, returns, taken, expected, log_mu, logged = (one.astype(np.float64) for one in numbers)
-    known = bool(len(logged)) and not np.isnan(logged).any()
-    return HeldOut(sequence, reward, returns, taken, expected, logged if known else log_mu, known)
+    gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
+    sequence, numbers = gathered[0], [column.astype(np.float64) for column in gathered[1:]]
+    reward, returns, q_taken, q_mean, estimated, stated = numbers
+    known = bool(len(stated)) and not np.isnan(stated).any()
+    return HeldOut(sequence, reward, returns, q_taken, q_mean, stated if known else estimated, known)
 
 
 def choose(

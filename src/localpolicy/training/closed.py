@@ -34,8 +34,8 @@ from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
-from localpolicy.runtime.files import read_json
+from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
@@ -46,7 +46,12 @@ from localpolicy.training.validation import validate
 
 Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=)
 LOG = logging.getLogger(__name__)
-WEIGHTS = ("policy.safetensors", "last.safetensors")
+# Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
+WEIGHTS = {
+    "policy.safetensors": "policy.safetensors",
+    LIKELIEST: "policy.safetensors",
+    "last.safetensors": "last.safetensors",
+}
 
 
 @dataclass
@@ -113,7 +118,6 @@ class ClosedForm:
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
-                patience=self.objective.critic_patience,
             ),
         )
 
@@ -158,8 +162,8 @@ class ClosedForm:
     def _finish(self, logging: Run, critics: list[Run], seconds: float) -> Run:
         ranks, run, config = self.ranks, self.run, self.config
         if ranks.leads:
-            for name in WEIGHTS:
-                save_weights(_together(logging, critics, name), run.folder / name)
+            for name, source in WEIGHTS.items():
+                save_weights(_together(logging, critics, source), run.folder / name)
             self._describe(logging, critics, beta=1.0, slope=1.0)
         ranks.wait()
         policy = self._open(shard_of(self.data, config, ranks))
@@ -215,6 +219,9 @@ class ClosedForm:
                 "seed": config.train.seed,
                 "data": {**run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {"by": config.train.select, "value": value, "epoch": epoch, "step": step + 1},
+                "likeliest": {"value": figures["logp"], "epoch": epoch, "step": step + 1,
+                              "sha256": sha256(run.folder / LIKELIEST)},
+                "patience": config.train.patience,
                 "stages": {
                     name: {key: one[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
                     for name, one in manifests.items()
@@ -224,7 +231,6 @@ class ClosedForm:
                 **({"logging": {"run": str(logging.folder), "policy_sha256": logging.manifest["policy_sha256"]}}
                    if given else {}),
                 "made_of": {"logging": logging.manifest["policy_sha256"]},
-                "patience": config.train.patience,
                 "processes": self.ranks.total,
                 "epochs": epoch,
                 "steps": step,

@@ -18,6 +18,7 @@ from localpolicy.evaluation.compare import Comparison
 from localpolicy.evaluation.estimate import Interval, mean_estimate
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.scorer import Deployable
 from localpolicy.evaluation.segments import groups, segments
 from localpolicy.report.comparison.answer import comparison_answer
 from localpolicy.report.comparison.findings import comparison_findings
@@ -25,7 +26,7 @@ from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import Run, beta_of
 
 BINS = 60  # of the divergence's histogram
 CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
@@ -100,17 +101,17 @@ def _row(
         segments=_segments(one, comparison.main),
         js_histogram=_histogram(one, bins),
         differences={_words(name): gain for name, gain in comparison.gains.get(one.name, {}).items()},
-        **({} if candidate.run is None else _of_run(candidate.run, base)),
+        **({} if candidate.run is None else _of_run(candidate.run, candidate.policy, base)),
     )
 
 
-def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
+def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
     """What the run says of its training."""
     manifest, curve, objective = run.manifest, run.metrics(), run.config.objective
     selected = manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
     return {
-        "beta": getattr(objective, "beta", None),
+        "beta": getattr(policy, "beta", None) or beta_of(manifest, objective),
         "weights": run.selected_metrics()["weights"],
         "curve": curve,
         "selected_epoch": selected["epoch"],
