@@ -121,7 +121,7 @@ def test_lists_keep_ids_in_tables(shop, tmp_path):
         assert found["sequence_id"].to_pylist() == ["b"] * 3 + ["a"] * 3
         assert found["rank"].to_pylist() == [1, 2, 3] * 2
     lines = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
-    assert [item for line in lines for item in line["items"]] == found_csv["item_id"].to_pylist()
+    assert [item for line in lines for item in line["items"]] == read["lists.csv"]["item_id"].to_pylist()
     assert [line["id"] for line in lines] == ["b", "a"]
     pq.write_table(table.drop_columns("sequence_id"), tmp_path / "none.parquet")
     with pytest.raises(DataError, match="no column sequence_id"):

@@ -13,8 +13,6 @@ from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import whole_file
 
-LONG = 1_000  # events that no single visit has
-
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     """Everything there is to say about a prepared data set."""
