@@ -3,12 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track
+comma  := ,
 
-.PHONY: setup demo test lint format docs check-docs site clean
+TOOLS  := .tools/bin
 
-setup: $(VENV)/.ready
+.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit install-demo release clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt  # one mark for each list of extras: another list installs what is missing
 	@$(PYTHON) -c 'import sys; sys.exit(f"localpolicy needs Python 3.11 or newer, found {sys.version.split()[0]}; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
@@ -19,6 +24,19 @@ demo: setup
 
 test: setup lint
 	$(BIN)/pytest -m 'not gpu'
+
+trials: setup  # the long counts of docs/reliability.md: hours
+	FUZZ=2000 $(BIN)/pytest tests/fuzz
+	KILLS=20 $(BIN)/pytest tests/kill tests/train/test_faults.py
+	$(BIN)/python tools/torchrun_trials.py 100
+	for run in 1 2 3 4 5; do $(BIN)/pytest -q -m 'not gpu' || exit 1; done
+	$(BIN)/python tools/beside_load.py $(BIN)/pytest -q -m 'not gpu'
+
+lowest:  # the lowest versions that pyproject.toml allows, in an environment of their own, on a walk from log to lists
+	rm -rf .lowest && $(PYTHON) -m venv .lowest
+	$(BIN)/python tools/lowest_versions.py > .lowest/constraints.txt
+	.lowest/bin/pip install --quiet --disable-pip-version-check -c .lowest/constraints.txt .
+	.lowest/bin/python tools/smoke.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -40,10 +58,45 @@ check-docs: setup  # the same commands, compared with the pages on disk
 site: setup  # all links and anchors are checked
 	test -x $(BIN)/mkdocs || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
-	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples scratch/site
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
 
+# What belongs to a release, in dist/. Tools live in an environment of their own, so that they are in no list.
+$(TOOLS)/.ready:
+	$(PYTHON) -m venv .tools
+	$(TOOLS)/pip install --quiet --disable-pip-version-check uv cyclonedx-bom pip-audit
+	@touch $@
+
+wheel: setup  # the same bytes whenever and wherever it is built from one commit
+	rm -rf build dist/*.whl
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation -w dist .
+	sha256sum dist/*.whl
+
+lock: $(TOOLS)/.ready  # every package of an installation, with hashes
+	mkdir -p dist
+	$(TOOLS)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
+		--python-version 3.11 pyproject.toml -o dist/requirements.lock
+
+sbom: setup $(TOOLS)/.ready  # CycloneDX
+	mkdir -p dist
+	$(TOOLS)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml -o dist/sbom.cdx.json $(BIN)/python
+
+licences: setup
+	mkdir -p dist
+	$(BIN)/python tools/licences.py report sweep track > dist/licences.md
+
+audit: lock
+	$(TOOLS)/python tools/audit.py dist/requirements.lock
+
+install-demo: wheel  # the wheel and its dependencies in an environment of its own
+	rm -rf .install && $(PYTHON) -m venv .install
+	.install/bin/pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[report]"
+	cd .install && bin/lpi demo --out demo
+
+release: wheel lock sbom licences audit
+	ls -l dist
+
 clean:
-	rm -rf $(VENV) demo site
+	rm -rf $(VENV) .tools .lowest .install build dist demo site

@@ -11,12 +11,12 @@ class Killed(Exception):
     """What ends them: nothing in training catches it."""
 
 
-def train_until(stop, data, *, out, config):
-    """Train, and die before step `stop`."""
+def train_until(stop, data, *, out, config, objective=None):
+    """Train, and die before step `stop` (of the stage with that objective)."""
     step = Trainer.step
 
     def dies(self, batch, number, **options):
-        if number == stop:
+        if number == stop and objective in (None, self.config.objective.name):
             raise Killed
         return step(self, batch, number, **options)
 

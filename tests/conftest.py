@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import pytest
 import torch
 from small_logs import write_small
@@ -16,3 +19,11 @@ torch.set_num_threads(1)
 def small(tmp_path_factory) -> Prepared:
     """A small impression log."""
     return write_small(tmp_path_factory.mktemp("data") / "small")
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
+    """What a logger has said, by its name; step by step too, whatever a command line before this test has set."""
+    for name in ("localpolicy", "localpolicy.data.prepare", "localpolicy.training.epochs"):
+        caplog.set_level(logging.INFO, logger=name)
+    return lambda name: [record.getMessage() for record in caplog.records if record.name == name]

@@ -17,6 +17,7 @@ LAYERS = (
     "settings",
     "plugins",
     "runtime",
+    "results",
     "catalogue",
     "data",
     "simulation",

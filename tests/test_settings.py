@@ -50,7 +50,8 @@ def test_the_page_says_what_the_models_say():
     for line in (
         "| `model.dropout` | `0.1` | number, ≥ 0, < 1 | share of numbers dropped in training |",
         "| `data.last` | – | whole number or nothing, ≥ 1 | score only the last m actions of a window (default: all) |",
-        "| `model.tied` | `false` | `true`, `false` | the policy head shares the item embeddings |",
+        "| `model.tied` | `true` | `true`, `false` | heads share the item embeddings: the policy's as they are, "
+        "the others' through a projection |",
     ):
         assert line in text
     assert "### objective: what is maximised" in text

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from reprlib import Repr
+from typing import Any
+
+_repr = Repr()
+_repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 100
+
+LONGEST_MESSAGE = 1900  # characters
 
 
 class LocalPolicyError(Exception):
-    """The user can mend this; the message says how."""
+    """The user can mend this; the message says how. What it quotes may be endless, but not the message."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
 class ConfigError(LocalPolicyError):
@@ -41,6 +53,11 @@ class TrainingError(LocalPolicyError):
 
 class Stopped(LocalPolicyError):
     """The user asked to stop; what was done is saved."""
+
+
+def shown(value: Any) -> str:
+    """A value of the user's in a message: its beginning, however large it is."""
+    return _repr.repr(value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -40,11 +40,22 @@ def load(name: str) -> Any:
     return found
 
 
+def registered(kind: str) -> set[str]:
+    """The names that installed packages register."""
+    return {point.name for point in entry_points(group=f"localpolicy.{kind}")}
+
+
 def find(kind: str, name: str) -> Any:
     """What goes by this name, or None: registered by an installed package, or in a module that is imported already."""
     for point in entry_points(group=f"localpolicy.{kind}"):
         if name in (point.name, point.value):
-            return point.load()
+            try:
+                return point.load()
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(
+                    f"'{name}' is registered as {point.value}, which cannot be imported ({error}). Mend or remove its "
+                    "package."
+                ) from None
     module, _, attribute = name.partition(":")
     found: Any = sys.modules.get(module) if attribute else None
     for part in attribute.split("."):

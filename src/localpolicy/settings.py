@@ -8,7 +8,9 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from localpolicy.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest, shown
+
+LARGEST_SEED = 2**32 - 1  # what every generator takes
 
 
 class Settings(BaseModel):
@@ -44,8 +46,8 @@ class Settings(BaseModel):
 def _yaml(text: str, key: str) -> Any:
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{key}: '{text}' cannot be read as a value.") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise ConfigError(f"{key}: {shown(text)} cannot be read as a value.") from None
     if isinstance(value, str):
         try:  # YAML reads 1e-3 as text; people mean the number
             return float(value)
@@ -59,7 +61,7 @@ def _line(settings: type[BaseModel], problem: Any) -> str:
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         return f"{key}: no such key{nearest(location[-1], _fields_at(settings, location[:-1]))}"
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {shown(problem['input'])})"
 
 
 def _fields_at(settings: type[BaseModel], path: list[str]) -> list[str]:

@@ -37,6 +37,7 @@ class Batch:
     history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
+    context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
@@ -54,6 +55,11 @@ class Batch:
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: the token after it, and whether there is one in the same sequence."""
         after = self.scored + 1
+        if self.context is not None:  # after a list comes the next list, not the place below
+            here = torch.arange(len(self.row), device=self.row.device)
+            begins = torch.where(self.context == here, here, len(here))
+            coming = torch.cat([begins.flip(0).cummin(0).values.flip(0), here.new_full((1,), len(here))])
+            after = coming[after]
         inside = after < len(self.row)
         after = torch.where(inside, after, self.scored)
         return after, inside & (self.row[after] == self.row[self.scored])
@@ -70,11 +76,12 @@ class Reads(NamedTuple):
     """What an objective asks of the network."""
 
     fields: frozenset[str] = frozenset()  # of the Readout, beyond logp and reward
-    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q
+    critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q; a critic alone has one head
     gamma: float = 0.0  # discount of returns and TD targets
     target: Literal["max", "expected"] = "max"  # value of the next state in the TD target
     negatives: int = 10  # random items of the sampled advantage
     logging: str = "head"  # μ̂: a head of its own, or the folder of a run
+    policy: bool = True  # False: a critic alone, in a network of its own
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Readout:
     dropout. `q` speaks of whichever critic the objective has: r̂(x,a) for bandits, Q(x,a) otherwise.
     """
 
-    logp: Tensor  # log π(a|x), with gradient
+    logp: Tensor  # log π(a|x), with gradient (0 where a critic is alone)
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it

@@ -99,7 +99,17 @@ def test_train_refuses_and_says_how_to_go_on(walked):
 
 def test_print_config_can_be_fed_back(walked):
     folder, _ = walked
-    printed = lpi("train", folder / "data", "--preset", "bandit", "--set", "objective.cap=5", "--print-config").stdout
+    printed = lpi(
+        "train",
+        folder / "data",
+        "--preset",
+        "bandit",
+        "--set",
+        "objective.improve=weighted",
+        "--set",
+        "objective.cap=5",
+        "--print-config",
+    ).stdout
     (folder / "config.yaml").write_text(printed)
     again = lpi("train", folder / "data", "--config", folder / "config.yaml", "--print-config").stdout
     assert again == printed
@@ -157,11 +167,12 @@ def test_recommend_names_what_is_wrong_with_the_histories(walked, tmp_path, cont
     assert not (tmp_path / "no").exists()
 
 
-def test_recommend_counts_items_it_never_saw(walked, tmp_path):
+def test_recommend_counts_items_it_never_saw(walked, tmp_path, messages):
     (tmp_path / "histories.jsonl").write_text('{"history": [100, 999]}\n{"history": [998]}\n')
-    told = []
-    recommend(walked[0] / "run", histories=tmp_path / "histories.jsonl", out=tmp_path / "lists", k=3, say=told.append)
-    assert told == ["2 of 3 items of the histories are not in the policy's catalogue and were left out."]
+    recommend(walked[0] / "run", histories=tmp_path / "histories.jsonl", out=tmp_path / "lists", k=3)
+    assert messages("localpolicy.serving.recommend") == [
+        "2 of 3 items of the histories are not in the policy's catalogue and were left out."
+    ]
 
 
 def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,11 @@ def test_a_day_taken_twice_is_refused(tmp_path: Path, name: str) -> None:
         prepare(table.to_reader(max_chunksize=11), out=tmp_path / "no", append=first)
 
 
-def test_the_change_is_said(tmp_path: Path) -> None:
+def test_the_change_is_said(tmp_path: Path, messages: Callable[[str], list[str]]) -> None:
     yesterday, today = two_days()
     old = prepare(write_parquet(tmp_path / "1.parquet", yesterday), out=tmp_path / "old")
-    said: list[str] = []
-    new = prepare(write_parquet(tmp_path / "2.parquet", today), out=tmp_path / "new", append=old, say=said.append)
+    new = prepare(write_parquet(tmp_path / "2.parquet", today), out=tmp_path / "new", append=old)
+    said = messages("localpolicy.data.prepare")
     assert f"  sequences: {len(old):,} -> {len(new):,} ({len(new) - len(old):+,})" in said
     assert f"  items: {old.items:,} -> {new.items:,} ({new.items - old.items:+,})" in said
     clicks = [data.manifest["counts"]["events"]["click"] for data in (old, new)]

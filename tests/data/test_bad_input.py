@@ -259,7 +259,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         original = ArrayFile.append
         patch.setattr(ArrayFile, "append", lambda self, values: (full if self.length else original)(self, values))
-        refused("the disk is full", log, tmp_path)
+        refused("could not be written: No space left on device", log, tmp_path)
 
 
 def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> None:
@@ -279,17 +279,18 @@ def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> No
         Prepared(data.path)
 
 
-def test_two_prepares_into_one_folder(tmp_path: Path) -> None:
+def test_two_prepares_into_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that ends second is refused, and the first stays whole."""
     log = write_parquet(tmp_path / "log.parquet", random_log())
-    meanwhile: list[Prepared] = []
+    others = iter([{"validation": 0.2}])  # one
 
     def interrupt(line: str) -> None:
-        if line.startswith("sorting") and not meanwhile:
-            meanwhile.append(prepare("events", [log], out=tmp_path / "data", validation=0.2))
+        if line.startswith("sorting") and (settings := next(others, None)):
+            prepare("events", [log], out=tmp_path / "data", **settings)
 
+    monkeypatch.setattr("localpolicy.data.prepare.log.info", interrupt)
     with pytest.raises(LocalPolicyError, match="not empty"):
-        prepare("events", [log], out=tmp_path / "data", say=interrupt)
+        prepare("events", [log], out=tmp_path / "data")
     again = Prepared(tmp_path / "data")
     again.verify()
     assert again.manifest["settings"]["validation"] == 0.2

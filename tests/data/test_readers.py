@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def ratings(seed: int = 0, users: int = 80, movies: int = 40) -> list[tuple[int,
 
 
 @pytest.mark.parametrize("layout", ["combined", "mv"])
-def test_netflix(tmp_path: Path, layout: str) -> None:
+def test_netflix(tmp_path: Path, layout: str, messages: Callable[[str], list[str]]) -> None:
     log = ratings()
     blocks: dict[int, list[str]] = defaultdict(list)
     for user, movie, rating, date in log:
@@ -142,8 +143,7 @@ def test_netflix(tmp_path: Path, layout: str) -> None:
         (tmp_path / "combined_data_1.txt").write_text("".join(parts[:10]))
         (tmp_path / "combined_data_2.txt").write_text("".join(parts[10:]))
         (tmp_path / "movie_titles.csv").write_text("1,2003,Dinosaur Planet\n")
-    said: list[str] = []
-    data = prepare("netflix", [tmp_path], out=tmp_path / "data", most_recent=12, say=said.append)
+    data = prepare("netflix", [tmp_path], out=tmp_path / "data", most_recent=12)
     by_user: dict[int, list[tuple]] = defaultdict(list)
     for user, movie, rating, date in log:
         time = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) * 1000
@@ -152,7 +152,7 @@ def test_netflix(tmp_path: Path, layout: str) -> None:
         user: [(m, r, t, w) for t, m, r, w in sorted(rows)[-12:]] for user, rows in by_user.items() if len(rows) >= 5
     }
     assert stored(data) == expected
-    assert any("too few for 20,000" in line for line in said)
+    assert any("too few for 20,000" in line for line in messages("localpolicy.data.splits"))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_the_mean_is_over_references_and_the_floor_over_pairs():
     assert found.kl.overall.mean == pytest.approx(2.5)
     assert found.floor_js.overall.mean == pytest.approx(0.1)
     assert found.above_floor == pytest.approx(2.0)
-    said = found.json()
+    said = found.to_dict()
     assert [each["name"] for each in said["reference"]] == ["a", "b"]
     assert said["floor"]["js"]["mean"] == pytest.approx(0.1)
     assert said["js"]["quantiles"]["q50"] == pytest.approx(0.2)
@@ -38,7 +38,7 @@ def test_references_of_other_objectives_make_no_floor():
     )
     found = divergence(made, [Reference("a", "mle", 0), Reference("b", "lpi_rl", 0)])
     assert found is not None and found.floor_js is None and found.above_floor is None
-    assert found.json()["floor"] is None
+    assert found.to_dict()["floor"] is None
 
 
 def test_references_trained_in_other_ways_make_no_floor_either():

@@ -180,7 +180,7 @@ def test_a_refusal_gives_no_estimate():
     found = off_policy(log)
     assert found.refusal is not None and found.estimates == {}
     assert found.logged.value == 1.0, "what the log itself earned is known all the same"
-    assert found.json()["overlap"]["refusal"] == found.refusal
+    assert found.to_dict()["overlap"]["refusal"] == found.refusal
 
 
 def test_estimates_without_a_reward_model_lack_the_two_that_need_one():

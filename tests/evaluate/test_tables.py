@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from localpolicy.report.table import Cell, Table, cells, html_page, largest_shown, latex_text, number, with_error
+from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.numbers import number, with_error
+from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
@@ -29,10 +31,11 @@ def test_latex():
 
 
 def test_html_names_its_rows_and_columns():
-    page = html_page([TABLE], title="A & B")
-    assert '<tr><th scope="col">policy</th><th scope="col">nDCG@20</th></tr>' in page
-    assert '<tr><th scope="row">lpi_rl</th><td><b>0.31</b><sup>**</sup></td></tr>' in page
-    assert '<tr><th scope="row">a|b</th><td>0.3</td></tr>' in page
+    page = tables_page([TABLE], title="A & B")
+    assert '<tr><th scope="col">policy</th><th scope="col" class="number">nDCG@20</th></tr>' in page
+    cell = '<td class="number" data-column="nDCG@20">'
+    assert f'<tr><th scope="row">lpi_<wbr>rl</th>{cell}<b>0.31</b><sup>**</sup></td></tr>' in page
+    assert f'<tr><th scope="row">a|b</th>{cell}0.3</td></tr>' in page
 
 
 def test_terminal_and_numbers():
@@ -41,12 +44,20 @@ def test_terminal_and_numbers():
     assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"
 
 
+def test_a_mark_says_what_it_means_in_every_form():
+    cell = Cell("0.31", around="± 0.02", mark=Mark("▲", "better", "up"))
+    assert (cell.plain(), cell.markdown(), cell.latex()) == ("0.31 ± 0.02 ▲", "0.31 ± 0.02", r"0.31 $\pm$ 0.02")
+    page = tables_page([Table("T", ["policy", "HR@5"], [[Cell("a"), cell]])], title="T")
+    assert '<span class="mark up" title="better">▲<span class="unseen"> better</span></span>' in page
+    assert '<span class="range">± 0.02</span>' in page
+
+
 def test_html():
     rows = [[Cell("𝓛_μ"), Cell("0.31", best=True, stars="**")], cells("  published", "0.3"), cells("x" * 31, "a & b")]
-    page = html_page([Table("T", ["policy", "p.nDCG@20"], rows)], title="T & U")
+    page = tables_page([Table("T", ["policy", "p.nDCG@20"], rows)], title="T & U")
     assert "𝓛<sub>μ</sub>" in page and "<b>0.31</b><sup>**</sup>" in page and "<title>T &amp; U</title>" in page
     assert page.count('<tr class="under">') == page.count(f'<span class="words">{"x" * 31}') == 1
-    assert '<div class="scroll" role="region" tabindex="0" aria-label="T">' in page
+    assert '<div class="scroll" role="region" aria-labelledby="table-1" tabindex="0"' in page
     assert "p.<wbr>nDCG@20" in page
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,12 +15,14 @@ from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
-from localpolicy.evaluation.compare import Comparison, compare
+from localpolicy.evaluation.compare import Comparison, Gain, compare
 from localpolicy.evaluation.estimate import Estimate
-from localpolicy.evaluation.significance import paired
-from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
-from localpolicy.report.comparison.section import _floor, comparison_section, write_comparison
-from localpolicy.report.contents import Interval, PolicyRow, Section
+from localpolicy.evaluation.significance import holm, paired
+from localpolicy.report.comparison.answer import comparison_answer
+from localpolicy.report.comparison.findings import comparison_findings
+from localpolicy.report.comparison.section import comparison_section, write_comparison
+from localpolicy.report.contents import Answer, Contents, Interval, PolicyRow, Section
+from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.loop import train
@@ -64,7 +69,7 @@ def value(cell) -> float:
 
 
 def test_tables_parse_back_to_the_json(comparison, page):
-    said = comparison.json()
+    said = comparison.to_dict()
     rows = cells(page, "s1-comparison")
     assert list(rows) == list(said["policies"]) == [
         "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN",
@@ -75,7 +80,7 @@ def test_tables_parse_back_to_the_json(comparison, page):
         assert value(rows[name]["JS"]) == policy["divergence"]["js"]["mean"]
         assert value(rows[name]["KL"]) == policy["divergence"]["kl"]["mean"]
         assert value(rows[name]["entropy"]) == policy["policy"]["entropy"]["mean"]
-        assert value(rows[name]["coverage"]) == policy["policy"]["coverage@1"]
+        assert value(rows[name]["coverage@20"]) == policy["policy"]["coverage@20"]
         assert value(rows[name]["AR@1"]) == policy["rewards"]["AR@1"]["mean"]
         for column in said["columns"]:
             group, metric = column.split(".")
@@ -133,25 +138,78 @@ def test_the_floor_is_the_distance_between_two_estimates(comparison, section, ru
 def test_marks_hold_for_all_tests_together(comparison, section):
     row = next(row for row in section.rows if row.name == "lpi_rl-2")
     (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
-    others, columns = 5, len(comparison.columns) + 1
-    expected = paired(new, old, clusters, confidence=1 - 0.05 / (others * columns))
+    expected = paired(new, old, clusters)
     found = row.differences[section.main_metric]
-    assert (found.mean, found.low, found.high) == (expected.difference, expected.low, expected.high)
-    assert found.high - found.low > 1.3 * (paired(new, old, clusters).high - paired(new, old, clusters).low)
+    assert (found.mean, found.low, found.high, found.p) == expected[:1] + expected[2:5]
+    every = [gain for row in section.rows for gain in row.differences.values()]
+    assert len(every) == 5 * (len(comparison.columns) + 1)
+    assert [gain.holm_p for gain in every] == holm([gain.p for gain in every])
+    assert {gain.sign for gain in every if gain.holm_p >= 0.05} <= {0}
     assert section.baseline == "mle-0" and not section.rows[0].differences
+
+
+def markdown_rows(text: str, title: str) -> dict[str, dict[str, str]]:
+    """The cells of the Markdown table under `title`, by row and column."""
+    lines = text.partition(f"**{title}**")[2].strip().splitlines()
+    table = [[part.strip() for part in line.strip("|").split("|")] for line in lines[: lines.index("")]]
+    return {row[0]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
+
+
+def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, monkeypatch, capsys):
+    """One reference and one μ̂ of another seed among those compared: the floor is known to all four."""
+    files = {kind: tmp_path / f"found.{kind}" for kind in ("json", "markdown", "html")}
+    words = ["compare", str(runs["mle-0"]), str(runs["lpi_rl-2"]), "--against", str(runs["mle-1"])]
+    words += ["--baseline", "mle-0"] + [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    monkeypatch.setattr(sys, "argv", ["lpi", *words])
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    with pytest.raises(SystemExit):
+        main()
+    terminal, said = capsys.readouterr().out, json.loads(files["json"].read_text())
+    markdown, page = files["markdown"].read_text(), parse(files["html"])
+    floor = said["floor"]["mean"]
+    assert said["policies"]["lpi_rl-2"]["divergence"]["floor"] is None, "one reference alone has no floor"
+    assert floor == said["policies"]["mle-0"]["divergence"]["js"]["mean"]
+    assert f"noise floor {floor:.3f}" in terminal and f"noise floor {floor:.3f}" in markdown
+    (drawn,) = specs(page)["s1-frontier"]["datasets"]["floor"]
+    assert drawn["x"] == floor
+    rows, shown = cells(page, "s1-comparison"), markdown_rows(markdown, "Policies compared")
+    gained = markdown_rows(markdown, "Gain over mle-0")
+    for name, policy in said["policies"].items():
+        coverage = policy["policy"]["coverage@20"]
+        assert value(rows[name]["coverage@20"]) == coverage
+        assert float(shown[name]["coverage@20"]) == pytest.approx(coverage, abs=0.0005)
+        for figure, gain in said["gains"].get(name, {}).items():
+            cell = rows[name][figure.replace(".", " ")]
+            sure = gain["holm_p"] < 0.05
+            marks = {str(mark.attributes["class"]) for mark in cell.all("span")} & {"mark up", "mark down"}
+            assert marks == ({"mark up" if gain["mean"] > 0 else "mark down"} if sure else set())
+            text = f"{gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
+            assert gained[name][figure] == text + gain["stars"].replace("*", r"\*")
+            assert f"{text}{gain['stars']}" in terminal
+            assert bool(gain["stars"]) == sure
+    assert any(gain["stars"] for gains in said["gains"].values() for gain in gains.values()), "some mark is compared"
 
 
 # ---------------------------------------------------------------------- words
 
+METRIC = "click nDCG@20"
 
-def row(name: str, objective: str, metric: float, js: float | None, gain: float | None = None) -> PolicyRow:
+
+def row(
+    name: str, objective: str, metric: float, js: float | None, *, gain: float | None = None, p: float = 0.01,
+    over: float = 0.3,
+) -> PolicyRow:  # fmt: skip
+    """A policy whose metric differs from `over`, the baseline's, with a corrected p-value; `gain` is in truth."""
+    gap = metric - over
     return PolicyRow(
         name,
         objective,
-        metrics={"click nDCG@20": Interval.of(metric, 0.001)},
+        metrics={METRIC: Interval.of(metric, 0.001)},
         js=None if js is None else Interval.of(js, 0.001),
         truth=None if gain is None else Interval.of(1 + gain, 0.01),
         gain=None if gain is None else Interval.of(gain, 0.01),
+        differences={} if name == "mle" else {METRIC: Gain(gap, gap - 0.01, gap + 0.01, 0.005, p, p, 900)},
+        coverage=0.4,
     )
 
 
@@ -162,79 +220,129 @@ def test_of_several_floors_the_largest_is_drawn():
     ]
     other = SimpleNamespace(about=SimpleNamespace(objective="lpi_rl", family="another"))
     measured = [SimpleNamespace(divergence=one) for one in floors]
-    found = _floor(SimpleNamespace(evaluations=measured, candidates=[other, other], references=[]))
+    found = Comparison(measured, [], [], data=None, candidates=[other, other], references=[]).floor
     assert found is not None and found.mean == 0.05
 
 
-def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[str, dict[str, bool | None]]:
+def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[Answer, dict[str, bool | None]]:
     test = paired(np.array([0.3, 0.4, 0.5]), np.array([0.1, 0.2, 0.2]), np.arange(3))
     lead = SimpleNamespace(holm_p=p, test=test)
     made = SimpleNamespace(
-        main="click.nDCG@20", columns=["click.nDCG@20"], leads={"click.nDCG@20": lead} if len(rows) > 1 else {}
+        main="click.nDCG@20",
+        columns=["click.nDCG@20"],
+        leads={"click.nDCG@20": lead} if len(rows) > 1 else {},
+        candidates=[SimpleNamespace(estimates_logging=row.objective == "mle") for row in rows],
     )
-    truth = Interval(1.0, 1.0, 1.0) if rows[0].gain else None
+    truth = Interval(1.0, 1.0, 1.0) if rows[-1].gain else None
     around = None if floor is None else Interval.of(floor, 0.001)
-    section = Section("", "", rows, main_metric="click nDCG@20", floor=around, logging_value=truth)
+    baseline = "mle" if any(row.name == "mle" for row in rows) else ""
+    section = Section("", "", rows, main_metric=METRIC, floor=around, logging_value=truth, baseline=baseline)
     found = {one.claim: one.holds for one in comparison_findings(made, section)}
-    return comparison_verdict(made, section), found
+    return comparison_answer(made, section), found
 
 
 MLE = row("mle", "mle", 0.30, 0.04)
 
 
-def test_words_say_whether_the_lead_is_sure():
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.01)
-    assert text == (
-        "lpi leads by click nDCG@20: 0.3500 against 0.3000 of mle, a lead that is sure. "
-        "It moved JS 0.12 from the log, 3.0 times the noise floor."
+def test_the_answer_says_whether_a_new_policy_is_better():
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.01)
+    assert answer.sentence == (
+        "lpi is better than mle, which imitates the log: click nDCG@20 0.3000 → 0.3500 (+17%), more than chance "
+        "explains. It moves 3.0 times as far from the log as a retrained copy would."
     )
-    assert found["the lead of lpi in click nDCG@20 is sure"] is True
-    assert found["lpi moved further than noise"] is True
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.06)
-    assert "a lead that could be chance" in text
-    assert found["the lead of lpi in click nDCG@20 is sure"] is False
+    assert [number.value for number in answer.numbers] == ["+0.0500", "0.12", "40.0 %"]
+    assert answer.next_step.startswith("Ask the gate (lpi gate lpi --against mle), then test it online")
+    assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is True
+    assert found["lpi differs from the log by more than seed noise"] is True
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06), p=0.06)
+    assert answer.sentence == "No new policy is better than mle, which imitates the log, beyond chance."
+    assert "+0.0400 to +0.0600 with 95 % confidence: may be chance" in answer.numbers[0].meaning
+    assert answer.next_step.startswith("Keep what is deployed.")
+    assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is False
+    assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].sentence.startswith("Every new policy is worse than mle")
 
 
 def test_words_know_the_floor():
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
-    assert "not surely further than another seed would be (floor 0.040)" in text
-    assert found["lpi moved further than noise"] is False
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=None)
-    assert "only a second mle seed would tell" in text
-    assert found["lpi moved further than noise"] is None
-    assert "is not known" in said(row("lpi", "lpi_rl", 0.35, None))[0]
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
+    assert answer.sentence.endswith("It stays as close to the log as a retrained copy would.")
+    assert "differ by 0.040: that much is noise" in answer.numbers[1].meaning
+    assert found["lpi differs from the log by more than seed noise"] is False
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=None)
+    assert "Train a second mle seed first" in answer.next_step
+    assert found["lpi differs from the log by more than seed noise"] is None
+    assert "not known" in said(MLE, row("lpi", "lpi_rl", 0.35, None))[0].sentence
 
 
 def test_words_and_findings_go_by_one_rule_for_noise():
     """JS 0.043 ± 0.002, floor 0.040 ± 0.002: the mean is above the floor's interval, its own interval is not."""
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.043))
-    assert "not surely further" in text and "times" not in text
-    assert found["lpi moved further than noise"] is False
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.045))
-    assert "1.1 times the noise floor" in text
-    assert found["lpi moved further than noise"] is True
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.043))
+    assert "as close to the log as a retrained copy" in answer.sentence
+    assert found["lpi differs from the log by more than seed noise"] is False
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.045))
+    assert "1.1 times as far" in answer.sentence
+    assert found["lpi differs from the log by more than seed noise"] is True
 
 
 def test_a_floor_of_nothing_is_no_divisor():
-    text, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=0.0)
-    assert "It moved JS 0.12 from the log; the noise floor is 0." in text
-    assert found["lpi moved further than noise"] is True
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=0.0)
+    assert answer.sentence.endswith("It moves away from the log.")
+    assert found["lpi differs from the log by more than seed noise"] is True
 
 
 def test_words_do_not_hide_a_simple_baseline_that_wins():
-    text, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
-    assert text.startswith("item-kNN, a simple baseline, leads by click nDCG@20: 0.4000 against 0.3500 of lpi")
-    assert "Of the trained policies lpi ranks highest, with 0.3500. It moved JS 0.12" in text
+    answer, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
+    assert answer.sentence == (
+        "item-kNN, a simple baseline, beats every trained policy: click nDCG@20 0.4000 against 0.3500 of lpi."
+    )
+    assert answer.next_step.startswith("Deploy none of the trained policies yet.")
     assert found["every trained policy ranks above the simple baselines"] is False
 
 
 def test_words_tell_the_truth_where_a_world_knows_it():
-    text, found = said(row("mle", "mle", 0.3, 0.04, gain=-0.02), row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
-    assert text.endswith("In truth it earns +10% over the logging policy, the most of all.")
-    assert found["click nDCG@20 on the log picks the policy that earns most"] is True
-    text, found = said(row("ips", "ips", 0.3, 0.4, gain=0.3), row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
-    assert text.endswith("In truth it earns +10% over the logging policy; ips earns most, +30%.")
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
+    assert answer.numbers[2].value == "+10%" and "the most of all" in answer.numbers[2].meaning
+    answer, found = said(MLE, row("ips", "ips", 0.3, 0.4, gain=0.3), row("lpi", "lpi_rl", 0.35, 0.12, gain=0.1))
+    assert answer.numbers[2].value == "+10%" and "ips earns most: +30%" in answer.numbers[2].meaning
     assert found["click nDCG@20 on the log picks the policy that earns most"] is False
+
+
+def test_one_policy_alone_has_nothing_to_beat():
+    answer, _ = said(row("lpi", "lpi_rl", 0.35, 0.12))
+    assert answer.sentence == "lpi ranks highest, with a click nDCG@20 of 0.3500."
+    assert "Add a run to compare" in answer.next_step
+
+
+def test_what_js_cannot_see_is_said(tmp_path, monkeypatch):
+    """A policy as close to the log as another seed by JS, that ranks surely worse."""
+    blind = replace(row("popularity", "popularity", 0.05, 0.039), unseen_by_js=True)
+    _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12))
+    assert found["JS alone shows which policies resemble the log"] is False
+    assert "JS alone shows which policies resemble the log" not in said(MLE, row("lpi", "lpi_rl", 0.35, 0.12))[1]
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    section = Section("", "", [MLE, blind], main_metric=METRIC, floor=Interval.of(0.04, 0.001), baseline="mle")
+    write_report(Contents("", "", [section]), tmp_path / "page.html")
+    marks = [
+        mark.text for mark in cells(parse(tmp_path / "page.html"), "s1-comparison")["popularity"]["JS"].all("span")
+    ]
+    assert marks[0].startswith("≈!")
+
+
+def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():
+    def measured(name: str, js: float) -> SimpleNamespace:
+        spread = SimpleNamespace(overall=Estimate(js, 0.001, 50, 0.001))
+        return SimpleNamespace(name=name, divergence=SimpleNamespace(js=spread, floor_js=spread))
+
+    class Fixed(Comparison):
+        main = "click.nDCG@20"
+        floor = Estimate(0.04, 0.001, 50, 0.001)
+        gains: ClassVar = {
+            name: {"click.nDCG@20": Gain(-0.2, -0.3, -0.1, 0.01, p, p, 50)}
+            for name, p in (("near", 0.01), ("near too", 0.2), ("far", 0.01))
+        }
+
+    evaluations = [measured("near", 0.039), measured("near too", 0.039), measured("far", 0.2)]
+    found = Fixed(evaluations, [], [], data=None, candidates=[], references=[]).unseen_by_js
+    assert found == ["near"]
 
 
 # ---------------------------------------------------------------------- as a user
@@ -259,7 +367,7 @@ def test_the_command_writes_one_page_that_needs_no_network(runs, tmp_path, monke
 
 def test_a_baseline_that_is_not_there_is_refused(comparison, runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(ConfigError, match="did you mean 'lpi_rl-2'"):
-        write_comparison(comparison, tmp_path / "no.html", baseline="lpi_rl")
+        compare([runs["lpi_rl-2"]], baseline="lpi_rl", baselines=False)
     words = ["lpi", "compare", str(runs["mle-0"]), "--baseline", "none", "--html", str(tmp_path / "no.html")]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as left:

@@ -35,11 +35,10 @@ def test_a_diverged_run_does_not_lose_the_others(small, tmp_path):
         train_all(three, processes=1)
 
 
-def test_a_finished_run_of_other_settings_is_refused(small, tmp_path):
+def test_a_finished_run_of_other_settings_is_refused(small, tmp_path, messages):
     train_all(jobs(small, tmp_path, one=config()), processes=1)
-    lines = []
-    train_all(jobs(small, tmp_path, one=config()), processes=1, say=lines.append)
-    assert lines == ["one: done before"]
+    train_all(jobs(small, tmp_path, one=config()), processes=1, label="again: ")
+    assert messages("localpolicy.experiments.jobs")[-1] == "again: one: done before"
     with pytest.raises(RunError, match=r"another \w+\.\w+ \("):
         train_all(jobs(small, tmp_path, one=config(seed=4)), processes=1)
 

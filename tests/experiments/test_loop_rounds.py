@@ -19,7 +19,7 @@ from localpolicy.experiments.loop import Loop, arms_of, loop, loop_config
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Interval
 from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
-from localpolicy.report.loop.page import way, write_loop
+from localpolicy.report.loop.page import trajectory, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.training.loop import Trainer, train
@@ -41,7 +41,7 @@ WORLDS = {
 def here():
     """Train in this process: a new one for each round would cost more than the round."""
 
-    def train_all(jobs, failures, say=lambda text: None):
+    def train_all(jobs, failures, label):
         found = {}
         for job in jobs:
             try:
@@ -158,7 +158,7 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     }
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
-    rounds, _ = way(result, result.arms[0])
+    rounds, _ = trajectory(result, result.arms[0].name)
     assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
     reach = 12.706 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom; sd/√2 of two values
     assert rounds[1]["J(π)"].high - rounds[1]["J(π)"].mean == pytest.approx(reach, rel=1e-4)

@@ -12,15 +12,14 @@ from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulation import simulate
 
 
-def test_original_files_are_told_and_prepared_once(tmp_path):
+def test_original_files_are_told_and_prepared_once(tmp_path, messages):
     simulate("retailrocket", tmp_path / "raw", sequences=3_000, items=60)
-    lines = []
-    (first,) = data_sets([tmp_path / "raw"], tmp_path / "out", simulated="", say=lines.append)
+    (first,) = data_sets([tmp_path / "raw"], tmp_path / "out", simulated="")
     assert (first.name, first.source, first.original) == ("retailrocket", "retailrocket", False)
-    assert lines[0].startswith("preparing retailrocket")
-    (again,) = data_sets([tmp_path / "raw" / "events.csv"], tmp_path / "out", simulated="", say=lines.append)
+    assert messages("localpolicy.experiments.paper.inputs")[0].startswith("preparing retailrocket")
+    (again,) = data_sets([tmp_path / "raw" / "events.csv"], tmp_path / "out", simulated="")
     assert again.data.digest == first.data.digest
-    assert sum(line.startswith("preparing") for line in lines) == 1
+    assert len(messages("localpolicy.experiments.paper.inputs")) == 1
     with (tmp_path / "raw" / "events.csv").open("a") as file:
         file.write("1430622000000,1,view,1,\n")
     with pytest.raises(DataError, match="prepared from other files"):

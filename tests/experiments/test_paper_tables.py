@@ -28,12 +28,12 @@ from localpolicy.experiments.paper.table1 import Recipe1, table1
 from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.experiments.paper.table3 import COLUMNS, best_point, table3
 from localpolicy.report.html.pictures import MISSING
+from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
 from localpolicy.report.paper.findings import findings
 from localpolicy.report.paper.table1 import table1_table
 from localpolicy.report.paper.table2 import table2_tables
-from localpolicy.report.paper.table3 import choices, main_table, pages
-from localpolicy.report.table import html_page
+from localpolicy.report.paper.table3 import choices, main_table, table3_tables
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.loop import train
@@ -68,7 +68,7 @@ def test_the_recipe_is_the_papers(made):
     for row in table.rows:
         for one in row.pooled.seeds:
             assert one.config.train.select == SELECT
-            assert one.json("test")["settings"]["min_history"] == 0
+            assert one.to_dict("test")["settings"]["min_history"] == 0
             assert [each["seed"] for each in one.about["against"]] == [101, 102]
 
 
@@ -85,16 +85,16 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
     _, _, table = made
     row = table.row("sqn")
     name = "purchase.nDCG@20"
-    each = [one.json("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.pooled.seeds]
+    each = [one.to_dict("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.pooled.seeds]
     assert row.pooled.estimate(name).mean == pytest.approx(np.mean(each))
-    assert row.json()["by_seed"][name] == each
-    js = [one.json("test")["divergence"]["js"]["mean"] for one in row.pooled.seeds]
+    assert row.to_dict()["by_seed"][name] == each
+    js = [one.to_dict("test")["divergence"]["js"]["mean"] for one in row.pooled.seeds]
     assert row.js.mean == pytest.approx(np.mean(js), rel=1e-5)
     # Kept positions are enough to find every figure of each seed again.
     scores = row.pooled.seeds[1].scores
     here = scores.event == scores.events.index("purchase")
     found = mean_estimate(metric("nDCG@20")(scores.rank[here]), scores.sequence[here])
-    there = row.pooled.seeds[1].json("test")["metrics"]["purchase"]["nDCG@20"]
+    there = row.pooled.seeds[1].to_dict("test")["metrics"]["purchase"]["nDCG@20"]
     assert (found.mean, found.se, found.plain_se) == pytest.approx((there["mean"], there["se"], there["plain_se"]))
 
 
@@ -111,7 +111,7 @@ def test_stars_compare_the_two_best_on_the_same_positions(made):
 
 def test_the_table_says_what_the_json_says(made):
     _, _, table = made
-    content = json.loads(json.dumps(table.json(), allow_nan=False))
+    content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     rows = from_markdown(main_table(table).markdown(), "Table 3: shop")
     for row in table.rows:
         cells = rows[row.label]
@@ -125,7 +125,7 @@ def test_the_table_says_what_the_json_says(made):
     )
     latex = main_table(table).latex()
     assert latex.count(r"\\") == 2 + 2 * 7 - 1  # a heading and two lines per policy
-    page = html_page(pages(table), title="Table 3")
+    page = tables_page(table3_tables(table), title="Table 3")
     assert page.count("<table>") == 3
     assert "published" in page
 
@@ -182,7 +182,7 @@ def test_published_figures_are_context_unless_the_data_is_the_papers(made):
     assert "means nothing" not in main_table(original).note
 
 
-def test_pieces_without_weights_give_the_same_table(made, tmp_path):
+def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     """Some policies first, weights thrown away, figures carried to another place, the rest there."""
     _, data, whole = made
     first = study(data, tmp_path / "here", keep="figures")
@@ -191,17 +191,16 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path):
     left = sorted(path.name for path in (tmp_path / "here" / "runs").iterdir())
     assert left == ["mle-seed=101", "mle-seed=102"]  # references are needed again
     shutil.copytree(tmp_path / "here" / "figures", tmp_path / "there" / "figures")
-    lines = []
-    second = table3(data, study(data, tmp_path / "there", keep="figures", say=lines.append), RECIPE)
-    assert lines.count("references first: mle-seed=101, mle-seed=102") == 1
-    mine, theirs = second.json(), whole.json()
+    second = table3(data, study(data, tmp_path / "there", keep="figures"), RECIPE)
+    assert messages("localpolicy.experiments.arms").count("references first: mle-seed=101, mle-seed=102") == 1
+    mine, theirs = second.to_dict(), whole.to_dict()
     for content in (mine, theirs):
         for row in content["policies"].values():
             del row["seconds"]
     assert mine == theirs
     # Nothing is trained once all figures are there, whether or not there are weights.
     shutil.rmtree(tmp_path / "there" / "runs")
-    assert table3(data, study(data, tmp_path / "there"), RECIPE).json()["policies"].keys() == mine["policies"].keys()
+    assert table3(data, study(data, tmp_path / "there"), RECIPE).to_dict()["policies"].keys() == mine["policies"].keys()
     assert not (tmp_path / "there" / "runs").exists()
 
 
@@ -211,7 +210,7 @@ def test_a_time_limit_leaves_a_table_that_says_what_is_missing(made, tmp_path):
     assert len(late.missing) == 14  # all but the chosen point's other seed: no point is chosen yet
     assert late.rows == []
     assert "NOT COMPLETE: 14 arms" in main_table(late).note
-    json.dumps(late.json(), allow_nan=False)
+    json.dumps(late.to_dict(), allow_nan=False)
 
 
 def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
@@ -232,8 +231,8 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     shown = dial_figure(data, study(data, tmp_path / "out"), replace(RECIPE, seeds=1), "beta")
     assert list(shown.points) == [1.0]
     assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in dial_table(shown).note
-    assert shown.json()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
-    assert table.json()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
+    assert shown.to_dict()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
+    assert table.to_dict()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
     assert table.missing == []
 
 
@@ -277,23 +276,24 @@ def test_what_cannot_be_made_is_refused(made, small, tmp_path):
         data_sets([], tmp_path / "out", simulated="retailrokcet")
 
 
-def test_the_figures_show_what_was_measured(made, monkeypatch):
+def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     folder, data, table = made
     shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta")
     assert list(shown.points) == [0.1, 1.0]
-    there = shown.points[0.1][0].json("validation")
-    assert shown.json()["points"]["0.1"]["click"]["mean"] == there["metrics"]["click"]["nDCG@20"]["mean"]
-    assert shown.json()["points"]["0.1"]["JS"]["mean"] == there["divergence"]["js"]["mean"]
+    there = shown.points[0.1][0].to_dict("validation")
+    assert shown.to_dict()["points"]["0.1"]["click"]["mean"] == there["metrics"]["click"]["nDCG@20"]["mean"]
+    assert shown.to_dict()["points"]["0.1"]["JS"]["mean"] == there["divergence"]["js"]["mean"]
     rows = from_markdown(dial_table(shown).markdown(), "LPI over β: shop")
-    assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(shown.json()["points"]["1"]["JS"]["mean"], abs=5e-5)
+    assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(
+        shown.to_dict()["points"]["1"]["JS"]["mean"], abs=5e-5
+    )
     for number, spec in enumerate((lambda: dial_spec(shown), lambda: breakdown_spec(table))):
-        svg, png = draw(spec, folder / "pictures", f"figure-{number}", say=print)
+        svg, png = draw(spec, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
     monkeypatch.setattr("localpolicy.report.paper.figures.can_draw", lambda: False)
-    lines = []
-    assert draw(lambda: dial_spec(shown), folder / "pictures", "none", say=lines.append) == []
-    assert lines == [MISSING]
+    assert draw(lambda: dial_spec(shown), folder / "pictures", "none") == []
+    assert messages("localpolicy.report.paper.figures") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):
@@ -364,7 +364,7 @@ def test_table_1(ratings):
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
     recipe = Recipe1(betas=(0.1, 1000.0), seeds=2, changes=(*changes, "train.batch_size=16"), device="cpu")
     table = table1(data, study(data, folder / "out"), recipe)
-    content = json.loads(json.dumps(table.json(), allow_nan=False))
+    content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]
     rows = from_markdown(table1_table(table).markdown(), "Table 1: ratings")
     assert list(rows) == ["Logging (μ̂)", "𝓛_μ", "IPS", "LPI β=0.1", "LPI β=1000"]
@@ -383,7 +383,7 @@ def test_table_1(ratings):
     some = replace(table, rows=[replace(table.rows[0], seeds=table.rows[0].seeds[:1]), *table.rows[1:]])
     assert "seeds at each row: 1 or 2." in table1_table(some).note
     for row in table.rows:
-        errors = [one.json("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
+        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
         assert row.estimate("AR@1").se == max(errors)
     assert errors[0] != errors[1]
     paper = replace(table, data=replace(data, original=True))

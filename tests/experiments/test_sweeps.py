@@ -23,7 +23,7 @@ from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
 from localpolicy.report.numbers import interval_text
-from localpolicy.report.sweep import draw, findings, pages, section, verdict
+from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training.loop import train
@@ -53,9 +53,9 @@ def again(swept, **options):
 
 def test_the_choice_is_the_best_mean_on_validation(swept):
     _, _, found = swept
-    points = found.json()["points"]
+    points = found.to_dict()["points"]
     means = {name: sum(point["by_seed"]) / 2 for name, point in points.items()}
-    assert found.json()["chosen"] == max(means, key=means.get)
+    assert found.to_dict()["chosen"] == max(means, key=means.get)
     assert all(point["validation"] == pytest.approx(means[name]) for name, point in points.items())
     # The figure is the one that picked each run's epoch.
     for one in found.tried:
@@ -65,26 +65,26 @@ def test_the_choice_is_the_best_mean_on_validation(swept):
 
 def test_tables_say_what_the_json_says(swept):
     _, _, found = swept
-    points, chosen = pages(found)
+    points, chosen = sweep_tables(found)
     rows = from_markdown(points.markdown(), points.title)
-    for name, point in found.json()["points"].items():
+    for name, point in found.to_dict()["points"].items():
         assert float(rows[name][0].partition(" ±")[0]) == pytest.approx(point["validation"], abs=5e-5)
         assert float(rows[name][1].partition(" ±")[0]) == pytest.approx(point["js"]["mean"], abs=5e-4)
-        assert (rows[name][-1] == "chosen") == (name == found.json()["chosen"])
+        assert (rows[name][-1] == "chosen") == (name == found.to_dict()["chosen"])
     test = from_markdown(chosen.markdown(), chosen.title)
-    by_seed = [one["metrics"]["purchase"]["nDCG@20"]["mean"] for one in found.json()["test"].values()]
+    by_seed = [one["metrics"]["purchase"]["nDCG@20"]["mean"] for one in found.to_dict()["test"].values()]
     assert float(test["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
 
 
 def test_only_the_chosen_point_is_shown_on_test(swept):
     _, _, found = swept
-    assert list(found.json()["test"]) == found.json()["points"][found.json()["chosen"]]["arms"]
+    assert list(found.to_dict()["test"]) == found.to_dict()["points"][found.to_dict()["chosen"]]["arms"]
 
 
 def test_what_is_done_is_not_done_again(swept):
     folder, _, found = swept
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.is_file()}
-    assert again(swept).json() == found.json()
+    assert again(swept).to_dict() == found.to_dict()
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("*") if path.is_file()}
 
 
@@ -108,15 +108,15 @@ def test_a_budget_chooses_within_it(swept):
     assert best_within(points, 0.06) is nearest
     assert best_within(points, 0.04) is None
     _, _, found = swept
-    assert again(swept, max_js=0.69).json()["chosen"] == found.json()["chosen"]
+    assert again(swept, max_js=0.69).to_dict()["chosen"] == found.to_dict()["chosen"]
 
 
 def test_nothing_within_the_budget_is_said(swept):
     _, _, found = swept
     none = replace(found, chosen=None, max_js=0.0172)
-    (table,) = pages(none)
+    (table,) = sweep_tables(none)
     assert "NO point is within it; the nearest has JS" in table.note
-    assert none.json()["test"] is None
+    assert none.to_dict()["test"] is None
 
 
 def test_the_floor_is_the_distance_between_the_references(swept, tmp_path):
@@ -131,8 +131,8 @@ def test_the_users_own_references(swept):
     folder, _, found = swept
     runs = [folder / "out" / "runs" / f"mle-seed={seed}" for seed in (101, 102)]
     own = again(swept, over=["beta=1"], seeds=1, out=folder / "own", against=runs)
-    there = found.json()["points"]["beta=1"]
-    assert own.json()["points"]["beta=1"]["by_seed"] == there["by_seed"][:1]
+    there = found.to_dict()["points"]["beta=1"]
+    assert own.to_dict()["points"]["beta=1"]["by_seed"] == there["by_seed"][:1]
     assert own.floor["validation"].mean == pytest.approx(found.floor["validation"].mean)
     assert not (folder / "own" / "runs" / "mle-seed=101").exists()
     with pytest.raises(ConfigError, match="two --against"):
@@ -141,13 +141,13 @@ def test_the_users_own_references(swept):
         again(swept, out=folder / "none", against=[folder / "nowhere"])
 
 
-def test_references_that_share_a_seed_with_a_point_are_told(swept):
+def test_references_that_share_a_seed_with_a_point_are_told(swept, messages):
     folder, _, _ = swept
-    runs, told = folder / "out" / "runs", []
+    runs = folder / "out" / "runs"
     point = next(run for run in sorted(runs.iterdir()) if run.name.endswith("seed=0"))
-    options = {"over": ["beta=1"], "seeds": 1, "out": folder / "shared", "say": told.append}
+    options = {"over": ["beta=1"], "seeds": 1, "out": folder / "shared"}
     again(swept, against=[runs / "mle-seed=101", point], **options)
-    notes = [text for text in told if text.startswith("note:")]
+    notes = messages("localpolicy.experiments.sweep")
     assert len(notes) == 1
     assert f"--against {point.name} has seed 0" in notes[0]
     assert "(1 and above)" in notes[0]
@@ -177,11 +177,11 @@ def test_a_point_that_diverges_is_shown_as_failed(swept, tmp_path):
     found = sweep(
         data, config=CONFIG, over=["learning_rate=0.01,1e36"], out=tmp_path / "out", processes=1
     )  # fmt: skip
-    points = found.json()["points"]
+    points = found.to_dict()["points"]
     assert points["learning_rate=1e36"]["validation"] is None
     assert "learning rate" in points["learning_rate=1e36"]["by_seed"][0]
-    assert found.json()["chosen"] == "learning_rate=0.01"
-    assert "failed" in pages(found)[0].markdown()
+    assert found.to_dict()["chosen"] == "learning_rate=0.01"
+    assert "failed" in sweep_tables(found)[0].markdown()
 
 
 def command(data, out):
@@ -232,15 +232,15 @@ def test_other_references_are_noticed(swept, tmp_path):
     second = again(swept, out=tmp_path / "one", against=against, **options)
     fresh = again(swept, out=tmp_path / "two", against=against, **options)
     assert weights.stat().st_mtime_ns == trained
-    assert second.json()["points"] == fresh.json()["points"]
-    assert second.json()["floor"] == fresh.json()["floor"]
+    assert second.to_dict()["points"] == fresh.to_dict()["points"]
+    assert second.to_dict()["floor"] == fresh.to_dict()["floor"]
     assert second.tried[0].js.mean != first.tried[0].js.mean
     # A run of the same name with other weights is another reference.
     train(data, out=against[0], config=mle.with_changes(["train.seed=9"]), force=True)
     third = again(swept, out=tmp_path / "one", against=against, **options)
     anew = again(swept, out=tmp_path / "three", against=against, **options)
-    assert third.json()["points"] == anew.json()["points"]
-    assert third.json()["floor"] == anew.json()["floor"]
+    assert third.to_dict()["points"] == anew.to_dict()["points"]
+    assert third.to_dict()["floor"] == anew.to_dict()["floor"]
     assert third.tried[0].js.mean != second.tried[0].js.mean
 
 
@@ -273,10 +273,10 @@ def test_a_folder_of_another_data_set_is_refused(swept, tmp_path):
 def test_a_budget_is_held_against_validation(swept):
     _, _, found = swept
     for one in found.tried:
-        by_seed = [arm.json("validation")["divergence"]["js"]["mean"] for arm in one.seeds]
+        by_seed = [arm.to_dict("validation")["divergence"]["js"]["mean"] for arm in one.seeds]
         assert one.js.mean == pytest.approx(np.mean(by_seed))
         assert one.js.mean != pytest.approx(
-            np.mean([arm.json("test")["divergence"]["js"]["mean"] for arm in one.seeds])
+            np.mean([arm.to_dict("test")["divergence"]["js"]["mean"] for arm in one.seeds])
         )
 
 
@@ -336,7 +336,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
 def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
     pytest.importorskip("altair")
     found = again(swept, over=["beta=0.05,1"], seeds=1)
-    page, picture = draw(found, tmp_path, say=print)
+    page, picture = draw(found, tmp_path)
     assert "± ?" in page.read_text()
     assert picture.read_text().startswith("<svg")
 

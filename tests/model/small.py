@@ -11,10 +11,12 @@ from torch import Tensor
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared, writing
-from localpolicy.model.network import HEADS, ModelConfig, Network
+from localpolicy.model.network import HEADS as EVERY_HEAD
+from localpolicy.model.network import ModelConfig, Network, ProjectedHead
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.types import Batch
 
+HEADS = tuple(head for head in EVERY_HEAD if head != "q")  # a network has one Q head, or two
 ITEMS = 7
 EVENTS = ["click", "purchase", "context"]
 # (item, event, reward, propensity) of each action: windows of length 5 keep some whole, and cut others.
@@ -55,7 +57,7 @@ def double(batch: Batch) -> Batch:
 def network(*, seed: int = 0, length: int = 5, heads: tuple[str, ...] = HEADS, **settings: object) -> Network:
     """A float64 network in which no weight is zero, critics included."""
     torch.manual_seed(seed)
-    config = ModelConfig.parse({"width": 8, "blocks": 2, "heads": 2, "dropout": 0.0, **settings})
+    config = ModelConfig.parse({"width": 8, "blocks": 2, "heads": 2, "dropout": 0.0, "tied": False, **settings})
     made = Network(config, items=ITEMS, events=len(EVENTS), length=length, heads=heads).double()
     with torch.no_grad():
         for parameter in made.parameters():
@@ -73,4 +75,8 @@ def policy(made: Network, *, estimates: str | None = "logging", beta: float | No
 def scores(made: Network, hidden: Tensor, head: str) -> Tensor:
     """A head's row of scores for one hidden state, as a sum over the width."""
     numbers = made.heads[head]
+    if isinstance(numbers, ProjectedHead):
+        seen, (v, c) = numbers.projection @ hidden, (numbers.context[:-1], numbers.context[-1])
+        shared = (v * hidden).sum() + c
+        return torch.stack([(made.embedding[a] * seen).sum() + numbers.bias[a] + shared for a in range(ITEMS)])
     return torch.stack([(hidden * numbers.weight[item]).sum() + numbers.bias[item] for item in range(ITEMS)])

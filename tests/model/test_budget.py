@@ -18,8 +18,12 @@ def trained(tmp_path_factory):
     data = write_small(folder / "data", sequences=300)
     settings = {"model": {"width": 8}, "train": {"epochs": 6, "batch_size": 16, "learning_rate": 0.01}}
     runs = {
-        name: train(data, out=folder / name, config=Config.parse({**settings, "objective": {"name": name}}))
-        for name in ("sqn", "lpi_cb", "reward_weighted")
+        name: train(data, out=folder / name, config=Config.parse({**settings, "objective": objective}))
+        for name, objective in {
+            "sqn": {"name": "sqn"},
+            "lpi_cb": {"name": "lpi_cb", "believe": True},
+            "reward_weighted": {"name": "reward_weighted"},
+        }.items()
     }
     return {name: run.policy() for name, run in runs.items()}, Windows(data, "validation", runs["sqn"].config.data)
 

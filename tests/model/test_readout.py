@@ -7,6 +7,7 @@ from math import isclose
 
 import pytest
 import torch
+from forms import weighted
 from small import HEADS, ITEMS, SEQUENCES, network, policy, prepared, scores, whole
 from torch import nn
 
@@ -117,7 +118,7 @@ def test_both_targets_and_both_coins_differ(data):
 def test_what_was_not_asked_for_is_absent(data):
     made, batch = network(), whole(data)
     for name in OBJECTIVES:
-        reads = objective_of(name).reads()
+        reads = objective_of(weighted({"name": name})).reads()
         readout = Reader(made, reads, backend("dense")).read(batch, step=0, coin=True)
         present = {one.name for one in fields(Readout) if getattr(readout, one.name) is not None} - {"step"}
         assert present == reads.fields | {"logp", "reward"}, name
@@ -202,7 +203,7 @@ VARIANTS = [
 @pytest.mark.parametrize("coin", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_each_term_trains_its_own_head_and_only_two_reach_the_backbone(data, case, coin, dropout):
-    found = objective_of(case)
+    found = objective_of(weighted(case))
     made = network(answers=True, dropout=dropout, heads=heads_for(found.reads(), logging_given=False)).train()
     readout = Reader(made, found.reads(), backend("chunked")).read(whole(data), step=0, coin=coin)
     losses = found.terms(
@@ -255,7 +256,7 @@ class Noisy(nn.Module):
 def test_a_users_backbone_is_read_without_its_dropout_too(data):
     torch.manual_seed(0)
     made = Network(
-        ModelConfig(width=8, dropout=0.0), items=ITEMS, events=0, length=5, heads=HEADS, backbone=Noisy()
+        ModelConfig(width=8, dropout=0.0, tied=False), items=ITEMS, events=0, length=5, heads=HEADS, backbone=Noisy()
     ).double()
     with torch.no_grad():
         for head in ("q_a", "q_b"):
@@ -264,3 +265,22 @@ def test_a_users_backbone_is_read_without_its_dropout_too(data):
     found = reader(made.train(), {"q", "next_value", "q_fit"}).read(batch, step=0, coin=True)
     served = reader(made.eval(), {"q", "next_value", "q_fit"}).read(batch, step=0, coin=True)
     torch.testing.assert_close(found.q, served.q)
+
+
+# ---------------------------------------------------------------------- heads that share the embeddings
+
+
+def test_a_tied_critic_and_logging_head_read_the_embeddings_through_a_projection(data):
+    made, batch = network(tied=True), whole(data)
+    hidden = made.hidden(batch).detach()
+    for head in ("logging", "q_a", "reward"):
+        found = made.head(head).logits(hidden).chunk(0, ITEMS)
+        for token in range(len(batch.row)):
+            torch.testing.assert_close(found[token], scores(made, hidden[token], head), rtol=1e-11, atol=1e-12)
+
+
+def test_the_tied_logging_heads_likelihood_leaves_policy_and_embeddings_alone(data):
+    made = network(tied=True).train()
+    readout = reader(made, {"logp_logging", "q", "q_fit"}).read(whole(data), step=0, coin=True)
+    assert groups(made, readout.logp_logging) == {"heads.logging"}
+    assert "embedding" in groups(made, readout.q_fit), "a critic teaches the embeddings it reads"

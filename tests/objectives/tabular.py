@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 
 import torch
+from forms import weighted
 from torch import Tensor, nn
 
 from localpolicy.catalogue import dense
@@ -38,7 +39,7 @@ def normalised(weights: Tensor) -> Tensor:
 
 def formula(name: str, readout: Readout, **settings: object) -> Terms:
     """The terms of the objective `name`, its config made as a user's would be."""
-    return objective_of({"name": name, **settings}).terms(readout)
+    return objective_of(weighted({"name": name, **settings})).terms(readout)
 
 
 # ---------------------------------------------------------------------- a bandit
@@ -272,7 +273,8 @@ class Table(nn.Module):
 def tabular(world: World, heads: tuple[str, ...]) -> Network:
     """A network whose heads are free tables over contexts: weight[a, x]."""
     width = max(len(world.contexts), world.items)
-    network = Network(ModelConfig(width=width, dropout=0.0), items=world.items, events=1, length=world.steps,
+    config = ModelConfig(width=width, dropout=0.0, tied=False)
+    network = Network(config, items=world.items, events=1, length=world.steps,
                       heads=heads, backbone=Table(world, width)).double()  # fmt: skip
     with torch.no_grad():
         network.embedding.copy_(torch.eye(world.items, width))
@@ -293,7 +295,7 @@ class Learner:
 
     def __init__(self, world: World, name: str, *, shared: bool = False, **settings: object) -> None:
         self.world = world
-        self.objective = objective_of({"name": name, **settings})
+        self.objective = objective_of(weighted({"name": name, **settings}))
         reads = self.objective.reads()
         self.network = tabular(world, heads_for(reads, logging_given=False))
         if shared:  # one Q instead of two

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forms import weighted
 from tabular import draws, formula
 
 from localpolicy.errors import ConfigError
@@ -36,7 +37,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str
 
 
 def prepared(case):
-    found = objective_of(case)
+    found = objective_of(weighted(case))
     return found, found.reads().fields | {"logp", "reward"}
 
 
@@ -338,7 +339,10 @@ def test_bad_settings_are_refused(settings, message):
     ({"name": "sac", "advantage": "td"}, "objective.advantage: sac does not use it"),
     ({"name": "lpi_cb", "advantage": "td"}, "objective.advantage: .*'direct' or 'observed'.*got 'td'"),
     ({"name": "lpi_rl", "advantage": "observed"}, "objective.advantage: .*'td', .* or 'sampled'.*got 'observed'"),
-    ({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}, "sampled advantage is its own baseline"),
+    (weighted({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}), "sampled advantage is its own baseline"),
+    ({"name": "lpi_cb", "cap": 5.0}, "objective.cap: only improve=weighted uses it"),
+    ({"name": "lpi_rl", "target": "max"}, "objective.target: the closed form improves on μ by Q_μ"),
+    (weighted({"name": "lpi_rl", "critics": 3}), "objective.critics: only improve=closed uses it"),
 ], ids=str)  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
@@ -348,8 +352,9 @@ def test_settings_that_mean_nothing_are_refused(settings, message):
 @each_case
 def test_a_resolved_config_is_accepted_as_it_is(case):
     """What a run's config.yaml spells out resolves to itself."""
-    found = objective_of(case)
-    assert objective_of(found.model_dump()) == found
+    for settings in (case, weighted(case)) if case == {"name": case["name"]} else (weighted(case),):
+        found = objective_of(settings)
+        assert objective_of(found.model_dump()) == found
 
 
 def test_default_advantages():

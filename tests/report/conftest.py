@@ -1,4 +1,4 @@
-"""Pages that several tests look at."""
+"""Pages that several tests style at."""
 
 from __future__ import annotations
 

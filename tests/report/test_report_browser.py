@@ -142,11 +142,16 @@ def test_paper_shows_every_column(browser: Browser) -> None:
     browser.call("Emulation.setEmulatedMedia", media="")
 
 
-def test_wide_tables_use_the_window_and_say_where_they_go_on(browser: Browser) -> None:
+def test_tables_fit_a_desk_and_a_telephone_and_say_where_they_go_on_between(browser: Browser) -> None:
     region = "document.querySelector('#s2-comparison').closest('.scroll')"
-    hidden = f"{region}.scrollWidth - {region}.clientWidth"
-    for width, cut in ((1700, False), (420, True)):
+    widest = "Math.max(...[...document.querySelectorAll('.scroll')].map(one => one.scrollWidth - one.clientWidth))"
+    for width, cut in ((1400, False), (800, True), (400, False)):
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        assert (browser.run(hidden) > 0) == cut
-    assert "gradient" in browser.run(f"getComputedStyle({region}).backgroundImage")
-    assert browser.run(f"({region}.focus(), document.activeElement === {region})")
+        assert (browser.run(f"{region}.scrollWidth - {region}.clientWidth") > 1) == cut
+        if cut:
+            assert "gradient" in browser.run(f"getComputedStyle({region}).backgroundImage")
+            assert browser.run(f"({region}.focus(), document.activeElement === {region})")
+        else:
+            assert browser.run(widest) <= 1, "but for rounding"
+    cell = f"{region}.querySelector('tbody td')"
+    assert browser.run(f"getComputedStyle({cell}, '::before').content") == '"J(π)"', "each cell after its column's name"

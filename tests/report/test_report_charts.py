@@ -1,4 +1,4 @@
-"""What the charts show, read from their specs; and how numbers and looks are chosen."""
+"""What the charts show, read from their specs; and how numbers and styles are chosen."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
+from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
-from localpolicy.report.html.palette import OBJECTIVES, looks
+from localpolicy.report.html.palette import OBJECTIVES, series_styles
 from localpolicy.report.numbers import (
-    beyond_floor,
+    decimals,
     ends,
     excludes_zero,
     fixed,
     interval_text,
     joined,
     percent,
-    places,
     range_text,
 )
 
@@ -34,7 +34,7 @@ whole_ticks = pytest.importorskip(
 
 
 def drawn(section: Section) -> list:
-    return looks(Contents("", "", [section]))[0]
+    return series_styles(Contents("", "", [section]))[0]
 
 
 def test_frontier_holds_every_figure() -> None:
@@ -199,7 +199,7 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     assert [lines.rule(row) for row in section.rows] == ["logp"] + ["AR@1"] * 5  # found in the figures themselves
     charts = lines.curves(section, drawn(section), "c")
     assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
-    policies = [{look["policy"] for look in chart.spec["datasets"]["looks"]} for chart in charts]
+    policies = [{style["policy"] for style in chart.spec["datasets"]["styles"]} for chart in charts]
     assert policies == [{"mle"}, {row.name for row in section.rows[1:]}, {row.name for row in section.rows}]
     kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
     assert kept == {(place, row.selected_epoch) for place, row in enumerate(section.rows) if place}
@@ -266,17 +266,17 @@ def test_bins_of_any_width_are_told_apart(light: Callable[[Contents], Path]) -> 
 def test_colours_follow_objectives_everywhere() -> None:
     contents = three()
     found: dict[str, set[tuple[str, str]]] = {}
-    for section, styles in zip(contents.sections, looks(contents), strict=True):
-        for row, look in zip(section.rows, styles, strict=True):
-            found.setdefault(row.objective, set()).add((look.colour, look.shape))
-        assert len({(look.colour, look.shape, look.fill, look.dash) for look in styles}) == len(styles)
+    for section, styles in zip(contents.sections, series_styles(contents), strict=True):
+        for row, style in zip(section.rows, styles, strict=True):
+            found.setdefault(row.objective, set()).add((style.colour, style.shape))
+        assert len({(style.colour, style.shape, style.fill, style.dash) for style in styles}) == len(styles)
     assert all(len(pairs) == 1 for pairs in found.values())
     assert len(set(OBJECTIVES.values())) == len(OBJECTIVES)
 
 
 def test_thirty_policies_look_different() -> None:
     styles = drawn(crowded())
-    assert len({(look.colour, look.shape, look.fill) for look in styles}) == 30
+    assert len({(style.colour, style.shape, style.fill) for style in styles}) == 30
 
 
 @pytest.mark.parametrize(
@@ -293,12 +293,12 @@ def test_thirty_policies_look_different() -> None:
     ],
 )
 def test_places_give_four_figures(values: list[float | None], expected: int) -> None:
-    assert places(values) == expected
+    assert decimals(values) == expected
 
 
 def test_numbers_as_people_write_them() -> None:
-    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "–"]
-    assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "–"]
+    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "—"]
+    assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "—"]
     assert interval_text(Interval.of(0.5, 0.01), 3) == "0.500 ± 0.020"
     assert range_text(Interval(0.5, 0.4, 0.8), 2) == "[0.40, 0.80]"
     assert range_text(Interval(0.5, 0.49999, 0.50001), 2) == "± <0.01"

@@ -18,6 +18,7 @@ from page_tree import Element, cells, parse, specs
 from report_examples import bandit, crowded, store, three, usual
 
 from localpolicy.errors import LocalPolicyError
+from localpolicy.evaluation.compare import Gain
 from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.html.page import write_report
 
@@ -38,7 +39,7 @@ def test_nothing_is_asked_from_outside(usual_page: Path) -> None:
     links = [
         one.attributes[name] for one in page.every() for name in ("src", "href", "action") if name in one.attributes
     ]
-    assert links == ["data:,", "#s1", "#s2"]
+    assert links == ["data:,", "#s1", "#s2", "#glossary"]
     style = page.all("style")[0].text
     assert "url(" not in style and "@import" not in style
     policy = next(one for one in page.all("meta") if one.attributes.get("http-equiv") == "Content-Security-Policy")
@@ -107,9 +108,9 @@ def test_comparison_parses_back(section: Section, place: int, usual_page: Path) 
             assert (around is None) == interval.exact
             if around:
                 assert float(around[1]) == pytest.approx(interval.high - interval.mean, abs=0.5001 * unit)
-        assert float(str(rows[row.name]["coverage"].attributes["data-value"])) == row.coverage
+        assert float(str(rows[row.name]["coverage@20"].attributes["data-value"])) == row.coverage
         assert float(str(rows[row.name]["entropy"].attributes["data-value"])) == row.entropy
-        assert shown(rows[row.name]["coverage"]) == pytest.approx(100 * (row.coverage or 0), abs=0.0501)
+        assert shown(rows[row.name]["coverage@20"]) == pytest.approx(100 * (row.coverage or 0), abs=0.0501)
 
 
 def test_rounds_parse_back(usual_page: Path) -> None:
@@ -155,7 +156,9 @@ def marks(cell: Element) -> list[str]:
     return [one.text[0] for one in cell.all("span") if "mark" in str(one.attributes.get("class")).split()]
 
 
-def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
+def test_marks_say_which_differences_are_sure(light: Light) -> None:
+    """A gain in truth by its interval; a metric by its corrected p-value, whatever its own interval says."""
+    corrected = {"above": 0.04, "below": 0.04, "astride": 0.051, "touching": 0.06, "exact": 0.0}
     gains = {
         "above": Interval(0.2, 0.1, 0.3),
         "below": Interval(-0.2, -0.3, -0.1),
@@ -170,7 +173,7 @@ def test_marks_say_which_intervals_exclude_zero(light: Light) -> None:
             "mle",
             gain=gain,
             metrics={"HR@5": Interval.of(0.3, 0.1)},
-            differences={"HR@5": gain},
+            differences={"HR@5": Gain(gain.mean, 0.01, 0.02, 0.001, 0.001, corrected[name], 9)},
             js=Interval(js[name], js[name] / 2, 2 * js[name]),
         )
         for name, gain in gains.items()
@@ -192,7 +195,7 @@ def test_figures_that_are_missing(light: Light) -> None:
     path = light(one(*rows))
     page = parse(path)
     found = cells(page, "s1-comparison")
-    assert found["bare"]["J(π)"].text == found["strange"]["J(π)"].text == found["strange"]["entropy"].text == "–"
+    assert found["bare"]["J(π)"].text == found["strange"]["J(π)"].text == found["strange"]["entropy"].text == "—"
     assert "data-value" not in found["bare"]["J(π)"].attributes
     assert found["strange"]["JS"].text == "0.1000± ?"
     assert [point["policy"] for point in specs(page)["s1-frontier"]["datasets"]["points"]] == ["known"]
@@ -272,22 +275,25 @@ def test_order_and_headings(usual_page: Path) -> None:
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     first = page.under("s1")
+    picture = "A bandit with a known answer: Reward against distance from the log"
+    assert first.all("h2")[0].text == picture, "it belongs to the answer"
     assert [one.text for one in first.all("h3")] == [
         "Findings",
-        "Reward against distance from the log",
         "Comparison",
         "Training",
         "Distance, context by context",
         "What would be shown",
         "Weights",
     ]
+    second = page.under("s2")
+    assert second.all("h3")[0].text == "Reward against distance from the log"
     assert "Where it wins and loses" in [one.text for one in page.under("s2").all("h3")]
 
 
 def test_findings_have_marks_in_words(light: Light) -> None:
     findings = [Finding("a", True, "x"), Finding("b", False, "y"), Finding("c", None, "z")]
     listed = [item.text for item in parse(light(one(findings=findings))).under("s1").all("li")]
-    assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot be saidcz"]
+    assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot tellcz"]
 
 
 def test_tables_and_charts_can_be_read_aloud(usual_page: Path) -> None:

@@ -47,7 +47,7 @@ def countdown(number: int):
 def die_at(kind: str, number: int) -> None:
     """Arrange for this process's end."""
     now = countdown(number)
-    replace, save = os.replace, weights.save_file
+    replace, save = os.replace, weights.write_tensors
 
     def replaces(source, target):
         if kind == "replace" and now():
@@ -60,7 +60,7 @@ def die_at(kind: str, number: int) -> None:
             os.truncate(path, os.path.getsize(path) // 2)
             die()
 
-    os.replace, weights.save_file = replaces, saves
+    os.replace, weights.write_tensors = replaces, saves
 
 
 def tell_steps(pipe: int) -> None:

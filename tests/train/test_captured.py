@@ -37,4 +37,4 @@ def test_what_cannot_be_captured_says_why(small, tmp_path):
     assert not run.manifest["steps_captured"]
     assert run.manifest["steps_not_captured"] == "graphs are captured on CUDA devices alone"
     config = Config.parse({"train": {"device": "cuda", "capture": False}})
-    assert captured.refusal(config, None, ALONE) == "train.capture is false"
+    assert captured.refusal(config, None, None, ALONE) == "train.capture is false"

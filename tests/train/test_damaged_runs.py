@@ -6,18 +6,24 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from localpolicy.cli.verify import verify
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
+from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import FILES, LIKELIEST, Run
+from localpolicy.runtime.files import sha256
 from localpolicy.training.loop import train
 
 
 @pytest.fixture(scope="module")
 def whole(small, tmp_path_factory):
-    settings = Config.parse({"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu"}})
+    settings = Config.parse(
+        {"model": {"width": 8}, "objective": {"name": "sqn"}, "train": {"epochs": 1, "device": "cpu"}}
+    )
     return train(small, out=tmp_path_factory.mktemp("whole") / "run", config=settings)
 
 
@@ -47,7 +53,7 @@ def test_settings_and_metrics_that_cannot_be_read(run):
     with pytest.raises(RunError, match=r"metrics\.jsonl was altered"):
         run.metrics()
     (run.folder / "config.yaml").write_text("a: [")
-    with pytest.raises(RunError, match=r"config\.yaml cannot be read"):
+    with pytest.raises(RunError, match=r"config\.yaml was altered"):
         run.config  # noqa: B018
 
 
@@ -61,11 +67,107 @@ def test_weights_that_were_altered(run):
     assert run.policy(last=True).size == 12, "the last epoch's are another file"
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name != LIKELIEST])
+def test_a_file_that_was_altered_or_lost_is_named(name, run):
+    assert set(run.verify()) >= {*FILES} - {LIKELIEST}
+    path = run.folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(RunError, match=rf"{name} was altered \(its digest differs\)"):
+        run.verify()
+    path.unlink()
+    with pytest.raises(RunError, match=rf"{name} is missing"):
+        run.verify()
+
+
+def test_items_in_another_order_are_found_out(run):
+    """They would be recommended under one another's names."""
+    path = run.folder / "items.parquet"
+    items = pq.read_table(path)
+    pq.write_table(items.set_column(1, "item_id", items["item_id"].combine_chunks()[::-1]), path)
+    with pytest.raises(RunError, match=r"items\.parquet was altered"):
+        run.policy()
+
+
+def alter(run, name, change):
+    """Change a JSON file, as somebody would who records the new digest too."""
+    content = json.loads((run.folder / name).read_text())
+    change(content)
+    (run.folder / name).write_text(json.dumps(content))
+    sign(run, name)
+
+
+def sign(run, name):
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    manifest["files"][name] = sha256(run.folder / name)
+    if name == "policy.safetensors":
+        manifest["policy_sha256"] = manifest["files"][name]
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda about: about["network"].update(items=10**12), r"embedding is \(12, 8\) there"),
+        (lambda about: about["network"].update(items=10**30), r"network\.items: Input should be less than or equal"),
+        (lambda about: about["network"].update(length=10**12), r"backbone\.position is \(20, 8\) there"),
+        (lambda about: about["network"].update(items="many"), r"network\.items"),
+        (lambda about: about["network"].update(heads=["crown"]), r"network\.heads"),
+        (lambda about: about["network"].pop("model"), r"network\..*model: Field required"),
+        (lambda about: about.update(network=[]), r"policy\.json is not a policy's: it was altered"),
+        (lambda about: about.update(origin=None), r"policy\.json is not a policy's"),
+        (lambda about: about.pop("format"), "has format None"),
+    ],
+    ids=["items", "too many", "length", "text", "heads", "no model", "list", "no origin", "no format"],
+)
+def test_a_description_of_another_shape_is_refused_before_memory_is_taken(change, says, run):
+    alter(run, "policy.json", change)
+    with pytest.raises(RunError, match=says):
+        run.policy()
+
+
+def test_a_catalogue_with_fewer_rows_is_refused(run):
+    path = run.folder / "items.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 5), path)
+    sign(run, "items.parquet")
+    with pytest.raises(RunError, match=r"items\.parquet does not name the 12 items of the policy \(5 rows\)"):
+        run.policy()
+
+
+def test_weights_that_are_not_finite_are_refused(run):
+    path = run.folder / "policy.safetensors"
+    weights = load_weights(path)
+    weights["embedding"][3, 1] = float("nan")
+    save_weights(weights, path)
+    sign(run, "policy.safetensors")
+    with pytest.raises(RunError, match=r"policy\.safetensors holds numbers that are not finite \(in embedding\)"):
+        run.policy()
+
+
+def test_a_run_of_an_earlier_version_is_read(run):
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    del manifest["files"]
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert run.policy().size == 12
+    assert run.verify() == ["policy.safetensors"]
+
+
 def test_a_catalogue_that_was_cut_short(run):
     path = run.folder / "items.parquet"
     path.write_bytes(path.read_bytes()[:-10])
+    sign(run, "items.parquet")
     with pytest.raises(RunError, match=r"items\.parquet cannot be read"):
         run.policy()
+
+
+def test_verify_tells_runs_and_data_from_other_folders(small, run, tmp_path, capsys):
+    verify(run.folder)
+    verify(small.path)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{run.folder}: ")
+    assert "train/item.npy" in said[1]
+    with pytest.raises(RunError, match=r"has no manifest\.json"):
+        verify(tmp_path)
 
 
 @pytest.mark.parametrize(

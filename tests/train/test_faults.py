@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from broken_runs import train_until
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.errors import WriteError
@@ -25,7 +26,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 def settings(**changes):
     train = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 1, **changes}
-    return {"data": {"length": 6}, "model": {"width": 8}, "objective": {"name": "lpi_rl"}, "train": train}
+    return {"data": {"length": 6}, "model": {"width": 8}, "objective": weighted({"name": "lpi_rl"}), "train": train}
 
 
 def killed(data, folder, values, moments):

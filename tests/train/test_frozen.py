@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.catalogue.shards import Shard
@@ -27,7 +28,7 @@ NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]
 def config(name, logging, **changes):
     train = {"epochs": 1, "batch_size": 16, "learning_rate": 0.01, **changes}
     return Config.parse(
-        {"model": {"width": 8}, "objective": {"name": name, "logging": str(logging)}, "train": train},
+        {"model": {"width": 8}, "objective": weighted({"name": name, "logging": str(logging)}), "train": train},
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import EVENTS, REWARDS, write_small
 
 from localpolicy.data.store import writing
@@ -17,6 +18,7 @@ from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunErro
 from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
+from localpolicy.runtime.interrupt import ASKING
 from localpolicy.training.loop import Trainer, train
 from localpolicy.training.selection import rule
 
@@ -27,7 +29,7 @@ def config(name="mle", *, epochs=2, **changes):
         {
             "data": {"length": 6},
             "model": {"width": 8},
-            "objective": {"name": name, **objective},
+            "objective": weighted({"name": name, **objective}),
             "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )
@@ -110,15 +112,16 @@ def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path):
     assert not (resumed.folder / "checkpoint").exists()
 
 
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(small, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number_of_signal", ASKING, ids=lambda one: one.name)
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(number_of_signal, small, tmp_path, monkeypatch):
     settings = config("lpi_rl", epochs=2)
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number_of_signal)
     whole = train(small, out=tmp_path / "whole", config=settings)
     step = Trainer.step
 
     def interrupted(self, batch, number, **options):
         if number == 3:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number_of_signal)
         return step(self, batch, number, **options)
 
     with monkeypatch.context() as patch, pytest.raises(Stopped, match="stopped after step 4.*--resume"):
@@ -126,7 +129,22 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(small, tmp_path, m
         train(small, out=tmp_path / "run", config=settings)
     assert (tmp_path / "run" / "checkpoint" / "step-4.json").exists()
     assert comparable(train(small, out=tmp_path / "run", config=settings, resume=True)) == comparable(whole)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number_of_signal) is before
+
+
+def test_what_nohup_ignores_stays_ignored(small, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    step = Trainer.step
+
+    def hung_up(self, batch, number, **options):
+        signal.raise_signal(signal.SIGHUP)
+        return step(self, batch, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", hung_up)
+    try:
+        assert train(small, out=tmp_path / "run", config=config(epochs=1)).finished
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_resume_starts_a_run_and_leaves_a_finished_one_alone(small, tmp_path):
@@ -220,7 +238,7 @@ def test_a_critic_that_broke_is_not_kept_though_the_policy_is_whole(small, tmp_p
 
     def breaks(self, batch, number, **options):
         terms = step(self, batch, number, **options)
-        self.network.heads["q_a"].weight.data[3, 0] = float("inf")
+        self.network.heads["q_a"].bias.data[3] = float("inf")
         return terms
 
     monkeypatch.setattr(Trainer, "step", breaks)
@@ -288,12 +306,12 @@ def test_the_rule_of_auto_asks_only_for_what_is_held_out():
         return SimpleNamespace(manifest=manifest)
 
     assert (
-        rule("auto", data(none=9, click=3, purchase=1), objective_of("lpi_rl"))
+        rule("auto", data(none=9, click=300, purchase=200), objective_of("lpi_rl"))
         == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
     )
-    assert rule("auto", data(none=9, click=3, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
-    assert rule("auto", data(none=9, click=0, purchase=0), objective_of("lpi_rl")) == "AR@1"
-    assert rule("auto", data(none=9, click=3, purchase=1), objective_of("mle")) == "logp"
+    assert rule("auto", data(none=9, click=300, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
+    assert rule("auto", data(none=9, click=0, purchase=0, **{"4": 300}), objective_of("lpi_rl")) == "AR@1"
+    assert rule("auto", data(none=9, click=300, purchase=200), objective_of("mle")) == "logp"
 
 
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):

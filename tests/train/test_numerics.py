@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from forms import weighted
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config, TrainConfig
@@ -13,7 +14,7 @@ from localpolicy.training.numerics import WORKSPACE, check_numerics, determinist
 
 def config(**changes):
     train = {"epochs": 1, "batch_size": 16, "device": "cpu", **changes}
-    return Config.parse({"model": {"width": 8}, "objective": {"name": "lpi_rl"}, "train": train})
+    return Config.parse({"model": {"width": 8}, "objective": weighted({"name": "lpi_rl"}), "train": train})
 
 
 def test_bf16_is_refused_on_a_cpu_before_anything_is_replaced(small, tmp_path):

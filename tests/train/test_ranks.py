@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from forms import weighted
 from several_processes import in_processes
 from small_logs import write_small
 
@@ -31,7 +32,7 @@ ON_THREE = ("mle", "lpi_rl", "value")  # three processes on two cores take their
 def config(name, *, shard=False, **changes):
     # Dropout differs between ranks on purpose; without it the numbers must agree.
     train = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
-    settings = {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "train": train}
+    settings = {"model": {"width": 8, "dropout": 0.0}, "objective": weighted({"name": name}), "train": train}
     for group, values in changes.items():
         settings[group] |= values
     settings["train"]["shard_catalogue"] = shard
@@ -193,7 +194,7 @@ def breaks(ranks, data, out):
     def breaking(self, batch, number, **options):
         terms = step(self, batch, number, **options)
         if ranks.rank == 1:
-            self.network.heads["q_a"].weight.data[0, 0] = float("nan")
+            self.network.heads["q_a"].bias.data[0] = float("nan")
         return terms
 
     Trainer.step = breaking

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broken_runs import Killed, train_until
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.runs.config import Config
@@ -16,7 +17,9 @@ BATCHES = 6  # of an epoch: 96 sequences, 16 each
 
 def config(name="lpi_rl", **changes):
     train = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, **changes}
-    return Config.parse({"data": {"length": 6}, "model": {"width": 8}, "objective": {"name": name}, "train": train})
+    return Config.parse(
+        {"data": {"length": 6}, "model": {"width": 8}, "objective": weighted({"name": name}), "train": train}
+    )
 
 
 def content(run, *names):
@@ -107,9 +110,9 @@ def test_out_of_patience_and_killed_before_the_end_was_written(small, tmp_path, 
 # ---------------------------------------------------------------------- what is said meanwhile
 
 
-def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path):
-    said = []
-    run = train(small, out=tmp_path / "run", config=config(validate_every=2), say=said.append)
+def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path, messages):
+    run = train(small, out=tmp_path / "run", config=config(validate_every=2))
+    said = messages("localpolicy.training.epochs")
     assert len(said) == 2
     first = run.metrics()[2]
     assert first["step"] == BATCHES

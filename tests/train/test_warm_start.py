@@ -8,6 +8,7 @@ from math import log, log1p
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.errors import ConfigError, RunError
@@ -24,7 +25,7 @@ def config(name="lpi_rl", *, model=None, length=6, objective=None, **changes):
         {
             "data": {"length": length},
             "model": {"width": 8, **(model or {})},
-            "objective": {"name": name, **(objective or {})},
+            "objective": weighted({"name": name, **(objective or {})}),
             "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )
@@ -89,15 +90,16 @@ def test_every_row_comes_from_its_item(older, newer):
     for item in range(100, 112):
         assert torch.equal(network.embedding[index[item]], old.embedding[item - 100])
         for name in ("policy", "logging", "q_a", "q_b"):
-            for part in ("weight", "bias"):
-                found, expected = (getattr(one.heads[name], part) for one in (network, old))
-                assert torch.equal(found[index[item]], expected[item - 100]), (name, part)
+            found, expected = (one.heads[name].bias for one in (network, old))
+            assert torch.equal(found[index[item]], expected[item - 100]), name
     lowered = log(2 / (12 * NEWCOMERS))
     for item in (204, 205):
         torch.testing.assert_close(network.embedding[index[item]], old.embedding.mean(0))
         for name, low in {"policy": lowered, "logging": lowered, "q_a": 0.0, "q_b": 0.0}.items():
-            torch.testing.assert_close(network.heads[name].weight[index[item]], old.heads[name].weight.mean(0))
             torch.testing.assert_close(network.heads[name].bias[index[item]], old.heads[name].bias.mean() - low)
+    for name in ("logging", "q_a", "q_b"):
+        assert torch.equal(network.heads[name].projection, old.heads[name].projection)
+        assert torch.equal(network.heads[name].context, old.heads[name].context)
     assert torch.equal(network.answer, old.answer)
     assert torch.equal(network.backbone.position, old.backbone.position)
     assert said["heads"] == ["policy", "logging", "q_a", "q_b"]
@@ -110,7 +112,7 @@ def test_heads_the_older_run_lacks_start_as_in_a_new_run(small, newer, tmp_path)
     fresh = Trainer.start(newer, Run("unused"), config()).network
     assert (said["heads"], said["fresh_heads"]) == (["policy"], ["logging", "q_a", "q_b"])
     for name in said["fresh_heads"]:
-        assert torch.equal(trainer.network.heads[name].weight, fresh.heads[name].weight)
+        assert torch.equal(trainer.network.heads[name].projection, fresh.heads[name].projection)
     assert not torch.equal(trainer.network.heads["policy"].weight, fresh.heads["policy"].weight)
 
 
@@ -147,7 +149,7 @@ def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path):
     [
         (config(model={"width": 16}), "model.width is 8 there and 16 here"),
         (config(model={"backbone": "gru"}), "model.backbone is sasrec there and gru here"),
-        (config(model={"blocks": 2, "tied": True}), "model.blocks is 1 there and 2 here, model.tied is False there"),
+        (config(model={"blocks": 2, "tied": False}), "model.blocks is 1 there and 2 here, model.tied is True there"),
         (config(length=5), "data.length is 6 there and 5 here"),
         (config(model={"answers": False}), "model.answers is True there and False here"),
     ],

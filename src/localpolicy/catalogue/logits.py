@@ -10,6 +10,15 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """table[index], with a gradient that is summed in a fixed order on a CPU, and without sorting on a GPU.
+
+    Not table[index] itself: its gradient is summed in the order in which threads arrive.
+    """
+    return table.index_select(0, index) if table.is_cuda else functional.embedding(index, table)
 
 
 class Logits(Protocol):
@@ -102,11 +111,13 @@ class LinearLogits(NamedTuple):
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]. With gradients; touches N rows of the head, not V."""
-        hidden, rows = self.hidden, self.head.weight.index_select(0, items)
+        hidden, rows = self.hidden, take(self.head.weight, items)
         if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
             hidden, rows = hidden.float(), rows.to(torch.float32)
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
-        return scores if self.head.bias is None else scores + self.head.bias.index_select(0, items)
+        if self.head.bias is None:
+            return scores
+        return scores + take(self.head.bias[:, None], items).squeeze(1)
 
     def detach(self) -> LinearLogits:
         """The same rows as constants."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,8 @@ from localpolicy.cli.evaluate import (
     give,
     settings,
 )
-from localpolicy.cli.output import say
+
+LOG = logging.getLogger(__name__)
 
 
 def compare(
@@ -30,7 +32,9 @@ def compare(
     split: Split = "test",
     metrics: Annotated[str, typer.Option(help="ranking metrics of each event: HR@20,nDCG@20")] = "HR@20,nDCG@20",
     columns: Annotated[str | None, typer.Option(help="the figures compared: purchase.nDCG@20,new.HR@5")] = None,
-    baseline: Annotated[str | None, typer.Option(help="also test every policy against this one, by name")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="show the gain over this policy, by name (the page's marks: the first mle run)")
+    ] = None,
     baselines: Annotated[bool, typer.Option(help="add popularity, last item and item-kNN")] = True,
     breakdown: Annotated[bool, typer.Option(help="also by number of events per sequence")] = False,
     data: Data = None,
@@ -49,7 +53,7 @@ def compare(
 ) -> None:
     """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
     from localpolicy.evaluation.compare import compare as measure
-    from localpolicy.report.comparison.tables import comparison_pages
+    from localpolicy.report.comparison.tables import comparison_tables
 
     result = measure(
         runs,
@@ -58,15 +62,16 @@ def compare(
         world=world,
         config=settings(split=split, min_history=min_history, exclude_seen=exclude_seen, metrics=metrics),
         columns=None if columns is None else [part.strip() for part in columns.split(",")],
+        baseline=baseline,
         baselines=baselines,
         imputation=imputation,
         device=device,
     )
-    pages = comparison_pages(result, baseline=baseline, by_count=breakdown)
+    tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
         from localpolicy.report.comparison.section import write_comparison
 
-        write_comparison(result, html, baseline=baseline)
-    give(pages, result.json(), json=json, markdown=markdown, latex=latex)
+        write_comparison(result, html)
+    give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
-        say(f"report: {html}")
+        LOG.info("report: %s", html)

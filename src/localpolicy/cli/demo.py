@@ -7,34 +7,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, show_table
+from localpolicy.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
-    from localpolicy.evaluation.estimate import Interval
-from localpolicy.report.contents import PolicyRow, Section
+    from localpolicy.report.contents import PolicyRow, Section
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="of worlds, logs and training")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of worlds, logs and training")] = 0,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
     from localpolicy.report.demo.page import demo as run
 
-    contents = run(out=out, seed=seed, force=force, say=say)
+    contents = run(out=out, seed=seed, force=force)
     for section in contents.sections:
         _show(section)
     console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)
 
 
 def _show(section: Section) -> None:
+    from localpolicy.report.numbers import with_interval
+
     metrics = tuple(name for name in section.rows[0].metrics if "nDCG" in name)
     rows = [_cells(row, metrics) for row in section.rows]
     assert section.floor is not None and section.logging_value is not None
     note = (
         f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
-        f"two such estimates differ by {_number(section.floor, 3)} (the noise floor)."
+        f"two such estimates differ by {with_interval(section.floor, 3)} (the noise floor)."
     )
     columns = ("policy", "true reward J", "gain over μ", *metrics, "JS from μ̂", "effective sample")
     show_table(section.title, columns, rows, note=note)
@@ -44,19 +46,14 @@ def _show(section: Section) -> None:
 
 
 def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    from localpolicy.report.numbers import with_interval
+
     sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
     return (
         row.name,
-        _number(row.truth, 4),
-        _number(row.gain, 4, sign="+") + sure,
-        *(_number(row.metrics.get(metric), 3) for metric in metrics),
-        _number(row.js, 3),
+        with_interval(row.truth, 4),
+        with_interval(row.gain, 4, sign="+") + sure,
+        *(with_interval(row.metrics.get(metric), 3) for metric in metrics),
+        with_interval(row.js, 3),
         f"{row.weights['effective_share']:.0%}",
     )
-
-
-def _number(value: Interval | None, digits: int, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    text = f"{value.mean:{sign}.{digits}f}"
-    return text if value.exact else f"{text} ±{(value.high - value.low) / 2:.{digits}f}"

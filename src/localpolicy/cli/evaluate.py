@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.output import STDOUT, show
 
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
+
+LOG = logging.getLogger(__name__)
 
 # Options that `evaluate`, `compare` and `gate` share.
 Against = Annotated[
@@ -25,7 +29,7 @@ MinHistory = Annotated[
 ]
 ExcludeSeen = Annotated[bool, typer.Option(help="never show what a sequence held before")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
-Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines; -: to stdout, and no tables")]
 Markdown = Annotated[Path | None, typer.Option(help="write the tables as Markdown")]
 Latex = Annotated[Path | None, typer.Option(help="write the tables as LaTeX")]
 
@@ -58,7 +62,7 @@ def evaluate(
 ) -> None:
     """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
     from localpolicy.evaluation.run import evaluate as measure
-    from localpolicy.report.evaluation import pages
+    from localpolicy.report.evaluation import evaluation_tables
 
     result = measure(
         run,
@@ -72,8 +76,10 @@ def evaluate(
         out=out,
         device=device,
     )
-    give(pages(result), result.json(), json=json, markdown=markdown, latex=latex)
-    say(f"values per position and per sequence: {out or run / 'evaluation'}")
+    give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
+    for note in result.settings["notes"]:
+        LOG.info("note: %s.", note)
+    LOG.info("values per position and per sequence: %s", out or run / "evaluation")
 
 
 def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def give(
     """Write what was asked for, and print the tables: last, since `| head` ends the program there."""
     from localpolicy.runtime.files import whole_file, write_json
 
-    if json is not None:
+    if json is not None and str(json) != STDOUT:
         write_json(json, content)
     for path, text in (
         (markdown, [table.markdown() for table in tables]),
@@ -96,6 +102,9 @@ def give(
     ):
         if path is not None:
             with whole_file(path) as partial:
-                partial.write_text("\n".join(text))
+                partial.write_text("\n".join(text), encoding="utf-8")
+    if str(json) == STDOUT:  # for the next program of a pipe, which wants nothing else
+        print(dumps(content, indent=2))
+        return
     for table in tables:
-        show_table(table.title, table.columns, table.plain(), note=table.note)
+        show(table)

@@ -1,4 +1,4 @@
-"""`lpi gate`: deploy (exit code 0) or not (exit code 3), with reasons."""
+"""`lpi gate`: deploy (exit code 0), do not (3) or cannot tell (4), with reasons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ import typer
 
 from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, give, settings
 
-REFUSED = 3  # the exit code of "no"
+EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
 
 
 def gate(
-    run: Annotated[Path, typer.Argument(help="the run that might be deployed", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(help="what might be deployed: a run, a baseline, a file of lists", show_default=False)
+    ],
     against: Annotated[
-        list[Path], typer.Option(help="the deployed run first; more of other seeds give the noise floor")
+        list[Path],
+        typer.Option(
+            help="what is deployed first: a run, a baseline, a CSV or Parquet file of its lists, or the word log (an "
+            "impression log's own policy); then mle runs of other seeds, for the distance and its noise floor"
+        ),
     ],
     rules: Annotated[Path | None, typer.Option(help="a YAML file of rules (default: the built-in ones)")] = None,
     split: Split = "test",
@@ -27,7 +33,7 @@ def gate(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """Say whether a run should replace the deployed one: exit code 0 for yes, 3 for no, with reasons."""
+    """Say whether a policy should replace the deployed one: exit code 0 for yes, 3 for no, 4 for cannot tell."""
     from localpolicy.evaluation.gate import gate as judge
     from localpolicy.report.gate import gate_table
 
@@ -40,6 +46,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([gate_table(verdict)], verdict.json(), json=json, markdown=markdown, latex=latex)
+    give([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(EXIT[verdict.answer])

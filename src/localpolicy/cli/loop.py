@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.output import console, say, show_table
+from localpolicy.cli.output import console, show
+from localpolicy.settings import LARGEST_SEED
 
 
 def loop(
@@ -24,7 +25,7 @@ def loop(
     sequences: Annotated[int | None, typer.Option(help="sequences that each policy serves")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the demo's)")] = None,
     seeds: Annotated[str, typer.Option(help="of logs and training, as 0,1,2: a whole loop each")] = "0",
-    world_seed: Annotated[int, typer.Option(help="which world of this kind")] = 0,
+    world_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="which world of this kind")] = 0,
     dials: Annotated[list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a dial of the world")] = None,
     logging: Annotated[str, typer.Option(help="μ̂ from round 2 on: served (that run) or head")] = "served",
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="train on all logs so far, not the last")] = False,
@@ -38,7 +39,7 @@ def loop(
     from localpolicy.experiments.loop import loop as run
     from localpolicy.experiments.loop import loop_config
     from localpolicy.report.loop.findings import summary
-    from localpolicy.report.loop.page import loop_tables, way, write_loop
+    from localpolicy.report.loop.page import loop_tables, trajectories, write_loop
 
     config = loop_config(
         world,
@@ -54,11 +55,11 @@ def loop(
         changes=tuple(changes or ()),
         episodes=episodes,
     )
-    result = run(config, out=out, rounds=rounds, say=say)
+    result = run(config, out=out, rounds=rounds)
     contents = write_loop(result, out, json=json)
-    ways = {arm.name: way(result, arm) for arm in result.arms}
-    for table in loop_tables(result, ways, narrow=True):
-        show_table(table.title, table.columns, table.plain(), note=table.note)
-    for name, found in ways.items():
+    paths = trajectories(result)
+    for table in loop_tables(result, paths, narrow=True):
+        show(table)
+    for name, found in paths.items():
         console().print(f"  {summary(name, *found)}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)

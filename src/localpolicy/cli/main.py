@@ -1,11 +1,13 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
 Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no, or no point of a sweep is within
-its budget; 130 stopped by Ctrl-C, saved; 141 nobody read on (`lpi … | head -1`); 1 our fault.
+its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output pipe closed early
+(`lpi … | head -1`); 1 a bug of ours. docs/exit-codes.md lists them.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, Any
 
@@ -13,23 +15,35 @@ import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
+from localpolicy.cli.audit import audit
 from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
+from localpolicy.cli.erase import erase
 from localpolicy.cli.evaluate import evaluate
+from localpolicy.cli.export import export
 from localpolicy.cli.gate import gate
+from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
+from localpolicy.cli.messages import listen
 from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.rollout import app as rollout
+from localpolicy.cli.rotate import rotate
+from localpolicy.cli.serve import serve
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
+from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, nearest
 
+LONGEST_MESSAGE = 1_500  # characters
+LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
+    "go": go,
     "doctor": doctor,
     "simulate": simulate,
     "prepare": prepare,
@@ -39,7 +53,13 @@ VERBS = {
     "gate": gate,
     "sweep": sweep,
     "recommend": recommend,
+    "export": export,
+    "serve": serve,
+    "rotate": rotate,
+    "audit": audit,
+    "erase": erase,
     "loop": loop,
+    "verify": verify,
 }
 
 
@@ -63,6 +83,7 @@ app = typer.Typer(
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)  # type: ignore[type-var]
 app.add_typer(paper, name="paper", cls=Verbs)
+app.add_typer(rollout, name="rollout", cls=Verbs)
 
 
 def _version(show: bool) -> None:
@@ -78,7 +99,9 @@ def _options(
         typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
     ] = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="messages on stderr as JSON, one object a line")] = False,
 ) -> None:
+    listen(as_json=log_json)
     if modules:
         from localpolicy import plugins
 
@@ -86,21 +109,30 @@ def _options(
             plugins.load(name)
 
 
+def bounded(text: str) -> str:
+    """A message that a terminal can show, whatever a file put into it."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
+
+
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
+    listen()
     try:
         app()
     except Stopped as stop:
-        print(f"lpi: {stop}", file=sys.stderr)
+        LOG.error("%s", stop)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        print(f"lpi: {error}", file=sys.stderr)
+        LOG.error("%s", bounded(str(error)))
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's
-        print(f"lpi: {error.filename}: {error.strerror}. Check the path and who may read or write it.", file=sys.stderr)
+        LOG.error("%s: %s. Check the path and who may read or write it.", error.filename, error.strerror)
+        sys.exit(2)
+    except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
+        LOG.error("a name that is no UTF-8 (%s). Give it another one.", bounded(ascii(error.object)))
         sys.exit(2)
     finally:
         sys.stdout.flush()  # while it can still be told whether anybody reads it

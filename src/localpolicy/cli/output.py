@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -10,23 +11,29 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from localpolicy.runtime.files import FULL
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from localpolicy.report.table import Table
+
+STDOUT = "-"  # as a file's name
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
-SENTENCE = 25  # characters; a column where most cells are longer holds words, not numbers
-UNREAD = 141  # exit code, as a shell reports a program that wrote to a pipe nobody reads: a gate cut off says not yes
+GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
+UNREAD = 141  # exit code of a closed output pipe, as a shell reports it: a gate that was cut off has not said yes
 
 
 class Piped(io.TextIOWrapper):
-    """A standard stream that leaves in silence once its reader is gone.
+    """A standard stream that leaves in silence once its reader is gone, and with a word where a disk is full.
 
     Here, and not where errors are caught, since what prints (typer, rich) would catch it before us and call it a fault.
+    What the terminal's encoding lacks (β in ISO 8859-1, a file name that is no UTF-8) is shown as an escape.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(
-            stream.buffer, stream.encoding, stream.errors,
+            stream.buffer, stream.encoding, "backslashreplace",
             line_buffering=stream.line_buffering, write_through=stream.write_through,
         )  # fmt: skip
 
@@ -44,18 +51,26 @@ class Piped(io.TextIOWrapper):
     def _read_by_someone(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in {*GONE, *FULL}:
+                raise
             # What is left in the buffer goes nowhere: nothing complains of it at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            sys.exit(UNREAD)
+            if error.errno in GONE:
+                sys.exit(UNREAD)
+            if self is not sys.stderr:
+                print(f"lpi: the output could not be written: {os.strerror(error.errno)}. Make room.", file=sys.stderr)
+            sys.exit(2)
 
 
 def leave_when_unread() -> None:
     """From here on, what is printed after its reader has gone ends the program."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = Piped(sys.stdout)
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = Piped(sys.stderr)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us: files are written, and nobody listens
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the program
+        elif isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, Piped(stream))
 
 
 @cache
@@ -67,23 +82,13 @@ def console() -> Console:
     return Console(width=None if terminal else BOUNDLESS, soft_wrap=not terminal, markup=False, emoji=False)
 
 
-def say(text: str) -> None:
-    """One line of talk."""
-    print(text, file=sys.stderr, flush=True)
+def show(table: Table) -> None:
+    """Print a table. A terminal too narrow for it gets the widest cells on several lines; nothing is cut."""
+    console().print(table.terminal())
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:
-    """A table whose first column is text and whose others are numbers, or sentences.
+    """Print rows of text as a table."""
+    from localpolicy.report.table import Table, cells
 
-    A terminal too narrow for it gets the widest cells on several lines; nothing is cut.
-    """
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption=note or None, caption_justify="left")
-    for number, column in enumerate(columns):
-        words = number == 0 or sum(len(row[number]) > SENTENCE for row in rows) > len(rows) / 2
-        table.add_column(column, justify="left" if words else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    show(Table(title, columns, [cells(*row) for row in rows], note))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localpolicy.cli.evaluate import Device, give
-from localpolicy.cli.output import say
 
 if TYPE_CHECKING:
     from localpolicy.experiments.arms import Study
     from localpolicy.experiments.paper.inputs import DataSet
     from localpolicy.experiments.paper.recipe import Recipe
     from localpolicy.report.table import Table
+
+LOG = logging.getLogger(__name__)
 
 app = typer.Typer(
     help="The paper's tables and figures beside the published ones, on original, own or simulated data.",
@@ -80,7 +82,7 @@ def table1(
             _data(data, out, simulate, sequences, items, fast, ratings=True), out, processes, minutes, keep, truth=False
         )
     ]
-    _give("table1", [table1_table(one) for one in found], {one.data.name: one.json() for one in found}, out)
+    _give("table1", [table1_table(one) for one in found], {one.data.name: one.to_dict() for one in found}, out)
     _stop_unless_done([name for one in found for name in one.missing])
 
 
@@ -98,7 +100,7 @@ def table2(
     from localpolicy.report.paper.table2 import table2_tables
 
     result = Table2(_data(data, out, simulate, sequences, items, fast, ratings=None))
-    _give("table2", table2_tables(result), result.json(), out)
+    _give("table2", table2_tables(result), result.to_dict(), out)
 
 
 @app.command("table3")
@@ -122,14 +124,14 @@ def table3(
 ) -> None:
     """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
     from localpolicy.experiments.paper.table3 import table3 as run
-    from localpolicy.report.paper.table3 import pages
+    from localpolicy.report.paper.table3 import table3_tables
 
     policies = None if only is None else tuple(part.strip() for part in only.split(","))
     recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=policies)
     sets = _data(data, out, simulate, sequences, items, fast)
     found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=truth)]
-    content = {one.data.name: one.json() for one in found}
-    _give("table3", [table for one in found for table in pages(one)], content, out)
+    content = {one.data.name: one.to_dict() for one in found}
+    _give("table3", [table for one in found for table in table3_tables(one)], content, out)
     _stop_unless_done([name for one in found for name in one.missing])
 
 
@@ -202,9 +204,9 @@ def figure_breakdown(
     recipe = _recipe(fast, betas, lambdas, seeds, changes, device, policies=tuple(TUNED))
     sets = _data(data, out, simulate, sequences, items, fast)
     found = [run(one, study, recipe) for one, study in _studies(sets, out, processes, minutes, keep, truth=False)]
-    content = {one.data.name: one.json()["breakdown"] for one in found}
+    content = {one.data.name: one.to_dict()["breakdown"] for one in found}
     name = partial(_figure_name, "figure-breakdown", found=found)
-    drawn = [draw(partial(breakdown_spec, one), out, name(one.data), say=say) for one in found if one.rows]
+    drawn = [draw(partial(breakdown_spec, one), out, name(one.data)) for one in found if one.rows]
     tables = [table for one in found for table in breakdown_tables(one)]
     _give("figure-breakdown", tables, content, out, [path for each in drawn for path in each])
     _stop_unless_done([name for one in found for name in one.missing])
@@ -215,10 +217,8 @@ def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, 
     from localpolicy.report.paper.figures import dial_spec, dial_table, draw
 
     found = [dial_figure(one, study, recipe, key) for one, study in studies]
-    drawn = [
-        draw(partial(dial_spec, one), out, _figure_name(name, one.data, found), say=say) for one in found if one.points
-    ]
-    content = {one.data.name: one.json() for one in found}
+    drawn = [draw(partial(dial_spec, one), out, _figure_name(name, one.data, found)) for one in found if one.points]
+    content = {one.data.name: one.to_dict() for one in found}
     _give(name, [dial_table(one) for one in found], content, out, [path for each in drawn for path in each])
     _stop_unless_done([arm for one in found for arm in one.missing])
 
@@ -267,9 +267,7 @@ def _data(
     from localpolicy.experiments.paper.inputs import RATINGS, SHOPS, data_sets
 
     among = {True: RATINGS, False: SHOPS, None: (*RATINGS, *SHOPS)}[ratings]
-    return data_sets(
-        paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast, say=say
-    )
+    return data_sets(paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast)
 
 
 def _studies(
@@ -289,7 +287,7 @@ def _studies(
     return [
         (
             one,
-            Study(one.data, out / one.folder, processes=processes, deadline=deadline, keep=keep, truth=truth, say=say),
+            Study(one.data, out / one.folder, processes=processes, deadline=deadline, keep=keep, truth=truth),
         )
         for one in sets
     ]
@@ -306,14 +304,14 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
 
 def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
     """Write the tables in every form, and print them: last, since `| head` ends the program there."""
-    from localpolicy.report.table import html_page
+    from localpolicy.report.html.skeleton import tables_page
     from localpolicy.runtime.files import whole_file
 
     places = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     with whole_file(places["html"]) as file:
-        file.write_text(html_page(tables, title=tables[0].title))
+        file.write_text(tables_page(tables, title=tables[0].title), encoding="utf-8")
     give(tables, content, json=places["json"], markdown=places["md"], latex=places["tex"])
-    say(f"written: {', '.join(map(str, [*places.values(), *pictures]))}")
+    LOG.info("written: %s", ", ".join(map(str, [*places.values(), *pictures])))
 
 
 def _stop_unless_done(missing: Sequence[str]) -> None:

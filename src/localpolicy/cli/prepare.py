@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.messages import PREPARING, show_steps
+from localpolicy.cli.output import show
+from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def prepare(
@@ -47,14 +52,14 @@ def prepare(
     split_times: Annotated[
         str | None, typer.Option(help="when validation and test begin: 2014-08-01,2014-09-01")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="of the random split")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the random split")] = None,
     append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
     like: Annotated[Path | None, typer.Option(help="an earlier data set whose item indices and settings hold")] = None,
     keep_log: Annotated[bool, typer.Option(help="keep the log's rows, which a later --append needs")] = True,
     skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
     engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
     memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
-    threads: Annotated[int | None, typer.Option(help="DuckDB's (default: all cores)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="DuckDB's (default: all cores)")] = None,
     scratch: Annotated[Path | None, typer.Option(help="folder for spilling (default: beside --out)")] = None,
     spark_master: Annotated[
         str | None, typer.Option(help="of --engine spark, as local[2] or spark://host:7077")
@@ -66,7 +71,7 @@ def prepare(
     from localpolicy.data.prepare import prepare as prepare_log
     from localpolicy.data.quality import measure
     from localpolicy.data.rewards import pairs
-    from localpolicy.report.quality import sections, write_page
+    from localpolicy.report.quality import quality_tables, write_page
     from localpolicy.runtime.files import write_json
 
     def listed(text: str | None) -> tuple[str, ...] | None:
@@ -97,6 +102,7 @@ def prepare(
         "split_times": listed(split_times),
         "seed": seed,
     }
+    show_steps(PREPARING)
     data = prepare_log(
         *paths,
         source=source,
@@ -111,7 +117,6 @@ def prepare(
         threads=threads,
         scratch=scratch,
         spark_master=spark_master,
-        say=say,
         **{name: value for name, value in settings.items() if value is not None},
     )
     quality = measure(data)
@@ -120,9 +125,9 @@ def prepare(
         write_json(
             json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
         )
-    for section in sections(data, quality):
-        show_table(section.title, section.columns, section.rows, note=section.note)
-    say(f"prepared {out}; plots are in {page}")
+    for table in quality_tables(data, quality):
+        show(table)
+    LOG.info("prepared %s; plots are in %s", out, page)
 
 
 def _column_map(text: str) -> dict[str, str]:
@@ -131,13 +136,12 @@ def _column_map(text: str) -> dict[str, str]:
 
     if "=" in text:
         return pairs(text, what="columns")
-    import yaml
-
-    from localpolicy.errors import ConfigError
+    from localpolicy.errors import ConfigError, DataError
+    from localpolicy.runtime.files import read_yaml
 
     try:
-        content = yaml.safe_load(Path(text).read_text())
-    except (OSError, yaml.YAMLError) as error:
+        content = read_yaml(Path(text))
+    except (OSError, DataError) as error:
         raise ConfigError(
             f"columns: expected our=theirs pairs or a YAML file of them, got '{text}' ({error})."
         ) from None

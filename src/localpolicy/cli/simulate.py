@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import show_table
+from localpolicy.settings import LARGEST_SEED
 
 
 def simulate(
@@ -17,7 +18,7 @@ def simulate(
     out: Annotated[Path, typer.Option(help="folder to write")],
     sequences: Annotated[int | None, typer.Option(help="sequences to simulate (default: the world's own)")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the world's own)")] = None,
-    seed: Annotated[int, typer.Option(help="makes the same bytes again")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="makes the same bytes again")] = 0,
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a dial of the world")] = None,
     interactions: Annotated[
         bool, typer.Option("--interactions", help="keep what users did, not what was shown")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from localpolicy.cli.evaluate import Against, give
-from localpolicy.cli.output import say
+
+LOG = logging.getLogger(__name__)
 
 NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
@@ -34,7 +36,7 @@ def sweep(
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
     from localpolicy.experiments.sweep import sweep as run
-    from localpolicy.report.sweep import draw, pages
+    from localpolicy.report.sweep import draw, sweep_tables
     from localpolicy.runs.config import configure
 
     short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
@@ -49,10 +51,17 @@ def sweep(
         search=search,
         trials=trials,
         processes=processes,
-        say=say,
     )
-    written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out, say=say)
-    give(pages(result), result.json(), json=out / "sweep.json", markdown=out / "sweep.md", latex=out / "sweep.tex")
-    say(f"written: {', '.join(map(str, written))}")
+    written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
+    give(
+        sweep_tables(result),
+        result.to_dict(),
+        json=out / "sweep.json",
+        markdown=out / "sweep.md",
+        latex=out / "sweep.tex",
+    )
+    LOG.info("written: %s", ", ".join(map(str, written)))
+    for folder in result.runs:
+        LOG.info("chosen: %s", folder)
     if result.chosen is None:
         raise typer.Exit(NOTHING_CHOSEN)

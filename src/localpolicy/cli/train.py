@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,12 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import say, show_table
+from localpolicy.cli.messages import EPOCHS, show_steps
+from localpolicy.cli.output import show
+
+LOG = logging.getLogger(__name__)
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
-    objective: Annotated[str | None, typer.Option(help="what is maximised; docs/objectives.md lists them")] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="what is maximised (docs/objectives.md lists them), or popularity, last-item, item-knn"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
@@ -24,7 +31,9 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="processes on this machine; several machines: torchrun")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1024, help="processes on this machine; several machines: torchrun")
+    ] = 1,
     shard_catalogue: Annotated[
         bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
     ] = False,
@@ -46,10 +55,17 @@ def train(
     """
     import yaml
 
+    from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
+    from localpolicy.evaluation.baselines.saved import baseline_called
+    from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.loop import train as run
+    from localpolicy.training.selection import unheard
 
+    if objective is not None and (baseline := baseline_called(objective)):
+        _fit_baseline(baseline, data, out, resume=resume, force=force)
+        return
     short: dict[str, Any] = {
         "objective.name": objective,
         "objective.beta": beta,
@@ -71,35 +87,27 @@ def train(
     if int(os.environ.get("RANK", "0")) > 0:
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # the first rank talks for all
-    say(f"training {settings.objective.name} on {data} into {out}")
+    if not sys.stderr.isatty():
+        show_steps(EPOCHS)  # a terminal has a bar instead
+    LOG.info("training %s on %s into %s", settings.objective.name, data, out)
+    if note := unheard(settings.train.select, Prepared(data), settings.objective):
+        LOG.info("note: %s", note)
     done = run(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
-        say=None if sys.stderr.isatty() else say,
     )  # fmt: skip
-    manifest, last = done.manifest, done.selected_metrics()
-    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
-    rows = [
-        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
-        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
-        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
-        ("effective sample of the weights", f"{last['weights']['effective_share']:.1%}"),
-        ("weights capped or clamped", f"{last['weights']['clipped_share']:.1%}"),
-        *_beginnings(manifest),
-        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
-    ]
-    show_table(f"{manifest['objective']} in {out}", ("what", "value"), rows)
+    show(run_table(done))
 
 
-def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an older run gave: the weights to start from, or the logging policy."""
-    rows = []
-    if start := manifest.get("warm_start"):
-        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
-        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
-    if (logging := manifest.get("logging")) and "unseen_items" in logging:
-        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
-        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
-    return rows
+def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
+    """A simple baseline is fitted, not trained; it is saved, judged and recommended from like a run."""
+    from localpolicy.errors import ConfigError
+    from localpolicy.evaluation.baselines.saved import fit_baseline
+
+    if out is None:
+        raise ConfigError("--out is missing: name the folder of the baseline.")
+    if not (resume and (out / "manifest.json").exists()):
+        fit_baseline(name, data, out=out, force=force or resume)
+    LOG.info("%s fitted into %s", name, out)
 
 
 def _under_torchrun(processes: int) -> int:
@@ -111,5 +119,5 @@ def _under_torchrun(processes: int) -> int:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     code = subprocess.run([*torchrun, "-m", "localpolicy", *words], check=False).returncode
     if code:
-        say("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
+        LOG.warning("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
     return code

@@ -8,6 +8,7 @@ that an empty context always means what it says.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -43,8 +44,20 @@ class Windows:
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
 
+        self.chosen: Tensor | None = None  # of all sequences; None: all
+
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
+
+    def part(self, number: int, parts: int) -> Windows:
+        """Every `parts`-th sequence, from the `number`-th on: what is chosen on one part is not judged on it."""
+        part = copy(self)
+        part.__dict__.pop("positions", None)
+        part.chosen = torch.arange(number, len(self.offsets) - 1, parts, device=self.device)
+        return part
+
+    def _numbers(self, places: Tensor) -> Tensor:
+        return places if self.chosen is None else self.chosen[places]
 
     @property
     def device(self) -> torch.device:
@@ -74,6 +87,11 @@ class Windows:
             scored = column >= (widths - self.config.last)[row]
         if self.context is not None:
             scored = scored & (event != self.context)
+        context = None
+        if (above := self.arrays.get("above")) is not None:
+            behind = above[index].long()
+            scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
+            context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
         propensity = self.arrays.get("propensity")
         return Batch(
             sequences=sequences,
@@ -87,13 +105,14 @@ class Windows:
             history=index - start[row],
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],
+            context=context,
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         """Every sequence once, in order; rank r of R takes each R-th batch, and all take as many as the first."""
         for start in range(rank * size, len(self) + rank * size, size * ranks):
             if start < len(self):
-                yield self.cut(torch.arange(start, min(start + size, len(self)), device=self.device))
+                yield self.cut(self._numbers(torch.arange(start, min(start + size, len(self)), device=self.device)))
             else:
                 yield self.idle()
 
@@ -112,7 +131,7 @@ class Windows:
         order = epoch_order(len(self), seed=seed, epoch=epoch).to(self.device)
         for start in range(skip * size, len(self), size):
             share = order[start : start + size][rank::ranks]
-            yield self.cut(share) if len(share) else self.idle()
+            yield self.cut(self._numbers(share)) if len(share) else self.idle()
 
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:

@@ -7,6 +7,7 @@
     position               row order
     reward                 where the log states it (else a reward map gives it)
     propensity, policy     impression logs: the logged probability, and a code of who logged it
+    request, place         impression logs of lists: which list a row stood in (else empty), and where, from 0
 
 The SELECT written here is the only place that knows how raw columns become these.
 """
@@ -19,7 +20,8 @@ from localpolicy.data.answers import Answers
 from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 
-LARGEST = "3.4e38"  # of 4-byte floats, in which rewards are kept
+LARGEST, SMALLEST = "3.4e38", "1.2e-38"  # of 4-byte floats, in which rewards and propensities are kept
+YEARS = (-62_135_596_800_000, 253_402_300_799_999)  # ms: the first and last that a calendar can show
 MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
 PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
 
@@ -33,6 +35,8 @@ def fields_of(reading: Reading, answers: Answers) -> tuple[str, ...]:
         "reward": not answers.rewards,
         "propensity": shown and reading.has_propensity,
         "policy": shown and bool(answers.policies),
+        "request": shown and reading.has_lists,
+        "place": shown and reading.has_lists,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
 
@@ -82,6 +86,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             "reward": self._reward(),
             "propensity": self._propensity(),
             "policy": self._policy(),
+            "request": self._request(),
+            "place": self._place(),
         }
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
 
@@ -166,6 +172,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         time = self._reads("time", self._milliseconds(value))
         self._must(f"{self._reads('raw_time', value)} IS NOT NULL", "timestamp is empty")
         self._must(f"{time} IS NOT NULL", "timestamp is not a time that can be read (see --time-unit)")
+        first, last = YEARS
+        self._must(f"{time} BETWEEN {first} AND {last}", "timestamp is beyond the years 1 to 9999 (see --time-unit)")
         return time
 
     def _milliseconds(self, value: str) -> str:
@@ -209,6 +217,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return "CAST('NaN' AS DOUBLE)"
         inside = f"isnan({logged}) OR ({logged} > 0 AND {logged} <= 1)"
         self._must(f"({logged} IS NULL OR {inside})", "propensity is outside (0, 1]")
+        kept = f"isnan({logged}) OR {logged} >= {SMALLEST}"
+        self._must(f"({logged} IS NULL OR {kept})", f"propensity is below {SMALLEST}, and would be kept as 0")
         return f"COALESCE({logged}, CAST('NaN' AS DOUBLE))"  # NaN is how data frames, and we, write "none"
 
     def _policy(self) -> str:
@@ -218,3 +228,16 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if "policy" not in self.raw.table.columns:
             return "CAST(-1 AS SMALLINT)"
         return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")
+
+    def _request(self) -> str:
+        value = self.value("request")
+        text = "CAST('' AS STRING)" if value is None else f"COALESCE(CAST({value} AS STRING), '')"
+        return self._reads("request", text)
+
+    def _place(self) -> str:
+        value = self.value("place")
+        if value is None:
+            return "CAST(0 AS SMALLINT)"
+        raw, number = self._reads("raw_place", value), self._reads("place", f"TRY_CAST({value} AS SMALLINT)")
+        self._must(f"({raw} IS NULL OR {number} >= 0)", "place is not a whole number from 0 on")
+        return f"COALESCE({number}, CAST(0 AS SMALLINT))"

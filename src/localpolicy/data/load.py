@@ -17,6 +17,7 @@ from localpolicy.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
 MALFORMED = "the line cannot be cut into columns"
+SHOWN = 80  # characters of a value in a message
 REMEDY = "Mend the log, or pass over such rows with --skip-bad-rows."
 
 
@@ -106,11 +107,16 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
                 finder.read("suspect", replace(table, files=(file,)), rows=True)
                 query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
-                    shown = ", ".join(f"{name}={value!r}" for name, value in zip(names, came, strict=True))
+                    shown = ", ".join(f"{name}={_short(value)}" for name, value in zip(names, came, strict=True))
                     return f"{table.shown(file)}, row {row}: {problem} ({shown}){more}. {REMEDY}"
     finally:
         finder.close()
     return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {REMEDY}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _named(tables: Sequence[Table]) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
 import logging
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from localpolicy.data import sql
@@ -30,12 +28,12 @@ from localpolicy.data.load import load, open_tables
 from localpolicy.data.readers import READERS, Reader, find_reader
 from localpolicy.data.readers.events import frame_table
 from localpolicy.data.reading import Reading
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import Table, check_text
 from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.runtime.files import PARTIAL, refuse_occupied, sha256
+from localpolicy.runtime.files import check_target, partial_folder, remove_abandoned, sha256, told_when_full
 from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.frames import is_table, table_name
 
@@ -62,7 +60,6 @@ def prepare(
     spark: SparkSession | None = None,
     spark_master: str | None = None,
     force: bool = False,
-    say: Callable[[str], None] = log.info,
     **settings: Any,
 ) -> Prepared:
     """Prepare `logs` into the folder `out`, or into a new one under the working directory.
@@ -87,21 +84,35 @@ def prepare(
     before = earlier or model
     config = PrepareConfig.parse({**reader.preset, **settings}) if before is None else continued(before, settings)
     out = new_folder("data") if out is None else Path(out)
-    refuse_occupied(out, force=force)
-    with _scratch_folder(out, scratch) as folder, _disk_errors(out), ThreadPoolExecutor(1) as beside:
+    check_target(out, force=force)
+    # Where engines keep what memory does not hold: beside the output, whose disk must be large anyway.
+    within = out.parent if scratch is None else Path(scratch)
+    remove_abandoned(out, within=within)
+    with told_when_full(out), partial_folder(out, within=within) as folder, ThreadPoolExecutor(1) as beside:
         tables = _tables(given, reader, config, folder)
+        _refuse_inside(out, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = _Preparation(runner, tables, config, earlier, model, folder, beside, say)
+            work = _Preparation(runner, tables, config, earlier, model, folder, beside)
             options = {"skip_bad_rows": skip_bad_rows, "keep_log": keep_log, "force": force}
             data = work.run(out, source=name, given=settings, **options)
         finally:
             runner.close()
     if earlier is not None:
-        say(f"{out} is {earlier.path} and {sum(len(table.inputs) for table in tables)} more file(s):")
+        log.info(f"{out} is {earlier.path} and {sum(len(table.inputs) for table in tables)} more file(s):")
         for line in change(earlier, data):
-            say(line)
+            log.info(line)
     return data
+
+
+def _refuse_inside(out: Path, tables: Sequence[Table]) -> None:
+    """Raise where the folder that is to be replaced holds an input."""
+    target = out.resolve()
+    for file in (file for table in tables for file in table.inputs):
+        if target in file.resolve().parents:
+            raise ConfigError(
+                f"{out} holds the log {file}, and would be replaced. Choose another folder for the data set."
+            )
 
 
 def _opened(data: Path | str | Prepared) -> Prepared:
@@ -169,18 +180,17 @@ class _Preparation:
         model: Prepared | None,
         scratch: Path,
         beside: Executor,
-        say: Callable[[str], None],
     ) -> None:
         self.engine, self.tables, self.config = engine, tables, config
         self.earlier = earlier  # whose rows come first
         self.model = model  # whose indices, codes and cuts hold
-        self.scratch, self.beside, self.say = scratch, beside, say
+        self.scratch, self.beside = scratch, beside
 
     def run(
         self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, keep_log: bool, force: bool
     ) -> Prepared:
         """All steps, from files to the store."""
-        engine, earlier, model, say = self.engine, self.earlier, self.model, self.say
+        engine, earlier, model = self.engine, self.earlier, self.model
         known: Mapping[str, Any] = {} if model is None else model.manifest
         before = []
         if earlier is not None:
@@ -189,7 +199,7 @@ class _Preparation:
             refuse_taken(earlier, _digests(self.tables))
         else:
             known = {**known, "policies": []}  # who served the rows of `model` has no part in these
-        say(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
         raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
         reading = Reading.decide(raws, self.config)
         if self.config.split == "time" and not reading.has_time:
@@ -207,32 +217,34 @@ class _Preparation:
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, answers)
         if keep_log:
-            say("keeping the log")
+            log.info("keeping the log")
             write_log(engine, self.scratch / LOG, fields, reading, answers)
         order = sql.order(fields, answers=answers.tell)
         click = answers.events.index("click") if "click" in answers.events else None
-        say("filtering")
+        log.info("filtering")
         kept = keep(engine, config, fields=fields, order=order, click=click)
-        say("indexing items and sequences")
+        log.info("indexing items and sequences")
         by_time = config.split == "time"
         keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
         # Shares at random need each key once: no table then, since md5s are the widest column of all.
         (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
         asked = {*given} if earlier is None else {*given, *earlier.manifest.get("given", ())}
-        config = fitting(engine, config, given=asked, say=say)
+        config = fitting(engine, config, given=asked)
         cuts = cut_points(engine, config, known=known.get("cuts"))
         engine.table("sequences", sql.sequences(literals(cuts)))
         sizes = split_sizes(engine)
         engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
         engine.drop(*kept.behind)
         engine.table("items", sql.ITEMS)
-        optional = tuple(name for name in OPTIONAL if name in fields)
+        dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
+        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {
             "source": source,
             "asked": self.config.model_dump(mode="json", exclude_unset=True),
             "given": sorted(asked),
             "rows": rows,
             "policies": answers.policies if "policy" in fields else [],
+            "dates": dates,
             "cuts": cuts,
             "filters": kept.trail,
             "bad_rows": _added({} if earlier is None else earlier.manifest["bad_rows"], problems),
@@ -242,7 +254,7 @@ class _Preparation:
             extra["continues"] = earlier.digest
         if model is not None:
             extra["like"] = model.digest
-        say("sorting and writing")
+        log.info("sorting and writing")
         with writing(
             out,
             kind=answers.kind,
@@ -265,6 +277,11 @@ class _Preparation:
             taken = [] if earlier is None else earlier.manifest["inputs"]["taken"]
             extra["inputs"] = _inputs([*taken, *inputs.result()])
         return Prepared(out)
+
+
+def _dates(first: int, last: int) -> dict[str, str]:
+    """The first and the last time, as people write them (UTC)."""
+    return {name: str(np.datetime64(time, "ms")) for name, time in (("first", first), ("last", last))}
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -298,7 +315,10 @@ def _engine(
 
 
 def _digests(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Each input file's name, size and digest."""
+    """Each input file's name, size and digest; raises on text that is not whole."""
+    for table in tables:
+        for file in table.files if table.format == "csv" else ():
+            check_text(file)
     files = [file for table in tables for file in table.inputs]
     return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
 
@@ -312,24 +332,3 @@ def _inputs(taken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "sha256": hashlib.sha256(content.encode()).hexdigest(),
         "taken": list(taken),
     }
-
-
-@contextmanager
-def _scratch_folder(out: Path, scratch: Path | str | None) -> Iterator[Path]:
-    """Where engines keep what memory does not hold: beside the output, whose disk must be large anyway."""
-    parent = Path(scratch) if scratch is not None else out.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}{PARTIAL}scratch-", dir=parent) as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def _disk_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise DataError(
-            f"the disk is full ({error}); {out} was not written. Free some space, or choose another."
-        ) from None

@@ -10,6 +10,9 @@ import numpy as np
 
 from localpolicy.data.store import SPLITS, Prepared, Split
 
+LONG = 1000  # events of a sequence: more is rarely one person's
+ORDINARY = (31_536_000_000, 4_102_444_800_000)  # ms: from 1971 to 2099
+
 Histogram = dict[str, int]  # "3-4" -> how many
 
 
@@ -27,6 +30,8 @@ class Quality:
     mean_length: float
     median_length: float
     longest: int
+    long: int  # sequences of more than LONG events
+    odd_times: int | None  # events before 1971 or after 2099: sentinels, or another unit
     top_share: dict[str, float]  # share of events on the most popular 1 % and 10 % of items
     lengths: Histogram = field(default_factory=dict)
     popularity: Histogram = field(default_factory=dict)
@@ -39,7 +44,7 @@ class Quality:
 def measure(data: Prepared) -> Quality:
     """Measure a prepared data set."""
     timed = "time" in data["train"].arrays
-    ties = duplicates = repeats = 0
+    ties = duplicates = repeats = odd_times = 0
     counts = {name: np.zeros(data.items, dtype=np.int64) for name in SPLITS}
     for name, split in data.splits.items():
         for sequence, piece in _pieces(split):
@@ -49,6 +54,7 @@ def measure(data: Prepared) -> Quality:
             if timed:
                 same = (sequence[1:] == sequence[:-1]) & (piece["time"][1:] == piece["time"][:-1])
                 ties += int(same.sum())
+                odd_times += int(((piece["time"] < ORDINARY[0]) | (piece["time"] >= ORDINARY[1])).sum())
                 for column in ("item", "event"):
                     same &= piece[column][1:] == piece[column][:-1]
                 duplicates += int(same.sum())
@@ -67,6 +73,8 @@ def measure(data: Prepared) -> Quality:
         mean_length=float(lengths.mean()),
         median_length=float(np.median(lengths)),
         longest=int(lengths.max()),
+        long=int((lengths > LONG).sum()),
+        odd_times=odd_times if timed else None,
         top_share={f"{percent} %": _top_share(total, percent / 100) for percent in (1, 10)},
         lengths=histogram(lengths),
         popularity=histogram(total[total > 0]),

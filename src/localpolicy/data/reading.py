@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.sources import Table
 from localpolicy.errors import DataError, nearest
 
-COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy")
+COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place")
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
@@ -84,6 +85,7 @@ class Reading:
     has_time: bool
     has_reward: bool
     has_propensity: bool
+    has_lists: bool  # rows say which list they stood in, and at which place
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
     @classmethod
@@ -102,6 +104,7 @@ class Reading:
             has_time=timed == {True},
             has_reward=any(raw.has("reward") for raw in raws),
             has_propensity=any(raw.has("propensity") for raw in raws),
+            has_lists=any(raw.has("request") and raw.has("place") for raw in raws),
             narrow=tuple(name for name in integers if all(_is_narrow(raw.sample.get(name)) for raw in raws)),
         )
 
@@ -129,12 +132,12 @@ def _is_narrow(sample: Sequence[Any] | None) -> bool:
 
 
 def _time_unit(raws: Sequence[Raw]) -> str:
-    """By the size of the first times: any since 1973 can be told apart."""
+    """By the median of the first times: any since 1973 can be told apart, and one sentinel decides nothing."""
     times = [
         time for raw in raws for value in raw.sample.get("timestamp", ()) if (time := as_number(value)) is not None
     ]
-    largest = max(map(abs, times), default=0.0)
-    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if largest < limit), "ns")
+    usual = median(map(abs, times)) if times else 0.0
+    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if usual < limit), "ns")
 
 
 def as_number(value: Any) -> float | None:

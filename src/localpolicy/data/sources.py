@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.errors import DataError
+from localpolicy.runtime.files import refuse_odd_name
 
 TEXT_SUFFIXES = (
     ".csv",
@@ -27,6 +29,7 @@ TEXT_SUFFIXES = (
     ".dat.gz",
     ".data.gz",
 )
+LONGEST_LINE = 1 << 20  # characters: an endless line must not fill the memory
 DELIMITERS = ("::", "\t", ";", "|", ",")
 
 
@@ -105,6 +108,7 @@ def _is_log(path: Path) -> bool:
 
 def file_format(path: Path) -> Literal["csv", "parquet"]:
     """What the file is, from its first bytes; a `DataError` where its name says otherwise."""
+    refuse_odd_name(path)
     with path.open("rb") as file:
         start = file.read(65536)
     if not start:
@@ -138,14 +142,38 @@ def first_line(path: Path) -> str:
     """The first line of a text file, gzip or not."""
     try:
         with gzip.open(path, "rt", newline="") if path.name.endswith(".gz") else path.open(newline="") as file:
-            line = file.readline().rstrip("\r\n")
+            line = file.readline(LONGEST_LINE + 1)
     except (EOFError, gzip.BadGzipFile, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}): it was cut short or altered. Fetch it again.") from None
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text.") from None
+    if len(line) > LONGEST_LINE:
+        raise DataError(
+            f"{path}: the first line has more than {LONGEST_LINE:,} characters. Expected rows of a log, one per line."
+        )
+    line = line.rstrip("\r\n")
     if not line:
         raise DataError(f"{path} has no first line: expected column names or a row.")
     return line.removeprefix("\ufeff")
+
+
+def bounded_lines(file: TextIO) -> Iterator[str]:
+    """The lines of a text; of one that is too long, only its beginning."""
+    while line := file.readline(LONGEST_LINE):
+        yield line
+        while not line.endswith("\n") and (line := file.readline(LONGEST_LINE)):
+            pass
+
+
+def check_text(path: Path) -> None:
+    """Raise where DuckDB may be silent: it passes over a last line without end, and early versions over cut gzip."""
+    try:
+        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+            while len(block := file.read(4 * LONGEST_LINE)) == 4 * LONGEST_LINE:
+                if b"\n" not in block:
+                    raise DataError(f"{path} holds a line of more than {4 * LONGEST_LINE:,} bytes. Is it a log?")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is not whole ({error}): it was cut short or altered. Fetch it again.") from None
 
 
 def delimiter_of(line: str) -> str:

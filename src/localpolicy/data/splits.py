@@ -7,7 +7,8 @@ everything validated on, save for the early events of sequences that cross a cut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,21 +18,23 @@ from localpolicy.data.sql import SPLIT_SIZES
 from localpolicy.data.store import SPLITS
 from localpolicy.errors import ConfigError, DataError
 
+LOG = logging.getLogger(__name__)
 FEWEST = 3  # sequences of a split, below which no number about it means anything
 
 Cut = str | int  # a prefix of an md5, or milliseconds
 
 
-def fitting(
-    engine: Engine, config: PrepareConfig, *, given: Collection[str], say: Callable[[str], None]
-) -> PrepareConfig:
+def fitting(engine: Engine, config: PrepareConfig, *, given: Collection[str]) -> PrepareConfig:
     """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
     if config.test < 1 or {"validation", "test"} & {*given}:
         return config
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
     if total >= 10 * max(config.validation, config.test):
         return config
-    say(f"{total:,} sequences are too few for {config.test:,.0f} in test: validation and test get a tenth each")
+    LOG.warning(
+        "%s sequences are too few for %s in test: validation and test get a tenth each",
+        f"{total:,}", f"{config.test:,.0f}",
+    )  # fmt: skip
     return config.model_copy(update={"validation": 0.1, "test": 0.1})
 
 

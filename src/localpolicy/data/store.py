@@ -25,15 +25,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.growing_files import ArrayFile, ParquetFile
+from localpolicy.data.growing_files import ArrayFile, ParquetFile, open_array
+from localpolicy.data.manifest import FORMAT, read_manifest
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
-from localpolicy.runtime.files import read_json, sha256, whole_folder, write_json
+from localpolicy.runtime.files import sha256, whole_folder, write_json
 from localpolicy.runtime.frames import to_frame
 
-FORMAT = 1
 SPLITS = ("train", "validation", "test")
-RECORDED = {"kind", "counts", "splits", "events", "files", "digest"}  # what every manifest holds
 DTYPES = {
     "item": np.int32,
     "event": np.uint8,
@@ -41,11 +40,14 @@ DTYPES = {
     "propensity": np.float32,
     "policy": np.int16,
     "time": np.int64,
+    "place": np.int16,  # in its list, from 0
+    "above": np.int16,  # rows of the same list that precede this one: all share the context of the first
 }
-OPTIONAL = ("propensity", "policy", "time")
+OPTIONAL = ("propensity", "policy", "time", "place", "above")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
+QUALITY_PAGE = "quality.html"  # added after the preparation
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 Arrays = Mapping[str, np.ndarray]
@@ -99,37 +101,31 @@ class Prepared:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        if not (self.path / "manifest.json").exists():
-            raise DataError(f"{self.path} is not a prepared data set (no manifest.json). Make one with 'lpi prepare'.")
-        manifest = read_json(self.path / "manifest.json")
-        if not isinstance(manifest, dict):
-            raise DataError(f"{self.path / 'manifest.json'} is not a data set's: it was altered. Prepare it again.")
-        if "policy_sha256" in manifest:
-            raise DataError(f"{self.path} is a run; expected a prepared data set, as 'lpi prepare' makes one.")
-        self.manifest: dict[str, Any] = manifest
-        found = self.manifest.get("format")
-        if found != FORMAT:
-            remedy = "upgrade localpolicy" if isinstance(found, int) and found > FORMAT else "prepare it again"
-            raise DataError(f"{self.path} has format {found}; this version reads format {FORMAT}: {remedy}.")
-        lacking = RECORDED - self.manifest.keys()
-        if lacking:
-            said = ", ".join(sorted(lacking))
-            raise DataError(f"{self.path / 'manifest.json'} lacks {said}: it was altered. Prepare it again.")
+        self.manifest: dict[str, Any] = read_manifest(self.path)
         for name, file in self.manifest["files"].items():
-            size = (self.path / name).stat().st_size if (self.path / name).exists() else None
+            size = (self.path / name).stat().st_size if (self.path / name).is_file() else None
             if size != file["bytes"]:
                 came = "is missing" if size is None else f"has {size} bytes, expected {file['bytes']}"
                 raise DataError(f"{self.path / name} {came}: the data set is damaged. Prepare it again.")
         self.splits = {name: self._open(name) for name in SPLITS}
 
     def _open(self, split: str) -> Split:
-        # mode "c" maps copy-on-write: torch may hold the array, and the file is never written.
-        arrays = {
-            Path(name).stem: np.load(self.path / name, mmap_mode="c", allow_pickle=False)
-            for name in self.manifest["files"]
-            if name.startswith(f"{split}/") and name.endswith(".npy")
-        }
-        return Split(split, arrays.pop("offsets"), arrays)
+        """Map the arrays; their headers and lengths must be what the manifest lets expect."""
+        folder = self.path / split
+        offsets = open_array(folder / "offsets.npy", np.int64)
+        names = [Path(name).stem for name in self.manifest["files"] if name.startswith(f"{split}/")]
+        arrays = {name: open_array(folder / f"{name}.npy", DTYPES[name]) for name in names if name in DTYPES}
+        counted = self.manifest["splits"].get(split, {"sequences": -1, "events": {}})
+        lengths = {"offsets": counted["sequences"] + 1} | dict.fromkeys(arrays, sum(counted["events"].values()))
+        for name, array in {"offsets": offsets, **arrays}.items():
+            if len(array) != lengths[name]:
+                raise DataError(
+                    f"{folder / name}.npy holds {len(array):,} numbers, and the manifest says {lengths[name]:,}: one "
+                    "of them was altered. Prepare the data set again."
+                )
+        if len(offsets) == 0 or offsets[-1] != lengths.get("item") or offsets[0] != 0:
+            raise DataError(f"{folder / 'offsets.npy'} was altered: it does not fit the events. Prepare it again.")
+        return Split(split, offsets, arrays)
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
@@ -196,7 +192,7 @@ class Prepared:
     @cached_property
     def catalogue(self) -> pa.Table:
         """index, item_id, count."""
-        return pq.read_table(self.path / "items.parquet")
+        return self._table("items.parquet")
 
     @property
     def has_sequence_ids(self) -> bool:
@@ -208,13 +204,40 @@ class Prepared:
         path = self[split].name + "/sequences.parquet"
         if not self.has_sequence_ids:
             raise DataError(f"{self.path} was written without sequence ids. Prepare it again.")
-        return pq.read_table(self.path / path).column("sequence_id").combine_chunks()
+        return self._table(path).column("sequence_id").combine_chunks()
+
+    def _table(self, name: str) -> pa.Table:
+        try:
+            return pq.read_table(self.path / name)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.path / name} was altered ({str(error)[:200]}). Prepare the data set again."
+            ) from None
 
     def verify(self) -> None:
-        """Read every file and compare its digest with the manifest's."""
-        for name, file in self.manifest["files"].items():
+        """Read every file and compare its digest with the manifest's, and theirs with the data set's."""
+        files = self.manifest["files"]
+        for name, file in files.items():
             if sha256(self.path / name) != file["sha256"]:
                 raise DataError(f"{self.path / name} was altered (its digest differs). Prepare the data set again.")
+        if digest_of(files) != self.digest:
+            raise DataError(f"{self.path / 'manifest.json'} was altered: its digests do not agree. Prepare it again.")
+        if len(self.catalogue) != self.items:
+            raise DataError(f"{self.path / 'manifest.json'} was altered: it miscounts the items. Prepare it again.")
+
+
+def verify(folder: Path | str) -> dict[str, int]:
+    """Raise unless every file of the data set in `folder` is as it was written; return how much was read."""
+    data = Prepared(folder)
+    data.verify()
+    files = data.manifest["files"]
+    return {"files": len(files), "bytes": sum(file["bytes"] for file in files.values())}
+
+
+def digest_of(files: Mapping[str, Mapping[str, Any]]) -> str:
+    """One digest over all files that results depend on, by name and content."""
+    content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class SplitWriter:
@@ -285,7 +308,7 @@ def writing(
     """
     assert kind in ("interactions", "impressions"), kind
     assert len(events) <= 256, "event codes are one byte"
-    with whole_folder(Path(path), force=force) as folder:
+    with whole_folder(Path(path), force=force, later=(QUALITY_PAGE,)) as folder:
         store = StoreWriter(folder, ("item", "event", "reward", *optional), events)
         try:
             yield store
@@ -297,7 +320,6 @@ def writing(
             for file in sorted(folder.rglob("*"))
             if file.is_file()
         }
-        content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
         write_json(
             folder / "manifest.json",
             {
@@ -314,6 +336,6 @@ def writing(
                 "settings": dict(settings or {}),
                 **dict(extra or {}),
                 "files": files,
-                "digest": hashlib.sha256(content.encode()).hexdigest(),
+                "digest": digest_of(files),
             },
         )

@@ -46,10 +46,10 @@ class Bucket:
         """The paper's marks."""
         return "" if self.test is None else stars(self.test.p)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        means = {name: value.json() for name, value in self.means.items()}
-        test = None if self.test is None else self.test.json()
+        means = {name: value.to_dict() for name, value in self.means.items()}
+        test = None if self.test is None else self.test.to_dict()
         return {"label": self.label, "means": means, "best": self.best, "test": test, "stars": self.stars}
 
 

@@ -16,7 +16,7 @@ from localpolicy.evaluation.divergence import Reference
 from localpolicy.evaluation.scorer import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import device_called
 
 RunLike = Run | Path | str
@@ -65,12 +65,15 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
     return names
 
 
-def open_run(run: Run, name: str, *, beta: float | None = None, device: str = "auto") -> Candidate:
-    """The policy a run selected; with `beta`, its dial."""
+def open_run(
+    run: Run, name: str, *, beta: float | None = None, likeliest: bool = False, device: str = "auto"
+) -> Candidate:
+    """The policy a run selected, or its `likeliest`; with `beta`, its dial."""
     manifest, config = run.manifest, run.config
-    policy = run.policy(beta=beta)
+    policy = run.policy(beta=beta, likeliest=likeliest)
     policy.network.to(device_called(device))
-    selected = manifest["selected"]
+    kept = likeliest and run.kept_by != LIKELIHOOD
+    selected = {**manifest["likeliest"], "by": LIKELIHOOD} if kept else manifest["selected"]
     about = Reference(
         name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
     )
@@ -93,7 +96,7 @@ def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
     """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
     first = candidates[0]
     for other in candidates[1:]:
-        different = [name for name in first.facts if first.facts[name] != other.facts.get(name)]
+        different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
         if different:
             lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]
             raise RunError(
@@ -133,8 +136,8 @@ def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
 
 def window_of(candidate: Candidate) -> WindowConfig:
     """How its sequences are cut."""
-    assert candidate.run is not None
-    return candidate.run.config.data
+    trained = candidate.run is not None and candidate.run.started
+    return candidate.run.config.data if trained and candidate.run is not None else WindowConfig()
 
 
 def own_logging(candidate: Candidate) -> Candidate | None:

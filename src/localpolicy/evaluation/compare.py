@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
 from localpolicy.data.store import NO_ANSWER, Prepared
@@ -26,8 +27,8 @@ from localpolicy.evaluation.candidates import (
     refuse_incomparable,
     window_of,
 )
-from localpolicy.evaluation.divergence import Reference
-from localpolicy.evaluation.estimate import finite
+from localpolicy.evaluation.divergence import Reference, beyond_floor
+from localpolicy.evaluation.estimate import Estimate, Interval, finite
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.metrics import metric
@@ -35,8 +36,12 @@ from localpolicy.evaluation.run import settings_of, world_of
 from localpolicy.evaluation.segments import WHATEVER_EVENT
 from localpolicy.evaluation.significance import Paired, holm, paired, paired_bootstrap, stars
 from localpolicy.evaluation.truth import EPISODES, true_value
+from localpolicy.results import Result
 from localpolicy.runs.run import Run
 from localpolicy.simulation.truth import load_world
+
+NAMED = 3  # policies in a summary
+SURE = 0.05  # largest corrected p-value of a difference that is called significant
 
 
 class Lead(NamedTuple):
@@ -53,10 +58,42 @@ class Lead(NamedTuple):
         """How sure the lead is, corrected for the number of columns."""
         return stars(self.holm_p)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         rest = {"bootstrap_p": self.bootstrap_p, "holm_p": finite(self.holm_p), "stars": self.stars}
-        return {"best": self.best, "second": self.second, **self.test.json(), **rest}
+        return {"best": self.best, "second": self.second, **self.test.to_dict(), **rest}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A policy's mean minus the baseline's on the same positions."""
+
+    mean: float
+    low: float  # 95 % interval of this difference alone
+    high: float
+    se: float  # clustered by sequence
+    p: float
+    holm_p: float  # corrected for all gains of the comparison
+    n: int
+
+    @classmethod
+    def of(cls, test: Paired, holm_p: float) -> Gain:
+        """The gain that a paired test measured."""
+        return cls(test.difference, test.low, test.high, test.se, test.p, holm_p, test.n)
+
+    @property
+    def sign(self) -> int:
+        """+1 or -1 where the corrected test is significant at 5 %, else 0."""
+        return int(np.sign(self.mean)) if self.holm_p < SURE else 0
+
+    @property
+    def stars(self) -> str:
+        """How sure the gain is, corrected for all gains of the comparison."""
+        return stars(self.holm_p)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**{name: finite(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
 def leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
@@ -74,8 +111,8 @@ def leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]
     return {name: lead._replace(holm_p=p) for (name, lead), p in zip(found.items(), corrected, strict=True)}
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """Policies measured on the same positions."""
 
     evaluations: list[Evaluation]
@@ -84,6 +121,7 @@ class Comparison:
     data: Prepared = field(repr=False)
     candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
     references: list[Candidate] = field(repr=False)  # whom divergence is taken from
+    baseline: str | None = None  # the policy that gains are taken over
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
@@ -100,20 +138,58 @@ class Comparison:
         """By column: is the best really better than the second?"""
         return leads(self.evaluations, self.columns)
 
-    def against(self, baseline: str) -> dict[str, dict[str, tuple[Paired, float]]]:
-        """By policy and column: its gain over `baseline`, and the p-value corrected for all tests made here."""
-        base = self[baseline]
+    @cached_property
+    def gains(self) -> dict[str, dict[str, Gain]]:
+        """By policy and figure: its gain over the baseline; nothing where there is no baseline.
+
+        Figures are the columns and AR@1. All these tests are one family for Holm's correction.
+        """
+        if self.baseline is None:
+            return {}
+        base = self[self.baseline]
         tests = {
-            (one.name, column): paired(one.values(column)[0], *base.values(column))
-            for one in self.evaluations
-            if one.name != baseline
-            for column in self.columns
+            (policy.name, figure): paired(policy.values(figure)[0], *base.values(figure))
+            for policy in self.evaluations
+            if policy.name != self.baseline
+            for figure in (*self.columns, "AR@1")
         }
         corrected = holm([test.p for test in tests.values()])
-        found: dict[str, dict[str, tuple[Paired, float]]] = {}
-        for ((name, column), test), p in zip(tests.items(), corrected, strict=True):
-            found.setdefault(name, {})[column] = (test, p)
-        return found
+        gains: dict[str, dict[str, Gain]] = {}
+        for ((name, figure), test), holm_p in zip(tests.items(), corrected, strict=True):
+            gains.setdefault(name, {})[figure] = Gain.of(test, holm_p)
+        return gains
+
+    @cached_property
+    def floor(self) -> Estimate | None:
+        """The noise floor: JS between two μ̂ that differ in their seed alone. None where no such pair was measured.
+
+        Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was.
+        Of several the largest counts, so that noise is not mistaken for movement.
+        """
+        measured = [one.divergence for one in self.evaluations if one.divergence is not None]
+        floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
+        families = {(one.about.objective, one.about.family) for one in self.references}
+        for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
+            if evaluation.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
+                floors.append(evaluation.divergence.js.overall)
+        return max(floors, key=lambda floor: floor.mean, default=None)
+
+    @cached_property
+    def unseen_by_js(self) -> list[str]:
+        """Policies that are within noise of the log by JS, and yet rank surely better or worse than the baseline.
+
+        JS compares whole distributions: where these are spread over many items, the order of the first few weighs
+        little. Popularity alone can be as close to the log as another seed.
+        """
+        floor = None if self.floor is None else Interval.from_estimate(self.floor)
+        return [
+            one.name
+            for one in self.evaluations
+            if one.divergence is not None
+            and beyond_floor(Interval.from_estimate(one.divergence.js.overall), floor) is False
+            and (gain := self.gains.get(one.name, {}).get(self.main)) is not None
+            and gain.sign
+        ]
 
     def breakdown(self, event: str, **options: Any) -> list[Bucket]:
         """Sequence-level means by how many such events a sequence has."""
@@ -139,13 +215,49 @@ class Comparison:
             if np.ptp(values) > 0 and np.ptp(truth) > 0
         }
 
-    def json(self) -> dict[str, Any]:
+    def summary(self) -> str:
+        """The policies in the order of the column that decides."""
+        order = sorted(self.evaluations, key=lambda one: -one.estimate(self.main).mean)
+        best = ", ".join(f"{one.name} {one.estimate(self.main).mean:.4f}" for one in order[:NAMED])
+        more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
+        return f"{len(order)} policies by {self.main}: {best}{more}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J."""
+        return pa.Table.from_pylist([self._row(evaluation) for evaluation in self.evaluations])
+
+    def _row(self, evaluation: Evaluation) -> dict[str, Any]:
+        row: dict[str, Any] = {"policy": evaluation.name}
+        for figure in (*self.columns, *evaluation.rewards):
+            value = evaluation.estimate(figure)
+            row |= {figure: finite(value.mean), f"{figure} se": finite(value.se)}
+            if self.baseline is not None and figure in (*self.columns, "AR@1"):
+                gain = self.gains.get(evaluation.name, {}).get(figure)
+                row |= {f"{figure} gain": None if gain is None else finite(gain.mean)}
+                row |= {f"{figure} gain p": None if gain is None else finite(gain.holm_p)}
+        divergence, truth = evaluation.divergence, evaluation.truth
+        js = None if divergence is None else divergence.js.overall
+        row |= {"JS": None if js is None else finite(js.mean), "JS se": None if js is None else finite(js.se)}
+        row |= {"entropy": evaluation.estimate("entropy").mean, f"coverage@{evaluation.lists}": evaluation.coverage}
+        if any(one.truth is not None for one in self.evaluations):
+            row |= {
+                "true J": None if truth is None else truth.value,
+                "true gain": None if truth is None else truth.gain,
+            }
+        return row
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "policies": {one.name: one.json() for one in self.evaluations},
+            "policies": {one.name: one.to_dict() for one in self.evaluations},
             "columns": self.columns,
-            "leads": {column: lead.json() for column, lead in self.leads.items()},
-            "breakdown": {event: [bucket.json() for bucket in self.breakdown(event)] for event in self.events},
+            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else self.floor.to_dict(),
+            "baseline": self.baseline,
+            "gains": {
+                name: {figure: gain.to_dict() for figure, gain in gains.items()} for name, gains in self.gains.items()
+            },
+            "breakdown": {event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in self.events},
             "predicts_truth": self.predicts_truth,
         }
 
@@ -176,16 +288,20 @@ def compare(
     world: Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     columns: Sequence[str] | None = None,
+    baseline: str | None = None,
     baselines: bool = True,
     imputation: Path | str | None = None,
     episodes: int = EPISODES,
     device: str = "auto",
+    dials: Sequence[tuple[RunLike, float]] = (),
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
     Divergence is taken from the runs `against`, or else from the `mle` runs among those compared (the configuration
     with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
-    (default: HR@20 and nDCG@20 of each paid event). `episodes` is the number of a store's rollouts behind the truth.
+    (default: HR@20 and nDCG@20 of each paid event). Gains are taken over the policy called `baseline` (default: the
+    first `mle` run). `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
+    `dials` are runs of `runs` at another β, which needs no training.
     """
     opened = [as_run(run) for run in runs]
     if not opened:
@@ -209,10 +325,14 @@ def compare(
         metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
     settings = settings.model_copy(update={"metrics": metrics})
     candidates = every[: len(opened)]
+    for run, beta in dials:
+        name = next(one.name for one in every if _named(one, [as_run(run)]))
+        candidates.append(open_run(as_run(run), name, beta=beta, device=device))
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
-    place = world_of(prepared, world)
-    built = None if place is None else load_world(place)
+    baseline = baseline_of(candidates, baseline)
+    world_folder = world_of(prepared, world)
+    built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
     found = []
     for candidate in candidates:
@@ -232,4 +352,12 @@ def compare(
         found.append(replace(evaluation, truth=truth))
     events = [event for event in paid_events(prepared) if event in found[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
-    return Comparison(found, chosen, events, prepared, candidates, references)
+    return Comparison(found, chosen, events, prepared, candidates, references, baseline)
+
+
+def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:
+    """The policy that gains are taken over: the one named, else the first μ̂, else none."""
+    names = [candidate.name for candidate in candidates]
+    if name is not None and name not in names:
+        raise ConfigError(f"no policy '{name}' in this comparison{nearest(name, names)}")
+    return name or next((one.name for one in candidates if one.estimates_logging), None)

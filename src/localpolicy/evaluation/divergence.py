@@ -5,14 +5,15 @@ All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ�
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
-from localpolicy.evaluation.estimate import Estimate, finite, mean_estimate, quantiles
+from localpolicy.evaluation.estimate import Estimate, Interval, finite, mean_estimate, quantiles
 from localpolicy.evaluation.score import Scores
 from localpolicy.evaluation.segments import segments
 
@@ -25,11 +26,11 @@ class Spread:
     quantiles: dict[str, float]
     by_name: dict[str, Estimate]  # by reference, or by pair of references
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        named = {name: value.json() for name, value in self.by_name.items()}
+        named = {name: value.to_dict() for name, value in self.by_name.items()}
         shares = {name: finite(value) for name, value in self.quantiles.items()}
-        return {**self.overall.json(), "quantiles": shares, "by_reference": named}
+        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": named}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Reference:
     selected_by: str | None = None
     family: str = ""  # one for all runs that differ in their seed alone
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return dict(vars(self))
 
@@ -66,23 +67,39 @@ class Divergence:
             return None
         return self.js.overall.mean / self.floor_js.overall.mean
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         floor = None
         if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js.json(), "kl": self.floor_kl.json(), "ratio": finite(self.above_floor)}
+            floor = {"js": self.floor_js.to_dict(), "kl": self.floor_kl.to_dict(), "ratio": finite(self.above_floor)}
         return {
-            "js": self.js.json(),
-            "kl": self.kl.json(),
+            "js": self.js.to_dict(),
+            "kl": self.kl.to_dict(),
             "floor": floor,
-            "reference": [reference.json() for reference in self.references],
-            "segments": {name: value.json() for name, value in self.segments.items()},
+            "reference": [reference.to_dict() for reference in self.references],
+            "segments": {name: value.to_dict() for name, value in self.segments.items()},
         }
 
 
-def spread(values: dict[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
+def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
+    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
+
+    Both are estimates from the same few sequences. Of two policies as far as noise goes one has the larger mean, so a
+    larger mean alone says nothing.
+    """
+    if js is None or floor is None or math.isnan(js.low) or math.isnan(floor.high):
+        return None
+    return js.low > floor.high
+
+
+def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:
+    """The mean over these references (or pairs of them) at each position [n]."""
+    return np.asarray(np.mean([values[name] for name in names], axis=0))
+
+
+def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
     """The mean over names at each position, then over positions; and each name alone."""
-    together = np.mean([values[name] for name in names], axis=0)
+    together = over_references(values, names)
     alone = {name: mean_estimate(values[name], sequence) for name in names}
     return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
@@ -102,7 +119,7 @@ def divergence(
     # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
     alike = [pairs_of(same) for same in _families(references)]
     pairs = [pair for together in alike for pair in together if pair in scores.js]
-    together = np.mean([scores.js[name] for name in names], axis=0)
+    together = over_references(scores.js, names)
     return Divergence(
         references=list(references),
         js=spread(scores.js, names, scores.sequence),

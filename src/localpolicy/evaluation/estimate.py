@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -19,9 +20,31 @@ class Estimate(NamedTuple):
     n: int
     plain_se: float  # as if positions were independent; the paper's
 
-    def json(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """For `--json`: what cannot be known is null."""
         return {name: finite(value) for name, value in self._asdict().items()}
+
+    def within_unit(self, *, confidence: float = 0.95) -> Interval:
+        """The interval of a figure whose values lie in [0, 1], as all ranking metrics do.
+
+        Where all values seen are alike the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
+        holds for nDCG too, which is at most a hit.
+        """
+        if self.n == 0:
+            return Interval(self.mean, math.nan, math.nan)
+        if not self.se > 0:
+            return Interval(self.mean, *wilson(self.mean * self.n, self.n, confidence=confidence))
+        reach = float(stats.norm.ppf((1 + confidence) / 2)) * self.se
+        return Interval(self.mean, max(0.0, self.mean - reach), min(1.0, self.mean + reach))
+
+
+def wilson(hits: float, n: float, *, confidence: float = 0.95) -> tuple[float, float]:
+    """(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n): Wilson 1927; never empty, not even at 0 of n."""
+    z, share = float(stats.norm.ppf((1 + confidence) / 2)), hits / n
+    middle = share + z * z / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = (middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n)
+    return (0.0 if hits == 0 else max(0.0, low)), (1.0 if hits == n else min(1.0, high))
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,11 @@ class Interval:
     def of(cls, mean: float, se: float) -> Interval:
         """mean ± 1.96 standard errors."""
         return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
+
+    @classmethod
+    def from_estimate(cls, value: Estimate) -> Interval:
+        """mean ± 1.96 clustered standard errors."""
+        return cls.of(value.mean, value.se)
 
     @property
     def exact(self) -> bool:

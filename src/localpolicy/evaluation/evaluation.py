@@ -14,7 +14,7 @@ from pydantic import Field
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.evaluation.divergence import Divergence, Reference, divergence
+from localpolicy.evaluation.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.evaluation.estimate import Estimate, finite
 from localpolicy.evaluation.imputation import Imputation, imputed_reward
 from localpolicy.evaluation.metrics import metric
@@ -22,7 +22,7 @@ from localpolicy.evaluation.off_policy import OffPolicy, OverlapRules, decisions
 from localpolicy.evaluation.off_policy.reward_model import reward_model
 from localpolicy.evaluation.score import Scores, score
 from localpolicy.evaluation.scorer import Scorer, device_of
-from localpolicy.evaluation.segments import groups
+from localpolicy.evaluation.segments import groups, is_rating
 from localpolicy.evaluation.summary import (
     DEFAULT_METRICS,
     as_json,
@@ -32,8 +32,10 @@ from localpolicy.evaluation.summary import (
     likelihood,
     popularity,
     ranking,
+    reward_at_1,
 )
 from localpolicy.evaluation.truth import Truth
+from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.settings import Settings
 
@@ -49,8 +51,8 @@ class EvaluateConfig(Settings):
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """One policy's figures on one split."""
 
     name: str
@@ -72,25 +74,79 @@ class Evaluation:
         assert isinstance(found, Estimate), name
         return found
 
+    @property
+    def lists(self) -> int:
+        """K of the lists whose coverage is measured."""
+        return int(self.settings["lists"])
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalogue that is in some list of K items."""
+        share = self.policy[f"coverage@{self.lists}"]
+        assert not isinstance(share, Estimate)
+        return share
+
+    @property
+    def js(self) -> np.ndarray | None:
+        """JS at each position [n], the mean over the references."""
+        if self.divergence is None:
+            return None
+        return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
+
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind `purchase.nDCG@20` [n], and the sequence of each."""
+        """The values behind `purchase.nDCG@20` or `AR@1` [n], and the sequence of each."""
+        if name == "AR@1":
+            return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
         here = groups(self.scores)[group]
         return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
 
-    def json(self) -> dict[str, Any]:
+    @property
+    def main(self) -> str:
+        """The figure that decides: nDCG@20 of the best paid event, where both were measured."""
+        group, figures = next(iter(self.metrics.items()))
+        return f"{group}.{'nDCG@20' if 'nDCG@20' in figures else next(iter(figures))}"
+
+    def summary(self) -> str:
+        """What it is, and its main figures."""
+        main = self.estimate(self.main)
+        text = f"{self.name} on {self.settings['split']}: {self.main} {main.mean:.4f} ± {main.se:.4f}"
+        if self.divergence is None:
+            return text
+        floor = self.divergence.floor_js
+        known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
+        return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per figure: its group of positions, its name, mean, standard errors and n."""
+        rows: list[tuple[str, str, Estimate | float]] = [
+            (group, name, value) for group, figures in self.metrics.items() for name, value in figures.items()
+        ]
+        rows += [("all", name, value) for name, value in {**self.rewards, **self.policy}.items()]
+        if self.divergence is not None:
+            rows += [("all", "JS", self.divergence.js.overall), ("all", "KL", self.divergence.kl.overall)]
+        nothing = {"se": None, "n": None, "plain_se": None}
+        return pa.Table.from_pylist(
+            [
+                {"positions": group, "figure": name}
+                | (value.to_dict() if isinstance(value, Estimate) else {"mean": finite(value), **nothing})
+                for group, name, value in rows
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
         return {
             "metrics": as_json(self.metrics),
-            "rewards": {name: value.json() for name, value in self.rewards.items()},
+            "rewards": {name: value.to_dict() for name, value in self.rewards.items()},
             "policy": {
-                name: value.json() if isinstance(value, Estimate) else finite(value)
+                name: value.to_dict() if isinstance(value, Estimate) else finite(value)
                 for name, value in self.policy.items()
             },
-            "divergence": nothing if self.divergence is None else self.divergence.json(),
-            "off_policy": None if self.off_policy is None else self.off_policy.json(),
-            "truth": None if self.truth is None else self.truth.json(),
+            "divergence": nothing if self.divergence is None else self.divergence.to_dict(),
+            "off_policy": None if self.off_policy is None else self.off_policy.to_dict(),
+            "truth": None if self.truth is None else self.truth.to_dict(),
             "imputation": self.imputation,
             "settings": self.settings,
         }
@@ -120,7 +176,7 @@ class Evaluation:
     def save(self, folder: Path | str) -> None:
         """Write <split>.json, <split>.positions.parquet and <split>.sequences.parquet."""
         folder, split = Path(folder), self.settings["split"]
-        write_json(folder / f"{split}.json", self.json())
+        write_json(folder / f"{split}.json", self.to_dict())
         for name, table in (("positions", self.scores.to_arrow()), ("sequences", self.per_sequence())):
             with whole_file(folder / f"{split}.{name}.parquet") as partial:
                 pq.write_table(table, partial)
@@ -170,7 +226,7 @@ def evaluate_policy(
         name=name,
         metrics=ranking(scores, config.metrics),
         rewards=rewards,
-        imputation=None if imputation is None else imputation.json(),
+        imputation=None if imputation is None else imputation.to_dict(),
         policy={
             "logp": likelihood(scores),
             "entropy": entropy(scores),
@@ -198,14 +254,5 @@ def evaluate_policy(
 def paid_events(data: Prepared) -> list[str]:
     """Events a table shows, best paid first; none where events are ratings, of which there are too many."""
     rewards = data.manifest["rewards"]
-    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_number(name)]
+    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
     return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
-
-
-def is_number(name: str) -> bool:
-    """Whether an event is a rating."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True

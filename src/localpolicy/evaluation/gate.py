@@ -1,106 +1,112 @@
-"""`gate`: deploy or not, with reasons. Rules are a small YAML file; each becomes one check with its evidence."""
+"""`gate`: deploy, do not deploy, or cannot tell, with reasons. Rules are a small YAML file; each becomes one check."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-import yaml
-from pydantic import Field
+import pyarrow as pa
 
+from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.evaluation.candidates import (
-    RunLike,
-    as_run,
-    names_of,
-    open_data,
-    open_run,
-    refuse_incomparable,
-    window_of,
-)
-from localpolicy.evaluation.divergence import Divergence
-from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.baselines import BASELINES
+from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
-from localpolicy.evaluation.metrics import metric
-from localpolicy.evaluation.off_policy import OverlapRules, decisions
-from localpolicy.evaluation.off_policy.estimators import doubly_robust
-from localpolicy.evaluation.off_policy.intervals import normal
+from localpolicy.evaluation.gate_checks import (
+    Check,
+    baselines_check,
+    coverage_check,
+    divergence_checks,
+    events_check,
+    gain_check,
+    ruler_check,
+    segment_check,
+    value_check,
+)
+from localpolicy.evaluation.gate_rules import GateRules, read_rules
+from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate, shared_seeds
+from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
-from localpolicy.evaluation.segments import groups, segments
-from localpolicy.evaluation.significance import holm, paired
-from localpolicy.settings import Settings
+from localpolicy.evaluation.segments import groups
+from localpolicy.results import Result
+from localpolicy.runs.run import LIKELIHOOD
+
+__all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
+
+THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
-class GateRules(Settings):
-    """What a policy must show before it is deployed."""
-
-    metric: str | None = Field(None, description="what must gain, as purchase.nDCG@20 (default: the best paid event's)")
-    min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
-    max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
-    max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
-    max_segment_loss: float = Field(0.0, ge=0, description="a segment may not surely lose more than this")
-    min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
-    min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
-    require_value_gain: bool = Field(
-        False, description="an off-policy estimate must surely gain, not just not surely lose"
-    )
-    overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One rule and what came of it. `passed` is None where it could not be measured and need not be."""
-
-    name: str
-    passed: bool | None
-    reason: str
-
-    def json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Deploy, or not, with reasons."""
+@dataclass(frozen=True, repr=False)
+class Verdict(Result):
+    """The answer, and every check behind it."""
 
     checks: list[Check]
     evaluation: Evaluation
-    deployed: Evaluation
+    deployed: Evaluation | None  # None: the policy that wrote the log
     rules: GateRules
+    metric: str = ""
+    notes: tuple[str, ...] = ()  # what differs between those compared, in words
+
+    @property
+    def answer(self) -> Answer:
+        """No where a check says so; cannot tell where one that was asked for could not be answered."""
+        outcomes = {check.outcome for check in self.checks}
+        return "do not deploy" if "no" in outcomes else "cannot tell" if "cannot tell" in outcomes else "deploy"
 
     @property
     def deploy(self) -> bool:
-        """Whether no check failed."""
-        return all(check.passed is not False for check in self.checks)
+        """Whether the answer is yes."""
+        return self.answer == "deploy"
 
-    def json(self) -> dict[str, Any]:
+    @property
+    def against(self) -> str:
+        """What is deployed now."""
+        return "the policy that wrote the log" if self.deployed is None else self.deployed.name
+
+    @property
+    def sentence(self) -> str:
+        """The answer as one says it to somebody who decides."""
+        new, old = self.evaluation.name, self.against
+        gain = next(check for check in self.checks if check.name in ("gain", "value"))
+        if self.deploy:
+            assert gain.value is not None and gain.low is not None and gain.high is not None
+            return f"Deploy {new}: it beats {old} by {gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})."
+        failed = [check for check in self.checks if check.outcome == "no"]
+        instead = next((check.instead for check in failed if check.instead), None)
+        if instead is not None:
+            return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
+        if failed:
+            return f"Do not deploy {new} instead of {old}: {', '.join(check.name for check in failed)} says no."
+        unsure = [check for check in self.checks if check.outcome == "cannot tell"]
+        most = max((check.needed for check in unsure if check.needed is not None), default=None)
+        more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
+        return f"Cannot tell whether {new} beats {old}: {', '.join(check.name for check in unsure)} is not sure.{more}"
+
+    def summary(self) -> str:
+        """The answer in a sentence."""
+        return self.sentence.removesuffix(".")
+
+    def to_arrow(self) -> pa.Table:
+        """One row per check: its outcome, value, interval, n and reason."""
+        return pa.Table.from_pylist([check.to_dict() for check in self.checks])
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
+            "answer": self.answer,
             "deploy": self.deploy,
-            "checks": [check.json() for check in self.checks],
+            "sentence": self.sentence,
+            "metric": self.metric,
+            "checks": [check.to_dict() for check in self.checks],
+            "notes": list(self.notes),
             "rules": self.rules.model_dump(mode="json"),
-            "evaluation": self.evaluation.json(),
+            "evaluation": self.evaluation.to_dict(),
+            "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
-
-
-def read_rules(path: Path | str) -> GateRules:
-    """Rules from a YAML file."""
-    path = Path(path)
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
-    if content is not None and not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
-    return GateRules.parse(content or {})
 
 
 def gate(
@@ -113,138 +119,125 @@ def gate(
     beta: float | None = None,
     device: str = "auto",
 ) -> Verdict:
-    """Should `run` replace the first run of `against`? Divergence is taken from all of them."""
-    if not against:
-        raise RunError("a gate needs the deployed run: name it with --against.")
-    rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
-    opened = [as_run(one) for one in (run, *against)]
-    names = names_of(opened)
-    candidate = open_run(opened[0], names[0], beta=beta, device=device)
-    references = [open_run(one, name, device=device) for one, name in zip(opened[1:], names[1:], strict=True)]
-    refuse_incomparable([candidate, *references])
-    prepared = open_data(opened[0], data)
-    settings = settings_of(config, candidate.facts["train.min_history"])
-    name = rules.metric or f"{(paid_events(prepared) or ['all'])[0]}.nDCG@20"
-    evaluation, deployed = (
-        evaluate_policy(
-            one.policy,
-            prepared,
-            name=one.name,
-            window=window_of(candidate),
-            config=settings,
-            references={reference.name: reference.policy for reference in measured},
-            described=[reference.about for reference in measured],
-            rules=rules.overlap,
-        )
-        for one, measured in ((candidate, references), (references[0], []))
-    )
-    checks = [
-        gain_check(evaluation, deployed, name, rules),
-        *divergence_checks(evaluation.divergence, rules),
-        value_check(evaluation, rules),
-        segment_check(evaluation, deployed, name, rules),
-        coverage_check(evaluation, deployed, rules),
-    ]
-    return Verdict(checks, evaluation, deployed, rules)
+    """Should `run` replace the first of `against`? Divergence is taken from all of these that estimate the log.
 
-
-def gain_check(evaluation: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
-    """The lower end of the paired gain's interval is above `min_gain`."""
-    group = name.rpartition(".")[0]
-    if group not in groups(evaluation.scores):
-        known = [f"{each}.nDCG@20" for each in groups(evaluation.scores)]
-        raise ConfigError(f"metric: no figure '{name}'{nearest(name, known)}")
-    (new, clusters), (old, _) = evaluation.values(name), deployed.values(name)
-    test = paired(new, old, clusters, confidence=rules.confidence)
-    reason = (
-        f"{name} {old.mean():.4f} -> {new.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
-        f"{test.low:+.4f} to {test.high:+.4f}; its lower end must be above {rules.min_gain:g}"
-    )
-    return Check("gain", bool(test.low > rules.min_gain), reason)
-
-
-def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Check]:
-    """JS within the budget, and within so many times the floor. A budget below the floor is refused."""
-    assert divergence is not None
-    js = divergence.js.overall
-    floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
-    beside = (
-        "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
-    )
-    names = ", ".join(reference.name for reference in divergence.references)
-    if rules.max_js is not None and floor is not None and rules.max_js < floor:
-        raise ConfigError(
-            f"max_js: a budget of {rules.max_js:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
-            "copy of the deployed policy would fail it. Raise the budget."
-        )
-    found = f"JS {js.mean:.4f} ± {js.se:.4f} from {names}; {beside}"
-    budget = "no budget set (max_js)" if rules.max_js is None else f"budget {rules.max_js:g}"
-    within = None if rules.max_js is None else js.mean <= rules.max_js
-    checks = [Check("divergence", within, f"{found}; {budget}")]
-    if rules.max_floor_ratio is not None:
-        ratio = divergence.above_floor
-        if ratio is None:
-            checks.append(Check("divergence over floor", False, f"{beside}, and max_floor_ratio asks for it"))
-        else:
-            reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
-            checks.append(Check("divergence over floor", ratio <= rules.max_floor_ratio, reason))
-    return checks
-
-
-def value_check(evaluation: Evaluation, rules: GateRules) -> Check:
-    """By the doubly robust estimate the policy does not surely lose: the gain's interval reaches 0 or more.
-
-    That it might lose is let pass; `require_value_gain` asks for the whole interval above 0.
+    A run, a saved baseline, or a CSV or Parquet file of lists may stand on either side; the word `log` among `against`
+    is the policy that wrote an impression log. All are measured on the same rows: `data`, or those that `run` was
+    trained on.
     """
-    found, log = evaluation.off_policy, decisions(evaluation.scores)
-    if found is None or log is None:
-        return Check("value", False if rules.require_value_gain else None, "the log has no propensities")
-    if found.refusal is not None:
-        passed = False if rules.require_value_gain else None
-        return Check("value", passed, f"overlap is too small for an estimate: {found.refusal}")
-    # Paired: both are read off the same decisions, so what luck gave the log it also gave the estimate.
-    gain = doubly_robust(log) - log.reward
-    interval = normal(gain, log.sequence, confidence=rules.confidence)
-    reason = (
-        f"estimated J {found.estimates['DR'].value:.4f} against {found.logged.value:.4f} logged: gain "
-        f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({found.overlap.effective:,.0f} "
-        f"effective decisions); {'all of it must be above 0' if rules.require_value_gain else 'it must reach 0'}"
-    )
-    return Check("value", bool(interval.low > 0 if rules.require_value_gain else interval.high >= 0), reason)
-
-
-def segment_check(evaluation: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
-    """No segment surely loses more than allowed: the loss exceeds it, Holm-corrected over the segments."""
-    group, _, metric_name = name.rpartition(".")
-    scores = evaluation.scores
-    counted = groups(scores)[group]
-    value = metric(metric_name)
-    tests = {}
-    for label, here in segments(scores, evaluation.counts).items():
-        chosen = here & counted
-        if chosen.sum() >= rules.min_segment:
-            new, old = value(scores.rank[chosen]), value(deployed.scores.rank[chosen])
-            tests[label] = paired(new + rules.max_segment_loss, old, scores.sequence[chosen])
-    if not tests:
-        return Check("segments", None, f"no segment has {rules.min_segment} positions")
-    corrected = holm([test.p for test in tests.values()])
-    lost = [
-        f"{label} ({test.difference - rules.max_segment_loss:+.4f}, p {p:.2g})"
-        for (label, test), p in zip(tests.items(), corrected, strict=True)
-        if test.difference < 0 and p < 1 - rules.confidence
+    if not against:
+        raise RunError("a gate needs what is deployed: name it with --against.")
+    rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
+    by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
+    others = list(against[1:] if by_log else against)
+    names = names_of([as_run(one) for one in (run, *others)], taken=BASELINES if rules.baselines else ())
+    prepared = data_for([run, *others], data)
+    settings = settings_of(config, 1)
+    opened = [
+        open_candidate(one, name, prepared, split=settings.split, beta=beta if place == 0 else None, device=device)
+        for place, (one, name) in enumerate(zip((run, *others), names, strict=True))
     ]
-    if lost:
-        return Check("segments", False, f"{name} surely falls for: {', '.join(lost)}")
-    return Check("segments", True, f"none of {len(tests)} segments surely loses more than {rules.max_segment_loss:g}")
+    candidate, references = opened[0].candidate, [one.candidate for one in opened[1:]]
+    refuse_incomparable([candidate, *references])
+    settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
+    measure = _Measure(prepared, window_of(candidate), settings, rules)
+    rulers = [_ruler(one, prepared, settings.split, device) for one in references if _is_estimate(one)]
+    evaluation = measure(candidate, rulers)
+    metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
+    simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
+    popularity = measure(simple[0], [])
+    notes = [*(note for one in opened for note in one.notes), *shared_seeds(candidate, references), *chosen_because]
+    checks: list[Check]
+    deployed = None
+    if by_log:
+        checks = [value_check(evaluation, None, rules)]
+    else:
+        deployed = measure(references[0], [])
+        checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
+        leaks = [one for one in opened[:2] if one.leaks]
+        if leaks and checks[0].outcome != "no":
+            reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
+            checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
+        checks += [
+            events_check(evaluation, deployed, metric, paid_events(prepared), rules),
+            value_check(evaluation, deployed, rules),
+            segment_check(evaluation, deployed, metric, rules),
+            coverage_check(evaluation, deployed, rules),
+        ]
+    taken = {candidate.about.objective, *(one.about.objective for one in references[:1])}
+    beside = [one for one in simple if one.name not in taken] if rules.baselines else []
+    measured = [popularity if one.name == popularity.name else measure(one, []) for one in beside]
+    checks += [
+        baselines_check(evaluation, measured, metric, rules),
+        *divergence_checks(evaluation.divergence, rules),
+        *([ruler_check(evaluation, popularity.scores.logp, prepared.items, rules)] if rules.ruler else []),
+    ]
+    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
 
 
-def coverage_check(evaluation: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
-    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
-    name = f"coverage@{evaluation.settings['lists']}"
-    new, old = evaluation.policy[name], deployed.policy[name]
-    assert not isinstance(new, Estimate) and not isinstance(old, Estimate)
-    ratio = new / old if old > 0 else np.inf
-    reason = (
-        f"{name} {old:.3f} -> {new:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
-    )
-    return Check("coverage", bool(ratio >= rules.min_coverage_ratio), reason)
+@dataclass(frozen=True)
+class _Measure:
+    """All are measured alike."""
+
+    data: Prepared
+    window: WindowConfig
+    settings: EvaluateConfig
+    rules: GateRules
+
+    def __call__(self, one: Candidate, references: Sequence[Candidate]) -> Evaluation:
+        return evaluate_policy(
+            one.policy, self.data, name=one.name, window=self.window, config=self.settings,
+            references={reference.name: reference.policy for reference in references},
+            described=[reference.about for reference in references], rules=self.rules.overlap,
+        )  # fmt: skip
+
+
+def _gain(
+    run: RunLike, other: RunLike, measure: _Measure, evaluation: Evaluation, deployed: Evaluation, metric: str,
+    rules: GateRules, *, beta: float | None, device: str,
+) -> Check:  # fmt: skip
+    """The gain between weights that were kept by one figure; refused where there are none."""
+    alike, said, refusal = kept_alike(as_run(run), as_run(other))
+    if refusal is not None:
+        return replace(gain_check(evaluation, deployed, metric, rules, said=refusal), outcome="cannot tell")
+    if not alike:
+        return gain_check(evaluation, deployed, metric, rules)
+    split = measure.settings.split
+    kept = [
+        open_candidate(one, name, measure.data, split=split, beta=dial, likeliest=True, device=device).candidate
+        for one, name, dial in ((run, evaluation.name, beta), (other, deployed.name, None))
+    ]
+    new, old = (measure(one, []) for one in kept)
+    return gain_check(new, old, metric, rules, said=said)
+
+
+def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules) -> tuple[str, list[str]]:
+    """The figure that must gain: as asked, or of the best paid event with enough sequences; and why it is that one."""
+    measured = groups(evaluation.scores)
+    if rules.metric is not None:
+        if rules.metric.rpartition(".")[0] not in measured:
+            known = [f"{each}.nDCG@20" for each in measured]
+            raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
+        return rules.metric, []
+    few: list[str] = []
+    for event in [*(event for event in events if event in measured), "all"]:
+        count = sequences_of(evaluation.scores.sequence[measured[event]])
+        if count >= rules.min_sequences or event == "all":
+            said = f"{', '.join(few)}: too few for a verdict (least: {rules.min_sequences}), so {event}.nDCG@20 decides"
+            return f"{event}.nDCG@20", [said] if few else []
+        few.append(f"only {count} sequences with {event}")
+    raise AssertionError("'all' is a group of every log")
+
+
+def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:
+    """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
+    run = candidate.run
+    assert run is not None
+    if run.kept_by == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
+        return candidate
+    return open_candidate(run, candidate.name, data, split=split, likeliest=True, device=device).candidate
+
+
+def _is_estimate(candidate: Candidate) -> bool:
+    """Whether divergence from it is meant: a trained policy; ranks of a file or of neighbours are no probabilities."""
+    return candidate.run is not None and candidate.run.started

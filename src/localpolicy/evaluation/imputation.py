@@ -32,7 +32,7 @@ class Imputation:
     config: FactorisationConfig
     data: str  # digest
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What `--json` says of it."""
         return {"quality": self.quality, "config": self.config.model_dump()}
 
@@ -40,7 +40,7 @@ class Imputation:
         """Write it as a folder."""
         with whole_folder(Path(folder)) as partial:
             save_file({"users": self.factors.users, "items": self.factors.items}, partial / "factors.safetensors")
-            write_json(partial / "imputation.json", {**self.json(), "data": self.data})
+            write_json(partial / "imputation.json", {**self.to_dict(), "data": self.data})
 
     @classmethod
     def load(cls, folder: Path | str) -> Imputation:

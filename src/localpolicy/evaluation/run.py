@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.candidates import (
-    RunLike,
-    as_run,
-    names_of,
-    open_data,
-    open_run,
-    own_logging,
-    refuse_incomparable,
-    window_of,
-)
+from localpolicy.evaluation.candidates import RunLike, as_run, names_of, own_logging, refuse_incomparable, window_of
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.evaluation.imputation import imputation_at
+from localpolicy.evaluation.opening import data_for, open_candidate, shared_seeds
 from localpolicy.evaluation.truth import true_value
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import sha256
 from localpolicy.simulation.truth import load_world
 
 
@@ -39,6 +33,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure one run on a split: ranking, reward, divergence from each run of `against`, truth where there is one.
 
+    A saved baseline or a CSV or Parquet file of lists is measured likewise. `data` may be newer than what the run was
+    trained on: what it does not know of it counts against it, and is said in `settings["notes"]`.
     Without `against` the divergence is taken from the run's own logging head, where it has one; its noise floor is
     then not known. `world` is the folder of a simulated world (default: the data's own, where it was simulated).
     `propensities` names a reference whose probabilities stand for logged ones. `imputation` is the folder of imputed
@@ -47,30 +43,41 @@ def evaluate(
     """
     run, others = as_run(run), [as_run(other) for other in against]
     names = names_of([run, *others])
-    candidate = open_run(run, names[0], beta=beta, device=device)
-    references = [open_run(other, name, device=device) for other, name in zip(others, names[1:], strict=True)]
+    prepared = data_for([run, *others], data)
+    split = settings_of(config, 1).split
+    opened = [
+        open_candidate(one, name, prepared, split=split, beta=beta if one is run else None, device=device)
+        for one, name in zip((run, *others), names, strict=True)
+    ]
+    candidate, references = opened[0].candidate, [one.candidate for one in opened[1:]]
     refuse_incomparable([candidate, *references])
-    opened = open_data(run, data)
+    notes = [*(note for one in opened for note in one.notes), *shared_seeds(candidate, references)]
     if not references and (own := own_logging(candidate)):
         references = [own]
     evaluation = evaluate_policy(
         candidate.policy,
-        opened,
+        prepared,
         name=candidate.name,
         window=window_of(candidate),
-        config=settings_of(config, candidate.facts["train.min_history"]),
+        config=settings_of(config, int(candidate.facts.get("train.min_history", 1))),
         references={reference.name: reference.policy for reference in references},
         described=[reference.about for reference in references],
         propensities=propensities,
-        imputation=None if imputation is None else imputation_at(imputation, opened),
+        imputation=None if imputation is None else imputation_at(imputation, prepared),
     )
-    # Values on disk outlive a run that is trained again: the digest says whose they are.
-    origin = {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
-    evaluation = replace(evaluation, settings={**evaluation.settings, **origin})
-    if (place := world_of(opened, world)) is not None:
+    evaluation = replace(evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": notes})
+    if (place := world_of(prepared, world)) is not None:
         evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(place)))
-    evaluation.save(Path(out) if out is not None else run.folder / "evaluation")
+    beside = run.folder.parent / f"{run.folder.name}.evaluation" if run.folder.is_file() else run.folder / "evaluation"
+    evaluation.save(Path(out) if out is not None else beside)
     return evaluation
+
+
+def _origin(run: Run, beta: float | None) -> dict[str, Any]:
+    """Values on disk outlive a run that is trained again: the digest says whose they are."""
+    if run.folder.is_file():
+        return {"weights": sha256(run.folder), "seed": None, "beta": None}
+    return {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
 
 
 def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: int) -> EvaluateConfig:
@@ -81,7 +88,7 @@ def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: 
 
 
 def world_of(data: Prepared, world: Path | str | None) -> Path | None:
-    """Where the truth lies: as given, or inside simulated data."""
+    """The folder of the simulated world: as given, or inside the data."""
     if world is not None:
         return Path(world)
     inside = data.path / "truth"

@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.model.histories import LONGEST
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.types import Batch
 
@@ -41,8 +42,6 @@ def context_length(policy: Deployable) -> int:
 
 def device_of(*policies: Scorer) -> torch.device:
     """Where the first network among these wants its batches; what has no network follows."""
-    found = (policy.network.embedding.device for policy in policies if isinstance(policy, Policy))
+    inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
+    found = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
     return next(found, torch.device("cpu"))
-
-
-LONGEST = 1_000  # actions of a history that a policy without a network is handed

@@ -12,6 +12,15 @@ HISTORY = (5, 10, 15)  # actions before a position, at most
 HEAD, MIDDLE = 1 / 3, 2 / 3  # shares of all events: the most popular items that make up the first third are the head
 
 
+def is_rating(event: str) -> bool:
+    """Whether an event is a rating (its name is a number): tables leave these out, there are too many."""
+    try:
+        float(event)
+    except ValueError:
+        return False
+    return True
+
+
 def answered(scores: Scores) -> np.ndarray:
     """Positions that someone answered: all of them, where a log holds only what users did."""
     if NO_ANSWER not in scores.events:

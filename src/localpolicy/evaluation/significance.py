@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from localpolicy.evaluation.estimate import cluster_sums, clustered_se, finite
+from localpolicy.evaluation.estimate import cluster_sums, clustered_se, finite, wilson
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))  # the stars of the paper's figures
@@ -30,7 +30,7 @@ class Paired(NamedTuple):
     plain_p: float  # the same over positions, as in the paper
     n: int
 
-    def json(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, float | int | None]:
         """For `--json`."""
         return {name: finite(value) for name, value in self._asdict().items()}
 
@@ -43,6 +43,10 @@ def paired(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, confi
     mean, se = float(gap.mean()), clustered_se(gap, clusters)
     freedom = len(np.unique(clusters)) - 1
     reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * se if freedom > 0 else math.nan
+    if se == 0:
+        # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may be
+        # as far out as the values go.
+        reach = wilson(0, freedom + 1, confidence=confidence)[1] * max(1.0, float(np.abs([first, second]).max()))
     plain_se = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
     return Paired(
         mean, se, mean - reach, mean + reach, _two_sided(mean, se, freedom), _two_sided(mean, plain_se, len(gap) - 1),

@@ -67,4 +67,4 @@ def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, 
 
 def as_json(figures: dict[str, dict[str, Estimate]]) -> dict[str, Any]:
     """Nested figures for `--json`."""
-    return {group: {name: value.json() for name, value in values.items()} for group, values in figures.items()}
+    return {group: {name: value.to_dict() for name, value in values.items()} for group, values in figures.items()}

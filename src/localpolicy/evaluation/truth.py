@@ -37,7 +37,7 @@ class Truth:
     gain_se: float
     optimum: float | None = None  # where it is known
 
-    def json(self) -> dict[str, float | None]:
+    def to_dict(self) -> dict[str, float | None]:
         """For `--json`."""
         return {name: finite(value) for name, value in vars(self).items()}
 

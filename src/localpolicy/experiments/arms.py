@@ -10,6 +10,7 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.run import settings_of as evaluation_settings
 from localpolicy.evaluation.run import world_of
 from localpolicy.evaluation.truth import true_value
-from localpolicy.experiments.jobs import Job, Say, different, in_processes, refuse_other, train_all
+from localpolicy.experiments.jobs import Job, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -37,6 +38,7 @@ from localpolicy.simulation.truth import load_world
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 
@@ -75,7 +77,6 @@ class Study:
     keep: str = "runs"
     imputation: Path | None = None
     truth: bool = False  # also J(π), where the data was simulated and holds it
-    say: Say = lambda text: None
     stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
 
     def measure(self, arms: Sequence[Arm]) -> dict[str, Measured]:
@@ -83,7 +84,7 @@ class Study:
         self.stopped = []
         waiting = [arm for arm in arms if self._known(arm.name, arm.config) is None]
         if len(waiting) < len(arms):
-            self.say(f"{len(arms) - len(waiting)} of {len(arms)} arms were done before")
+            LOG.info("%d of %d arms were done before", len(arms) - len(waiting), len(arms))
         self._do({arm.name: arm.config for arm in waiting})
         found = {arm.name: self._known(arm.name, arm.config) for arm in arms}
         self.stopped = [name for name, one in found.items() if one is None]
@@ -112,11 +113,12 @@ class Study:
             tasks = [self._task(name, config, runs) for name, config in waiting.items()]
             found = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
             for done, (task, reason) in enumerate(found, start=1):
-                self.say(f"{task.job.name}: {'measured' if reason is None else 'FAILED'} ({done} of {len(tasks)})")
+                state = "measured" if reason is None else "FAILED"
+                LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
         except Stopped as stop:
             if self.deadline is None:
                 raise
-            self.say(str(stop))
+            LOG.info("%s", stop)
 
     def _reference_runs(self) -> list[Path]:
         """The references' folders, with weights in them: trained where they are not there."""
@@ -125,7 +127,7 @@ class Study:
             if Run(job.out).finished and not (job.out / "policy.safetensors").exists():
                 shutil.rmtree(job.out)  # came here without its weights
         if wanted := [job for job in jobs if not Run(job.out).finished]:
-            self.say(f"references first: {', '.join(job.name for job in wanted)}")
+            LOG.info("references first: %s", ", ".join(job.name for job in wanted))
         train_all(jobs, processes=self.processes, deadline=self.deadline)
         return [*(job.out for job in jobs), *self.against]
 
@@ -212,16 +214,16 @@ def _measure_one(task: _Task) -> str | None:
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task.imputation)
-        about[split] = evaluation.json()
+        about[split] = evaluation.to_dict()
     if task.truth and (place := world_of(data, None)) is not None:
-        about["truth"] = true_value(candidate.policy, load_world(place)).json()
+        about["truth"] = true_value(candidate.policy, load_world(place)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
-        {**reference.about.json(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+        {**reference.about.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
     if task.keep == "figures" and not task.trained:

@@ -7,43 +7,53 @@ figures and say where the paper's ordering does not hold.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.compare import Comparison, compare
-from localpolicy.experiments.jobs import Job, Say, train_all
-from localpolicy.experiments.scenes import REFERENCE, Scene
+from localpolicy.experiments.jobs import Job, train_all
+from localpolicy.experiments.scenarios import REFERENCE, Scenario
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 
+DIAL = (2.0, 1.0, 0.5)
+LOG = logging.getLogger(__name__)
 PAID = ("click", "purchase")  # events whose ranking is shown
 
 
 @dataclass(frozen=True)
-class Played:
-    """One scene, trained and measured."""
+class ScenarioResult:
+    """One scenario, trained and measured."""
 
-    scene: Scene
+    scenario: Scenario
     comparison: Comparison
     names: dict[str, str]  # of a run's folder -> as people call the policy
     folder: Path
 
 
-def play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> Played:
-    """Simulate, prepare, train and measure one scene into `folder`."""
-    say(f"{scene.world}: simulating {scene.sequences:,} sequences")
+def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> ScenarioResult:
+    """Simulate, prepare, train and measure one scenario into `folder`."""
+    LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(
-        scene.world, folder / "log", sequences=scene.sequences, items=scene.items, seed=seed, changes=scene.changes
+        scenario.world,
+        folder / "log",
+        sequences=scenario.sequences,
+        items=scenario.items,
+        seed=seed,
+        changes=scenario.changes,
     )
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
-    runs = _train_all(scene, data, folder / "runs", seed=seed, say=say)
-    say(f"{scene.world}: measuring {len(scene.arms)} policies")
-    measured = [arm for arm in scene.arms if arm.name != REFERENCE]
+    runs = _train_all(scenario, data, folder / "runs", seed=seed)
+    LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))
+    measured = [arm for arm in scenario.arms if arm.name != REFERENCE]
+    dials = {arm.name: _dial(runs[arm.name]) for arm in measured}
     comparison = compare(
         [runs[arm.name] for arm in measured],
+        dials=[(runs[name], beta) for name, betas in dials.items() for beta in betas],
         against=[runs[REFERENCE]],
         world=folder / "log",
         columns=[f"{event}.nDCG@20" for event in PAID if event in data.events],
@@ -51,13 +61,26 @@ def play(scene: Scene, folder: Path, *, seed: int, episodes: int, say: Say) -> P
         episodes=episodes,
         device="cpu",
     )
-    return Played(scene, comparison, {arm.folder: arm.name for arm in scene.arms}, folder)
+    names = {}
+    for arm in scenario.arms:
+        betas = dials.get(arm.name, ())
+        names[arm.folder] = f"{arm.name} (β chosen)" if betas else arm.name
+        names |= {f"{arm.folder} β={beta:g}": f"{arm.name} β={beta:g}" for beta in betas}
+    return ScenarioResult(scenario, comparison, names, folder)
 
 
-def _train_all(scene: Scene, data: Prepared, folder: Path, *, seed: int, say: Say) -> dict[str, Run]:
+def _dial(run: Run) -> tuple[float, ...]:
+    """Other β to show: multiples of the advantage's spread, so that they fit any scale of rewards."""
+    improvement = run.manifest.get("improvement")
+    if improvement is None or not improvement["slope"]:
+        return ()
+    return tuple(float(f"{multiple * improvement['calibration']['spread']:.2g}") for multiple in DIAL)
+
+
+def _train_all(scenario: Scenario, data: Prepared, folder: Path, *, seed: int) -> dict[str, Run]:
     jobs = []
-    for arm in scene.arms:
-        training = {**scene.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
-        config = Config.parse({**scene.settings, "objective": arm.objective, "train": training})
+    for arm in scenario.arms:
+        training = {**scenario.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
+        config = Config.parse({**scenario.settings, "objective": arm.objective, "train": training})
         jobs.append(Job(arm.name, data.path, folder / arm.folder, config))
-    return train_all(jobs, say=lambda text: say(f"{scene.world}: {text}"))
+    return train_all(jobs, label=f"{scenario.world}: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -23,10 +24,11 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.interrupt import heard
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 
-Say = Callable[[str], None]
+LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 MOST = 8  # processes that are started unasked
@@ -49,27 +51,28 @@ def train_all(
     processes: int | None = None,
     deadline: float | None = None,
     failures: dict[str, str] | None = None,
-    say: Say = lambda text: None,
+    label: str = "",
 ) -> dict[str, Run]:
     """Train what is not finished, going on where a run stopped; by name, in the order given.
 
     A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
     nothing from a second thread, and with one thread each run gives the same bytes on any number of cores.
     A run that training cannot go on with costs the others nothing: its reason is put into `failures`, or raised at
-    the end where there is no such dict. After `deadline` (a time.time()) all stop where they are.
+    the end where there is no such dict. `label` begins each message. After `deadline` (a time.time()) all stop where
+    they are.
     """
     for job in jobs:
         refuse_other(job)
     waiting = [job for job in jobs if not Run(job.out).finished]
     for job in jobs:
         if job not in waiting:
-            say(f"{job.name}: done before")
+            LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
     trained = in_processes(_train_one, waiting, processes=processes, deadline=deadline)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
-        say(f"{job.name}: {'trained' if reason is None else 'FAILED'} ({done} of {len(waiting)})")
+        LOG.info("%s%s: %s (%d of %d)", label, job.name, "trained" if reason is None else "FAILED", done, len(waiting))
     if failed and failures is None:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise TrainingError(f"{len(failed)} of {len(jobs)} runs could not be trained; the others are whole.\n{lines}")
@@ -136,21 +139,23 @@ def _here(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does; but a terminal's Ctrl-C reaches the children by itself."""
+    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for child in active_children():
-            child.terminate()
+        if number == signal.SIGTERM:
+            for child in active_children():
+                child.terminate()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in heard() if number != signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _begin(modules: Sequence[str]) -> None:

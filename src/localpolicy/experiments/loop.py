@@ -14,21 +14,27 @@ logging policy, since that is known exactly; μ, which is no run, is estimated b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
+from localpolicy import __version__
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.evaluation.truth import EPISODES, agent, bandit_probabilities
-from localpolicy.experiments.jobs import Job, Say, train_all
+from localpolicy.experiments.jobs import Job, train_all
+from localpolicy.experiments.loop_figures import Figures, over_all_seeds
 from localpolicy.experiments.loop_measure import RoundMeasure, World
-from localpolicy.experiments.scenes import SCENES, ArmSpec, Scene
+from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec, Scenario
 from localpolicy.objectives import objective_of
+from localpolicy.objectives.lpi import Improvement
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, refuse_occupied, write_json
@@ -39,11 +45,11 @@ from localpolicy.simulation.truth import WORLDS
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
     "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
 }
-BETA = {"bandit": 0.3, "store": 0.1}  # fits the scale of each world's rewards
 
 
 class LoopConfig(Settings):
@@ -56,36 +62,115 @@ class LoopConfig(Settings):
     sequences: int = Field(10_000, ge=30, description="sequences that each policy serves")
     seeds: tuple[int, ...] = Field((0,), description="of logs and training: one whole loop each")
     objectives: tuple[str, ...] = Field(description="objectives, as lpi_cb or lpi_cb:advantage=observed")
-    betas: tuple[float, ...] = Field(description="one arm of each objective that has a β for each of these")
+    betas: tuple[float, ...] = Field(
+        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
+    )
     logging: Literal["served", "head"] = Field("served", description="μ̂ from round 2 on: the served run, or a head")
     keep_logs: bool = Field(False, description="train on all logs so far, not on the last alone (μ̂ is then a head)")
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
     episodes: int = Field(EPISODES, ge=2, description="rollouts behind the store's true reward")
 
+    @field_validator("seeds", "objectives")
+    @classmethod
+    def _any(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("expected at least one value")
+        return value
+
     @field_validator("seeds", "objectives", "betas")
     @classmethod
     def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value or len(set(value)) < len(value):
-            raise ValueError("expected at least one value, and none twice")
+        if len(set(value)) < len(value):
+            raise ValueError("expected none twice")
         if any(isinstance(one, int) and one < 0 for one in value):
             raise ValueError("a seed must not be negative")
         return value
 
 
-@dataclass(frozen=True)
-class Loop:
+@dataclass(frozen=True, repr=False)
+class Loop(Result):
     """A loop that has come to its end."""
 
     config: LoopConfig
     world: World
-    arms: list[ArmSpec]
+    arms: list[PolicySpec]
     first: list[dict[str, Any]]  # μ's figures, by seed
     rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
+    def figures(self, arm: str) -> list[Figures]:
+        """One objective's figures by round (the 0th is μ), over the seeds that got there."""
+        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
+        last = max(map(len, seeds), default=0)
+        return [
+            over_all_seeds(self.first),
+            *(over_all_seeds([seed[number] for seed in seeds if len(seed) > number]) for number in range(last)),
+        ]
 
-def _scene(world: str) -> Scene:
+    def stopped(self, arm: str) -> dict[int, str]:
+        """Rounds in which a seed could not be trained, and why."""
+        entries = [(number, entry) for seed in self.rounds[arm] for number, entry in enumerate(seed, start=1)]
+        return {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: self.figures(arm.name)[-1]["J(π)"].mean for arm in self.arms}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per objective, round and figure, with its 95 % interval."""
+        return pa.Table.from_pylist(
+            [
+                {"policy": arm.name, "round": number, "figure": name, **asdict(value)}
+                for arm in self.arms
+                for number, figures in enumerate(self.figures(arm.name))
+                for name, value in figures.items()
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, every figure by round, and each seed's own."""
+        world = self.world
+        return {
+            "localpolicy": __version__,
+            "settings": self.config.model_dump(mode="json"),
+            "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
+            "first": {str(seed): _kept(entry) for seed, entry in zip(self.config.seeds, self.first, strict=True)},
+            "arms": {
+                arm.name: {
+                    "objective": arm.objective,
+                    "rounds": [
+                        {"round": number, **{name: asdict(value) for name, value in figures.items()}}
+                        for number, figures in enumerate(self.figures(arm.name))
+                    ],
+                    "seeds": {
+                        str(seed): [_kept(entry) for entry in entries]
+                        for seed, entries in zip(self.config.seeds, self.rounds[arm.name], strict=True)
+                    },
+                }
+                for arm in self.arms
+            },
+        }
+
+
+def _kept(entry: dict[str, Any]) -> dict[str, Any]:
+    """What one seed measured in one round; the rest is in its own file."""
+    if "stopped" in entry:
+        return entry
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
+    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
+    return {
+        **kept,
+        "truth_se": entry["truth"]["se"],
+        **{name: entry[name] for name in ("entropy", "coverage")},
+        **share,
+    }
+
+
+def _scenario(world: str) -> Scenario:
     """The demo's settings for a world hold here too."""
-    return next(scene for scene in SCENES if scene.world == world)
+    return next(scenario for scenario in SCENARIOS if scenario.world == world)
 
 
 def loop_config(world: str, **given: Any) -> LoopConfig:
@@ -93,12 +178,12 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
     if world not in USUAL:
         raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
     objectives, sequences = USUAL[world]
-    usual = {"world": world, "objectives": objectives, "sequences": sequences, "betas": (BETA[world],)}
-    usual["items"] = _scene(world).items
+    usual = {"world": world, "objectives": objectives, "sequences": sequences}
+    usual["items"] = _scenario(world).items
     return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
 
 
-def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda text: None) -> Loop:
+def loop(config: LoopConfig, *, out: Path | str, rounds: int) -> Loop:
     """Go through `rounds` rounds in the folder `out`; what is done there already is not done again."""
     if rounds < 1:
         raise ConfigError(f"rounds must be at least 1, got {rounds}.")
@@ -110,11 +195,11 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
-    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start", say) for seed in config.seeds]
+    first = [_start(config, world, seed, folder / f"seed-{seed}" / "start") for seed in config.seeds]
     for number in range(1, rounds + 1):
         jobs = [job for chain in chains for job in chain.jobs(number)]
         failures: dict[str, str] = {}
-        train_all(jobs, failures=failures, say=lambda text, number=number: say(f"round {number} of {rounds}: {text}"))  # type: ignore[misc]
+        train_all(jobs, failures=failures, label=f"round {number} of {rounds}: ")
         for chain in chains:
             if chain.name in failures:
                 chain.stop(number, failures[chain.name])
@@ -125,7 +210,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, say: Say = lambda 
     return Loop(config, world, arms, first, found)
 
 
-def arms_of(config: LoopConfig) -> list[ArmSpec]:
+def arms_of(config: LoopConfig) -> list[PolicySpec]:
     """One arm per objective, and per β where it has one that is not given with it."""
     found = []
     for text in config.objectives:
@@ -134,9 +219,9 @@ def arms_of(config: LoopConfig) -> list[ArmSpec]:
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
-        for beta in config.betas if free else (given.get("beta"),):
+        for beta in config.betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
-            found.append(ArmSpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+            found.append(PolicySpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
@@ -160,13 +245,13 @@ def _claim(folder: Path, config: LoopConfig) -> None:
     write_json(path, content)
 
 
-def _start(config: LoopConfig, world: World, seed: int, folder: Path, say: Say) -> dict[str, Any]:
+def _start(config: LoopConfig, world: World, seed: int, folder: Path) -> dict[str, Any]:
     """The log that all objectives start from, and μ's own figures."""
     path = folder / "round.json"
     if not path.exists():
-        say(f"seed {seed}: {config.sequences:,} sequences of the first policy")
+        LOG.info("seed %d: %s sequences of the first policy", seed, f"{config.sequences:,}")
         _prepare_log(config, world, folder, seed=seed, number=0, chunks=world.log(config.sequences, _luck(seed, 0)))
-        write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().json())
+        write_json(path, RoundMeasure(world, episodes=config.episodes, seed=seed).first().to_dict())
     return dict(read_json(path))
 
 
@@ -202,7 +287,7 @@ def _prepare_log(
 class _Chain:
     """One objective's rounds under one seed."""
 
-    def __init__(self, config: LoopConfig, world: World, arm: ArmSpec, seed: int, folder: Path) -> None:
+    def __init__(self, config: LoopConfig, world: World, arm: PolicySpec, seed: int, folder: Path) -> None:
         self.config, self.world, self.arm, self.seed = config, world, arm, seed
         self.start, self.folder = folder / "start", folder / _folder_name(arm)
 
@@ -239,10 +324,13 @@ class _Chain:
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
-        settings = _scene(self.config.world).settings
+        settings = _scenario(self.config.world).settings
         chosen = dict(self.arm.objective)
         known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
-        if known and "logp_logging" in objective_of(chosen).reads().fields:
+        objective = objective_of(chosen)
+        # The closed form estimates μ̂ anew: upon the served policy's towers it would put more, round after round.
+        closed = isinstance(objective, Improvement) and objective.closed
+        if known and not closed and "logp_logging" in objective.reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": _luck(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})
@@ -264,7 +352,7 @@ class _Chain:
         before = self.run(number - 1).policy() if number > 1 else None
         gauge = RoundMeasure(self.world, episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
-        found = gauge.of(run.policy(), before).json()
+        found = gauge.of(run.policy(), before).to_dict()
         beside = {"weights": kept["weights"], "epoch": kept["epoch"], "version": run.version}
         write_json(path, {"round": number, **found, **beside})
 
@@ -301,7 +389,7 @@ class _Chain:
         return found
 
 
-def _folder_name(arm: ArmSpec) -> str:
+def _folder_name(arm: PolicySpec) -> str:
     """Fit for a path: the arm's settings in their order."""
     parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
     return "-".join(parts).replace("/", "_")

@@ -49,7 +49,7 @@ class Round:
     entropy: float  # nats
     coverage: float  # share of the catalogue shown first somewhere
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For the round's file."""
         return asdict(self)
 

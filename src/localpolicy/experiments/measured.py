@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.errors import RunError
+from localpolicy.evaluation.divergence import over_references
 from localpolicy.evaluation.estimate import Estimate, mean_estimate
 from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.score import Scores
@@ -57,13 +58,13 @@ class Measured:
         """J(π) and J(μ), where they were measured."""
         return self.about.get("truth")
 
-    def json(self, split: str) -> dict[str, Any]:
+    def to_dict(self, split: str) -> dict[str, Any]:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
         return self.about[split]  # type: ignore[no-any-return]
 
     def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
-        found = self.json(split)["divergence"]["js"]
+        found = self.to_dict(split)["divergence"]["js"]
         return None if found is None else _figure(found)
 
     @cached_property
@@ -108,13 +109,13 @@ class Pooled:
 
     @cached_property
     def _figures(self) -> dict[str, Estimate]:
-        """Those asked for before: tables, notes and tests ask for the same."""
+        """A cache: tables, notes and tests ask for the same estimates."""
         return {}
 
     def by_seed(self, name: str) -> list[float]:
         """The same of each seed alone."""
         group, _, metric_name = name.rpartition(".")
-        return [float(one.json("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
+        return [float(one.to_dict("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
 
     def js(self) -> Estimate | None:
         """Mean JS from the references on test positions."""
@@ -139,7 +140,7 @@ def save_positions(scores: Scores, path: Path) -> None:
     }
     encoding = {"sequence": "DELTA_BINARY_PACKED"}
     if scores.js:
-        columns["js"] = np.mean(list(scores.js.values()), axis=0).astype(np.float32)
+        columns["js"] = over_references(scores.js, scores.js).astype(np.float32)
         encoding["js"] = "BYTE_STREAM_SPLIT"
     with whole_file(path) as partial:
         pq.write_table(

@@ -1,7 +1,7 @@
 """`sweep`: one objective over a grid or a search, a frontier, and the best policy within a divergence budget.
 
 Everything is chosen on the validation split: points by the runs' own rule (the mean over seeds), the budget against the
-validation JS. Test figures have no say in it, and are shown at the chosen point alone.
+validation JS. Test figures do not influence it, and are shown at the chosen point alone.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
 from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
-from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.objectives.objective import Objective
+from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
@@ -70,22 +71,22 @@ class Tried:
             return None
         return found[0]._replace(mean=float(np.mean([js.mean for js in found])), se=max(js.se for js in found))
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
         return {
             "settings": dict(self.point.settings),
             "validation": None if self.selection_score == -math.inf else self.selection_score,
             "spread": self.spread,
             "by_seed": [one.failed or one.selection_score for one in self.seeds],
-            "js": None if self.js is None else self.js.json(),
+            "js": None if self.js is None else self.js.to_dict(),
             "weights": [one.about["run"]["weights"] for one in self.good],
             "epochs": [one.epoch for one in self.good],
             "arms": [one.name for one in self.seeds],
         }
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(Result):
     """All points, and the one chosen."""
 
     objective: str
@@ -98,13 +99,43 @@ class Sweep:
     seeds: int
     data: str  # digest
     search: str = "grid"
+    out: Path = Path()  # where everything lies
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of the chosen point's runs, one per seed."""
+        return [] if self.chosen is None else [self.out / "runs" / one.name for one in self.chosen.seeds]
 
     @property
     def test(self) -> Pooled | None:
         """The chosen policy on the test split."""
         return None if self.chosen is None else Pooled(self.chosen.point.name or self.objective, self.chosen.seeds)
 
-    def json(self) -> dict[str, Any]:
+    def summary(self) -> str:
+        """How many points, and the one chosen."""
+        text = f"{self.objective} at {len(self.tried)} points"
+        if self.chosen is None:
+            return f"{text}; none within JS {self.max_js:g}"
+        point, score = self.chosen.point.name or self.objective, self.chosen.selection_score
+        return f"{text}; chosen: {point} ({self.select} {score:.4f} on validation)"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
+        return pa.Table.from_pylist(
+            [
+                {
+                    **dict(one.point.settings),
+                    "validation": None if one.selection_score == -math.inf else one.selection_score,
+                    "spread": one.spread,
+                    "JS": None if one.js is None else one.js.mean,
+                    "JS se": None if one.js is None else one.js.se,
+                    "chosen": self.chosen is not None and one.point == self.chosen.point,
+                }
+                for one in self.tried
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
         return {
             "objective": self.objective,
@@ -113,11 +144,12 @@ class Sweep:
             "select": self.select,
             "seeds": list(range(self.seeds)),
             "references": self.references,
-            "floor": None if self.floor is None else {split: value.json() for split, value in self.floor.items()},
+            "floor": None if self.floor is None else {split: value.to_dict() for split, value in self.floor.items()},
             "max_js": self.max_js,
-            "points": {one.point.name: one.json() for one in self.tried},
+            "points": {one.point.name: one.to_dict() for one in self.tried},
             "chosen": None if self.chosen is None else self.chosen.point.name,
-            "test": None if self.chosen is None else {one.name: one.json("test") for one in self.chosen.seeds},
+            "runs": [str(run) for run in self.runs],
+            "test": None if self.chosen is None else {one.name: one.to_dict("test") for one in self.chosen.seeds},
         }
 
 
@@ -134,7 +166,6 @@ def sweep(
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    say: Say = LOG.info,
     **settings: Any,
 ) -> Sweep:
     """Train an objective at every point of `over`, or at `trials` points that a search picks.
@@ -149,8 +180,7 @@ def sweep(
     if isinstance(over, Mapping):
         over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
     if out is None:
-        out = new_folder("sweep")
-        LOG.info("sweeping %s into %s", config.objective.name, out)
+        out = new_folder(f"sweep-{config.objective.name.rpartition(':')[2]}")
     if search not in SEARCHES:
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:
@@ -170,10 +200,14 @@ def sweep(
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
         against=[Path(run).resolve() for run in against],
         processes=processes,
-        say=say,
     )
     _refuse_ambiguous(study)
-    _say_shared_seeds(study, seeds)
+    if max_js is not None and not against:
+        LOG.info(
+            "--max-js %g: whether noise alone exceeds it is known once two mle runs of other seeds are trained, so "
+            "these come first (name such runs with --against, and it is known at once).", max_js,
+        )  # fmt: skip
+    _warn_of_shared_seeds(study, seeds)
     floor = study.floor()
     _refuse_budget(max_js, floor, study)
     tried: dict[Point, Tried] = {}
@@ -206,6 +240,7 @@ def sweep(
         seeds=seeds,
         data=data.digest,
         search=search,
+        out=Path(out),
     )
 
 
@@ -254,15 +289,15 @@ def _refuse_ambiguous(study: Study) -> None:
         raise ConfigError(f"two runs of --against are called '{max(names, key=names.count)}': rename a folder.")
 
 
-def _say_shared_seeds(study: Study, seeds: int) -> None:
+def _warn_of_shared_seeds(study: Study, seeds: int) -> None:
     """Runs of one seed begin with the same weights and read the log in the same order."""
     for run in study.against:
         seed = Run(run).manifest["seed"]
         if seed in range(seeds):
-            study.say(
-                f"note: --against {run.name} has seed {seed}, and so have points of this sweep; what they share makes "
-                f"their divergence look small. Better: references of seeds that no point has ({seeds} and above)."
-            )
+            LOG.warning(
+                "--against %s has seed %d, and so have points of this sweep. Runs of one seed look closer than they "
+                "are: better take references of seeds that no point has (%d and above).", run.name, seed, seeds,
+            )  # fmt: skip
 
 
 def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, study: Study) -> None:

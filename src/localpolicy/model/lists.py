@@ -8,23 +8,53 @@ j is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.errors import DataError
+from localpolicy.results import Result
+
+SHOWN = 3  # items of a list in a summary
 
 
-class Lists(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Lists(Result):
     """Lists for B histories."""
 
     items: list[list[Any]]  # item ids, best or first drawn first
     indices: Tensor  # [B, K] the same as item indices
     log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
+
+    def summary(self) -> str:
+        """How many, how long, and the first."""
+        first = ", ".join(str(item) for item in self.items[0][:SHOWN]) if self.items else ""
+        more = ", …" if self.items and len(self.items[0]) > SHOWN else ""
+        return f"{len(self.items)} of {self.indices.shape[1]} items; the first: {first}{more}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per history and place: the item, its probability and, where it was drawn, its propensity."""
+        histories, places = self.indices.shape
+        columns: dict[str, Any] = {
+            "history": [history for history in range(histories) for _ in range(places)],
+            "place": [place for _ in range(histories) for place in range(1, places + 1)],
+            "item": [item for items in self.items for item in items],
+            "probability": self.log_probability.double().exp().flatten().tolist(),
+        }
+        if self.propensity is not None:
+            columns["propensity"] = self.propensity.flatten().tolist()
+        return pa.table(columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each list with its probabilities."""
+        propensity = None if self.propensity is None else self.propensity.tolist()
+        return {"items": self.items, "probability": self.log_probability.exp().tolist(), "propensity": propensity}
 
 
 def _own(chunk: Tensor, out: Tensor | None) -> Tensor:

@@ -11,14 +11,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Head
+from localpolicy.catalogue.logits import AnyHead, Head, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
 from localpolicy.settings import Settings
 from localpolicy.types import START, Batch
 
-ITEM_HEADS = ("policy", "logging", "q_a", "q_b", "reward")  # one number per item
+ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
+CRITICS = ("q", "q_a", "q_b", "reward")
 HEADS = (*ITEM_HEADS, "value")  # and one per context
 
 
@@ -28,11 +29,13 @@ class ModelConfig(Settings):
     backbone: str = Field(
         "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
     )
-    width: int = Field(64, ge=1, description="size of embeddings and hidden states")
-    blocks: int = Field(1, ge=1, description="layers of the backbone")
-    heads: int = Field(1, ge=1, description="attention heads (sasrec)")
+    width: int = Field(64, ge=1, le=65_536, description="size of embeddings and hidden states")
+    blocks: int = Field(1, ge=1, le=1024, description="layers of the backbone")
+    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec)")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
-    tied: bool = Field(False, description="the policy head shares the item embeddings")
+    tied: bool = Field(
+        True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
+    )
     answers: bool | None = Field(
         None, description="feed each past item's event to the backbone (default: for impression logs, where most "
         "shown items were not answered)"
@@ -60,7 +63,32 @@ class ItemHead(nn.Module):
 
     def numbers(self) -> AnyHead:
         """What the catalogue layer reads."""
-        return Head(self.weight, self.bias) if self.shard is None else ShardedHead(self.weight, self.bias, self.shard)
+        return _head(self.weight, self.bias, self.shard)
+
+
+class ProjectedHead(nn.Module):
+    """e_a · P h + b_a + v · h + c: the item embeddings e, read through a projection P of the hidden state.
+
+    v · h + c is the same for all items of a context: what a critic knows of the context alone need not be learnt item
+    by item, and an item that was hardly seen starts as the context's average. A softmax does not see it.
+    """
+
+    def __init__(self, items: int, width: int, *, zero: bool = False, shard: Shard | None = None) -> None:
+        super().__init__()
+        self.shard = shard
+        # Drawn whichever way it starts, so that the weights made after it do not depend on which.
+        drawn = torch.eye(width) + torch.randn(width, width) * 0.02
+        self.projection = nn.Parameter(torch.zeros(width, width) if zero else drawn)
+        self.bias = nn.Parameter(_own_rows(torch.zeros(items), shard))
+        self.context = nn.Parameter(torch.zeros(width + 1))
+
+    def numbers(self, embedding: Tensor) -> AnyHead:
+        """What the catalogue layer reads."""
+        return _head(embedding @ self.projection + self.context[:-1], self.bias + self.context[-1], self.shard)
+
+
+def _head(weight: Tensor, bias: Tensor, shard: Shard | None) -> AnyHead:
+    return Head(weight, bias) if shard is None else ShardedHead(weight, bias, shard)
 
 
 def _own_rows(table: Tensor, shard: Shard | None) -> Tensor:
@@ -109,27 +137,35 @@ class Network(nn.Module):
             if name == "value":
                 self.heads[name] = nn.Linear(config.width, 1)
             else:
-                shared = self.embedding if name == "policy" and config.tied else None
-                zero = name in ("q_a", "q_b", "reward")
-                self.heads[name] = ItemHead(items, config.width, weight=shared, zero=zero, shard=shard)
+                self.heads[name] = self._item_head(name)
+
+    def _item_head(self, name: str) -> nn.Module:
+        tied, zero = self.config.tied, name in CRITICS
+        if tied and name != "policy":
+            return ProjectedHead(self.items, self.config.width, zero=zero, shard=self.shard)
+        weight = self.embedding if tied else None
+        return ItemHead(self.items, self.config.width, weight=weight, zero=zero, shard=self.shard)
 
     def embed(self, batch: Batch) -> Tensor:
         """Tokens [M, D]: the item before each step, and what came of it."""
         begins = batch.previous_item == START
         before = batch.previous_item.clamp(min=0)
-        if self.shard is None:
-            embedded = self.embedding.index_select(0, before)
-        else:
-            embedded = lookup(self.embedding, before, self.shard)
+        shard = self.shard
+        embedded = take(self.embedding, before) if shard is None else lookup(self.embedding, before, shard)
         if self.answer is not None:
-            embedded = embedded + self.answer.index_select(0, batch.previous_event)
+            embedded = embedded + take(self.answer, batch.previous_event)
         return torch.where(begins[:, None], self.start, embedded)
 
+    def encode(self, batch: Batch, layout: Layout) -> Tensor:
+        """The context of every token, laid out as told: [M, D]."""
+        return self.backbone(self.embed(batch), layout)  # type: ignore[no-any-return]
+
     def hidden(self, batch: Batch) -> Tensor:
-        """The context of every token, [M, D]."""
-        hidden: Tensor = self.backbone(self.embed(batch), Layout.of(batch))
+        """The context of every token, [M, D]; the places of one list share the context of the first."""
+        hidden = self.encode(batch, Layout.of(batch))
         # The backbone keeps its precision: at these widths casts cost more than half-precision products save.
-        return hidden if self.reads_in is None else hidden.to(self.reads_in)
+        hidden = hidden if self.reads_in is None else hidden.to(self.reads_in)
+        return hidden if batch.context is None else hidden[batch.context]
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
@@ -142,20 +178,23 @@ class Network(nn.Module):
             self.train(training)
 
     def head(self, name: str) -> AnyHead:
-        """The numbers of an item head; `q` is the mean of both Q heads."""
-        if name == "q":
+        """The numbers of an item head; `q` is the mean of both Q heads, where there are two."""
+        if name == "q" and "q" not in self.heads:
             a, b = self._numbers("q_a"), self._numbers("q_b")
             assert a.bias is not None and b.bias is not None
             return a.replaced((a.weight + b.weight) / 2, (a.bias + b.bias) / 2)
         return self._numbers(name)
 
     @property
+    def tables(self) -> frozenset[str]:
+        """Names of the parameters with one row per item."""
+        heads = (f"heads.{name}.{part}" for name in self.heads if name in ITEM_HEADS for part in ("weight", "bias"))
+        return frozenset({"embedding", *(name for name in heads if name in self.state_dict())})
+
+    @property
     def split(self) -> frozenset[str]:
         """Names of the parameters whose rows are split over ranks."""
-        if self.shard is None:
-            return frozenset()
-        heads = (name for name in self.heads if name in ITEM_HEADS)
-        return frozenset({"embedding", *(f"heads.{name}.{part}" for name in heads for part in ("weight", "bias"))})
+        return frozenset() if self.shard is None else self.tables
 
     @property
     def size(self) -> int:
@@ -164,8 +203,12 @@ class Network(nn.Module):
         return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
 
     def _numbers(self, name: str) -> AnyHead:
-        numbers: AnyHead = self.heads[name].numbers()  # type: ignore[operator]
-        return numbers
+        head = self.heads[name]
+        if isinstance(head, ProjectedHead):
+            # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
+            return head.numbers(self.embedding.detach() if name == "logging" else self.embedding)
+        assert isinstance(head, ItemHead)
+        return head.numbers()
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""
@@ -184,7 +227,7 @@ class Network(nn.Module):
 
 
 @contextmanager
-def reading_in(half: torch.dtype | None, *networks: Network | None) -> Iterator[None]:
+def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
     """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
     for network in changed:

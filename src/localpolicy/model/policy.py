@@ -9,26 +9,28 @@ from __future__ import annotations
 import shutil
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from localpolicy.catalogue import backend
 from localpolicy.catalogue.logits import Logits, tilted
 from localpolicy.catalogue.shards import Shard
-from localpolicy.data.batches import batch_of_histories
-from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
-from localpolicy.model.lists import Lists, draw_lists
-from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.weights import fill, load_weights, save_weights
+from localpolicy.model.histories import batch_from, index_of, lists_from
+from localpolicy.model.lists import Lists
+from localpolicy.model.network import HEADS, ModelConfig, Network
+from localpolicy.model.towers import Towers, build
+from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.types import Batch
 
 FORMAT = 1
+LARGEST = 1 << 40  # of a number in policy.json: so that none of their products overflows
 
 
 class Origin(NamedTuple):
@@ -43,7 +45,9 @@ class Origin(NamedTuple):
 class Policy:
     """π(a|x): a trained network, read without dropout. With `beta`, the dial: μ̂ exp(Q/β) instead of its policy head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, *, beta: float | None = None) -> None:
+    def __init__(
+        self, network: Network | Towers, origin: Origin, items: pa.Table, *, beta: float | None = None
+    ) -> None:
         self.network = network.eval()
         self.origin = origin
         self.items = items
@@ -51,6 +55,10 @@ class Policy:
         self._index: dict[Hashable, int] | None = None
         if beta is not None:
             self._check_dial(beta)
+
+    def __repr__(self) -> str:
+        dial = "" if self.beta is None else f" at β={self.beta:g}"
+        return f"<Policy: {self.origin.objective}{dial} over {self.size:,} items>"
 
     # ------------------------------------------------------------------ what it believes
 
@@ -61,7 +69,9 @@ class Policy:
 
     @property
     def critic(self) -> str | None:
-        """The head the dial tilts by: 'q', 'reward', or none."""
+        """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
+        if "tilt" in self.network.heads:
+            return "tilt"
         if "q_a" in self.network.heads:
             return "q"
         return "reward" if "reward" in self.network.heads else None
@@ -108,25 +118,9 @@ class Policy:
     def batch(self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None) -> Batch:
         """Histories of item ids (and what came of each) as a batch. Items this policy never saw are left out."""
         if self._index is None:
-            self._index = {value: index for index, value in enumerate(self.items["item_id"].to_pylist())}
-        codes = {name: code for code, name in enumerate(self.origin.events)}
-        items, events = [], []
-        for number, history in enumerate(histories):
-            given = list(answers[number]) if answers is not None else [self.origin.events[0]] * len(history)
-            if len(given) != len(history):
-                raise DataError(f"history {number} has {len(history)} items and {len(given)} answers.")
-            unknown = next((name for name in given if name not in codes), None)
-            if unknown is not None:
-                raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
-            known = [
-                (self._index[item], codes[name])
-                for item, name in zip(history, given, strict=True)
-                if item in self._index
-            ]
-            items.append([item for item, _ in known])
-            events.append([event for _, event in known])
-        device = self.network.embedding.device
-        return batch_of_histories(items, events, length=self.network.length).to(device)
+            self._index = index_of(self.items)
+        batch = batch_from(histories, answers, index=self._index, events=self.origin.events, length=self.network.length)
+        return batch.to(self.network.embedding.device)
 
     def log_probabilities(
         self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None
@@ -143,20 +137,19 @@ class Policy:
         sample: bool = False,
         exclude_seen: bool = False,
         exclude: Sequence[Hashable] = (),
+        exclude_each: Sequence[Sequence[Hashable]] | None = None,
+        candidates: Sequence[Sequence[Hashable] | None] | None = None,
         seed: int | None = None,
     ) -> Lists:
-        """The k best items for each history, or with `sample` k drawn without replacement, with propensities."""
+        """The k best items for each history, or with `sample` k drawn without replacement, with propensities.
+
+        `exclude` is never shown to anyone; `exclude_each` and `candidates` (None: all) are each history's own.
+        """
         batch = self.batch(histories, answers)
         assert self._index is not None
-        unwanted = {self._index[item] for item in exclude if item in self._index}
-        forbidden = [
-            sorted(unwanted | ({self._index[i] for i in history if i in self._index} if exclude_seen else set()))
-            for history in histories
-        ]
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        return draw_lists(
-            self.logits(batch), k, ids=self.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,
-            catalogue=backend(),
+        return lists_from(
+            self, batch, histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen, exclude=exclude,
+            exclude_each=exclude_each, candidates=candidates, seed=seed,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ on disk
@@ -193,36 +186,86 @@ class Policy:
         folder = Path(folder)
         if not (folder / "policy.json").exists():
             raise RunError(f"{folder} is not a run (no policy.json). 'lpi train' makes one.")
-        about = read_json(folder / "policy.json")
-        if about.get("format") != FORMAT:
-            raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}.")
-        made = about["network"]
-        if backbone is not None and not made["own_backbone"]:
+        about = _description(folder / "policy.json")
+        made = about.network
+        if backbone is not None and not made.own_backbone:
             raise RunError(f"{folder} needs no backbone=: it has one of ours.")
-        if backbone is None and made["own_backbone"]:
-            backbone = passed_before(made["own_backbone"])
-        shard = None if shard is None else shard._replace(items=made["items"])
-        network = Network(
-            ModelConfig.parse(made["model"]),
-            items=made["items"],
-            events=made["events"],
-            length=made["length"],
-            heads=tuple(made["heads"]),
-            backbone=backbone,
-            shard=shard,
-        )
-        fill(network, load_weights(folder / weights, split=network.split, shard=shard), source=folder / weights)
-        try:
-            items = pq.read_table(folder / "items.parquet")
-        except (pa.ArrowInvalid, OSError) as error:
-            raise RunError(f"{folder / 'items.parquet'} cannot be read ({error}): it was altered.") from None
-        return cls(network, Origin(**about["origin"]), items, beta=beta)
+        if backbone is None and made.own_backbone:
+            backbone = passed_before(made.own_backbone)
+        shard = None if shard is None else shard._replace(items=made.items)
+        with torch.device("meta"):
+            refuse_other_shapes(build(made.model_dump(), backbone=backbone), folder / weights)
+        network = build(made.model_dump(), backbone=backbone, shard=shard)
+        tensors = load_weights(folder / weights, split=network.split, shard=shard)
+        refuse_broken(tensors, folder / weights)
+        fill(network, tensors, source=folder / weights)
+        items = _catalogue(folder / "items.parquet", made.items)
+        return cls(network, about.origin, items, beta=beta)
+
+
+class _Recorded(BaseModel):
+    """A part of policy.json, as it must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Made(_Recorded):
+    """What `Network.describe` says."""
+
+    model: ModelConfig
+    items: int = Field(ge=1, le=LARGEST)
+    events: int = Field(ge=0, le=LARGEST)
+    length: int = Field(ge=1, le=LARGEST)
+    heads: tuple[Literal[*HEADS], ...]  # type: ignore[valid-type]
+    own_backbone: str | Literal[False] | None
+
+
+class _MadeTowers(_Made):
+    """What `Towers.describe` says: μ̂'s network, and the critics beside it."""
+
+    critics: list[_Made] = Field(min_length=1)
+    beta: float = Field(gt=0)
+    slope: float = Field(ge=0)
+
+
+class _Description(_Recorded):
+    """policy.json."""
+
+    format: int
+    network: _MadeTowers | _Made
+    origin: Origin
+
+
+def _description(path: Path) -> _Description:
+    content = read_json(path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
+    try:
+        about = _Description.model_validate(content)
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
+    heads = ("logging",) if isinstance(about.network, _MadeTowers) else about.network.heads
+    if about.origin.estimates_logging not in (None, *heads):
+        raise RunError(f"{path} is not a policy's: it was altered. Train again. (origin.estimates_logging is no head)")
+    return about
+
+
+def _catalogue(path: Path, items: int) -> pa.Table:
+    try:
+        found = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise RunError(f"{path} cannot be read ({error}): it was altered.") from None
+    if "item_id" not in found.column_names or len(found) != items:
+        raise RunError(f"{path} does not name the {items:,} items of the policy ({len(found):,} rows): it was altered.")
+    return found
 
 
 class _HeadPolicy(Policy):
     """The same network, another head."""
 
-    def __init__(self, network: Network, origin: Origin, items: pa.Table, head: str) -> None:
+    def __init__(self, network: Network | Towers, origin: Origin, items: pa.Table, head: str) -> None:
         super().__init__(network, origin, items)
         self._head = head
 

@@ -26,6 +26,9 @@ CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "
 def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
     """The heads a network needs so that `reads` can be read."""
     fields = reads.fields
+    if not reads.policy:
+        assert reads.critic is not None
+        return (reads.critic,)
     heads = ["policy"]
     if "logp_logging" in fields and not logging_given:
         heads.append("logging")
@@ -92,7 +95,10 @@ class Reader:
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
-        logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
+        if self.reads.policy:
+            logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
+        else:
+            logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
         return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **constants, **numbers)
 
@@ -100,6 +106,8 @@ class Reader:
         """The head that is fitted, and the one that evaluates it."""
         if self.critic == "reward":
             return "reward", "reward"
+        if not self.reads.policy:  # an expectation has no maximum to be biased: one head is enough
+            return "q", "q"
         return ("q_a", "q_b") if coin else ("q_b", "q_a")
 
     def _critic(self) -> AnyHead:

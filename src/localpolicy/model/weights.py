@@ -6,19 +6,20 @@ So a run can be loaded, or gone on with, by any number of processes.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.catalogue.shards import Shard
-from localpolicy.errors import RunError, WriteError
-from localpolicy.model.network import Network
+from localpolicy.errors import RunError
 from localpolicy.runtime.files import whole_file
+
+DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16"}
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
@@ -55,10 +56,33 @@ def stored(state: Mapping[str, Any]) -> dict[str, Tensor]:
 def save_weights(state: Mapping[str, Any], path: Path) -> None:
     """Tensors to safetensors."""
     with whole_file(path) as partial:
-        try:
-            save_file(stored(state), partial)
-        except SafetensorError as error:  # it hides the errno; nothing but the disk can refuse tensors like these
-            raise WriteError(path, str(error)) from None
+        write_tensors(stored(state), partial)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """The bytes that `safetensors.torch.save` gives, one tensor after another.
+
+    By hand, since `save` doubles the memory, and `save_file` writes through a hidden file of its own in the folder: a
+    kill leaves it there, nobody knows its name, and what it becomes nobody but its owner can read.
+    """
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so each is aligned
+    header: dict[str, Any] = {}
+    end = 0
+    for name in names:
+        start, end = end, end + tensors[name].nbytes
+        kind = {"dtype": DTYPES[tensors[name].dtype], "shape": list(tensors[name].shape)}
+        header[name] = {**kind, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(_bytes(tensors[name]))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """A tensor's numbers where they lie."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -66,7 +90,7 @@ def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     found = hashlib.sha256()
     for name, tensor in tensors:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        found.update(_bytes(tensor))
     return found.hexdigest()
 
 
@@ -79,15 +103,43 @@ def digest_on_disk(path: Path) -> str | None:
         return None
 
 
-def fill(network: Network, weights: dict[str, Tensor], *, source: Path) -> None:
+def fill(network: nn.Module, weights: dict[str, Tensor], *, source: Path) -> None:
     """Load weights that `save_weights` wrote into a network of the same shape."""
     try:
         found = network.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         raise RunError(f"{source} does not fit the network: {error}") from None
-    missing = set(found.missing_keys) - ({"heads.policy.weight"} if network.config.tied else set())
+    # A tied head is the embedding, and is stored once.
+    present = {parameter.data_ptr() for name, parameter in network.named_parameters() if name in weights}
+    state = network.state_dict()
+    missing = {name for name in found.missing_keys if state[name].data_ptr() not in present}
     if missing or found.unexpected_keys:
         raise RunError(f"{source} does not fit: lacks {sorted(missing)}, has {sorted(found.unexpected_keys)} too many.")
+
+
+def refuse_other_shapes(network: nn.Module, path: Path) -> None:
+    """Raise where the tensors in a file are not those of a network, which may be on the `meta` device and cost nothing.
+
+    So a description that was altered is found out before memory is taken for what it says.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (FileNotFoundError, SafetensorError):
+        return  # `load_weights` says so
+    for name, tensor in network.state_dict().items():
+        if name in found and found[name] != tuple(tensor.shape):
+            raise RunError(
+                f"{path} does not fit the network: {name} is {found[name]} there, and {path.parent / 'policy.json'} "
+                f"says {tuple(tensor.shape)}. One of the two was altered."
+            )
+
+
+def refuse_broken(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Raise where a number is not finite: its lists would be none."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise RunError(f"{path} holds numbers that are not finite (in {name}): it was altered. Train again.")
 
 
 def load_weights(path: Path, *, split: Collection[str] = (), shard: Shard | None = None) -> dict[str, Tensor]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from localpolicy.objectives.objective import Objective
-from localpolicy.types import Readout, Reads
+from localpolicy.types import Readout, Reads, Terms
 
 LOGGING = "μ̂: 'head' (trained beside the policy), or the folder of a run (items newer than it have probability 0)"
 
@@ -27,10 +28,15 @@ class TDObjective(Objective):
     target: Literal["max", "expected"] = Field("max", description="value of the next state in the TD target")
     logging: str = Field("head", description=LOGGING)
 
+    @property
+    def next_state(self) -> Literal["max", "expected"]:
+        """How the next state is valued."""
+        return self.target
+
     def td_reads(self) -> Reads:
         """What the TD loss reads."""
-        fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.target == "expected" else set())
-        return Reads(frozenset(fields), "q", self.gamma, self.target, logging=self.logging)
+        fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.next_state == "expected" else set())
+        return Reads(frozenset(fields), "q", self.gamma, self.next_state, logging=self.logging)
 
     def td_target(self, readout: Readout) -> Tensor:
         """r + γ V(x'), and r alone at a sequence's end."""
@@ -39,6 +45,26 @@ class TDObjective(Objective):
     def td_loss(self, readout: Readout) -> Tensor:
         """λ (Q(x,a) - (r + γ V(x')))²."""
         return self.td_weight * squared_error(readout.need("q_fit"), self.td_target(readout))
+
+
+class Critic(Objective):
+    """A critic alone, in a network of its own: the second stage of the closed form. No policy is trained."""
+
+    name = "critic"
+    default_selection = "-1*return_error"
+    kind: Literal["reward", "q"] = Field("q", description="r̂(x,a), or Q_μ(x,a)")
+    gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
+    logging: str = Field(description="the folder of μ̂")
+
+    def reads(self) -> Reads:
+        """Q at the taken action, and its mean under μ̂ at the next context."""
+        fields = {"q_fit"} | ({"next_value"} if self.kind == "q" else set())
+        return Reads(frozenset(fields), self.kind, self.gamma, "expected", logging=self.logging, policy=False)
+
+    def terms(self, readout: Readout) -> Terms:
+        """(Q(x,a) - (r + γ Σ_a μ̂(a|x') Q(x',a)))², and r alone for r̂ and at a sequence's end."""
+        target = readout.reward if self.kind == "reward" else readout.reward + self.gamma * readout.need("next_value")
+        return Terms({"critic": squared_error(readout.need("q_fit"), target)}, torch.ones_like(readout.logp))
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:

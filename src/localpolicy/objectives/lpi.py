@@ -1,7 +1,13 @@
 """Local policy improvement: `lpi_cb` (the paper's equation 8) and `lpi_rl` (section 3.2).
 
-The weighted cross-entropy whose optimum is π ∝ μ exp(A/β), the policy that maximises J(π) - β KL(π‖μ). The two
-differ in the critic alone: r̂(x,a) in a bandit, Q(x,a) in a Markov decision process; with γ = 0 they are equal.
+π ∝ μ exp(A/β) is the policy that maximises J(π) - β KL(π‖μ). The two objectives differ in the critic alone: r̂(x,a) in
+a bandit, Q(x,a) in a Markov decision process; with γ = 0 they are equal. Two ways lead to that policy:
+
+  closed    (the default) μ̂ and the critics are networks of their own, and the policy is the formula itself. See
+            `training.closed`. Departures: the critic estimates Q_μ, starts from μ̂'s weights, and is multiplied by its
+            held-out calibration; β is chosen on held-out sequences unless it is given.
+  weighted  the paper's: a weighted cross-entropy that has this optimum, and the critic's loss, on one backbone. What
+            follows speaks of it.
 
 Advantage A(x,a) = q(x,a) - g(x). The baseline g: `expected` = Σ_a μ̂ q (the paper's, the default), `policy` the same
 under the current π, `max`, `value` = a V(x) head, `none`. A tabular, uncapped optimum does not depend on g; with
@@ -29,7 +35,7 @@ from pydantic import Field
 from torch import Tensor
 
 from localpolicy.errors import ConfigError
-from localpolicy.objectives.critic import LOGGING, TDObjective, squared_error
+from localpolicy.objectives.critic import LOGGING, Critic, TDObjective, squared_error
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
@@ -42,16 +48,60 @@ BASELINE_FIELD = {
     "value": "value",
     "none": None,
 }
+WEIGHTED = ("cap", "baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
+CLOSED = ("critics", "critic_rate", "believe", "max_js")
 
 
 class Improvement(Objective):
-    """Settings and weights of both forms."""
+    """Settings and weights of both objectives."""
 
-    beta: float = Field(1.0, gt=0, description="β: the price of divergence; smaller moves further from the log")
-    cap: float = Field(20.0, gt=0, description="largest exp(A/β)")
-    baseline: Baseline = Field("expected", description="g(x) of the advantage")
+    improve: Literal["closed", "weighted"] = Field(
+        "closed", description="how: the closed form μ̂ exp(Â/β) from networks of their own, or the paper's weighted "
+        "cross-entropy on one backbone"
+    )  # fmt: skip
+    beta: float | None = Field(
+        None, gt=0, description="β: the price of divergence; smaller moves further from the log (default: chosen on "
+        "held-out sequences; 1 where weighted)"
+    )  # fmt: skip
     logging: str = Field("head", description=LOGGING)
-    td_weight: float = Field(1.0, ge=0, description="λ: weight of the critic's loss (TD, or squared error of r̂)")
+    critics: int = Field(1, ge=1, description="closed: how many critics are averaged")
+    critic_rate: float = Field(
+        0.3, gt=0, description="closed: a critic's learning rate, relative to train.learning_rate: it starts from μ̂"
+    )
+    believe: bool = Field(
+        False, description="closed: tilt by the critic as it is, also where held-out actions say that it knows nothing"
+    )
+    max_js: float | None = Field(None, gt=0, description="closed: ceiling of the divergence from μ̂, in nats of JS")
+    cap: float = Field(20.0, gt=0, description="weighted: largest exp(A/β)")
+    baseline: Baseline = Field("expected", description="weighted: g(x) of the advantage")
+    td_weight: float = Field(
+        1.0, ge=0, description="weighted: λ, weight of the critic's loss (TD, or squared error of r̂)"
+    )
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is trained in stages (see `training.closed`) rather than by its terms."""
+        return self.improve == "closed"
+
+    @property
+    def weighted_beta(self) -> float:
+        """β of the weighted form."""
+        return 1.0 if self.beta is None else self.beta
+
+    def critic_objective(self, logging: str) -> Critic:
+        """What the critics of the closed form minimise, μ̂ being the run in the folder `logging`."""
+        raise NotImplementedError
+
+    def model_post_init(self, context: object) -> None:
+        """A setting that changes nothing is a mistake."""
+        other, unread = ("weighted", WEIGHTED) if self.closed else ("closed", CLOSED)
+        for name in unread:
+            field = type(self).model_fields.get(name)
+            if field is not None and getattr(self, name) != field.default:
+                raise ConfigError(
+                    f"objective.{name}: only improve={other} uses it, and this is improve={self.improve}. Leave it "
+                    f"out, or set objective.improve={other}."
+                )
 
     def baseline_reads(self) -> frozenset[str]:
         """What g(x) is read from."""
@@ -71,7 +121,7 @@ class Improvement(Objective):
         if readout.value is not None:
             auxiliary["value"] = squared_error(readout.value, target)
         # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
-        exponent = advantage / self.beta
+        exponent = advantage / self.weighted_beta
         weight = exponent.clamp(max=log(self.cap)).exp()
         return weighted(readout.logp, weight, clipped=exponent > log(self.cap), **auxiliary, **logging_loss(readout))
 
@@ -82,8 +132,14 @@ class LPIBandit(Improvement):
     name = "lpi_cb"
     advantage: Literal["direct", "observed"] = Field("direct", description="A from r̂(x,a), or from the logged r")
 
+    def critic_objective(self, logging: str) -> Critic:
+        """(r̂(x,a) - r)²."""
+        return Critic(kind="reward", gamma=0.0, logging=logging)
+
     def reads(self) -> Reads:
-        """The baseline's numbers, and r̂ where it is needed."""
+        """The baseline's numbers, and r̂ where it is needed; of the closed form, what its stages read."""
+        if self.closed:
+            return Reads(frozenset({"q_fit", "logp_logging"}), "reward", logging=self.logging)
         fields = self.baseline_reads()
         if self.advantage == "direct":
             fields |= {"q", "q_fit"}
@@ -107,11 +163,25 @@ class LPI(Improvement, TDObjective):
     advantage: Literal["td", "monte_carlo", "sampled"] = Field(
         "td", description="A from Q(x,a), from the observed return, or against random items"
     )
-    negatives: int = Field(10, ge=1, description="random items in the sampled advantage")
+    negatives: int = Field(10, ge=1, description="weighted: random items in the sampled advantage")
+    target: Literal["max", "expected"] | None = Field(  # type: ignore[assignment]
+        None, description="weighted: value of the next state in the TD target (default: max; closed: expected, always)"
+    )
+
+    def critic_objective(self, logging: str) -> Critic:
+        """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²."""
+        return Critic(kind="q", gamma=self.gamma, logging=logging)
+
+    @property
+    def next_state(self) -> Literal["max", "expected"]:
+        """The closed form speaks of Q_μ; the paper's target is the largest Q."""
+        return self.target or ("expected" if self.closed else "max")
 
     def reads(self) -> Reads:
-        """The critic's numbers, and the baseline's."""
+        """The critic's numbers, and the baseline's; of the closed form, what its stages read."""
         reads = self.td_reads()._replace(negatives=self.negatives)
+        if self.closed:
+            return reads._replace(fields=reads.fields | {"logp_logging"})
         if self.advantage == "sampled":
             return reads._replace(fields=reads.fields | {"q", "q_sampled"})
         if self.advantage == "monte_carlo":
@@ -120,6 +190,12 @@ class LPI(Improvement, TDObjective):
 
     def model_post_init(self, context: object) -> None:
         """A setting that changes nothing is a mistake."""
+        super().model_post_init(context)
+        if self.closed and self.target == "max":
+            raise ConfigError(
+                "objective.target: the closed form improves on μ by Q_μ, the expected target's. Leave target out, or "
+                "set objective.improve=weighted."
+            )
         if self.advantage == "sampled" and self.baseline != "expected":
             raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
 

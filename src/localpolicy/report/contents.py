@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localpolicy.evaluation.compare import Gain
 from localpolicy.evaluation.estimate import Interval
 
 
@@ -20,8 +21,10 @@ class PolicyRow:
     gain: Interval | None = None  # J(π) - J(μ), paired
     metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
     js: Interval | None = None  # from the reference named in the section
+    unseen_by_js: bool = False  # within noise by JS, and yet it ranks surely otherwise than the baseline
+    likelihood: Interval | None = None  # mean log π(a|x) of what was logged
     kl: Interval | None = None
-    coverage: float | None = None  # share of the catalogue shown first somewhere
+    coverage: float | None = None  # share of the catalogue that is in some list of `Section.lists` items
     entropy: float | None = None  # nats
     weights: Mapping[str, float] = field(
         default_factory=dict
@@ -36,7 +39,7 @@ class PolicyRow:
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
     selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
-    differences: Mapping[str, Interval] = field(default_factory=dict)  # metric -> paired difference from the baseline
+    differences: Mapping[str, Gain] = field(default_factory=dict)  # metric -> gain over the baseline
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,25 @@ class Section:
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     main_metric: str = ""  # charted where no truth is known; the first metric of the rows if not said
+    lists: int = 20  # K of the lists behind `coverage`
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A number behind the answer, and what it means."""
+
+    value: str
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first screen of a report."""
+
+    sentence: str
+    numbers: Sequence[KeyNumber]  # two or three
+    next_step: str  # what to do now
 
 
 @dataclass(frozen=True)
@@ -78,10 +100,12 @@ class Contents:
     """A whole report."""
 
     title: str
-    verdict: str  # one or two sentences
+    verdict: str  # the answer, in a sentence or two
     sections: Sequence[Section]
     settings: Mapping[str, str] = field(default_factory=dict)
+    numbers: Sequence[KeyNumber] = ()  # two or three
+    next_step: str = ""  # what to do now
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return asdict(self)

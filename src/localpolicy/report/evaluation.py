@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from localpolicy.evaluation.divergence import Divergence
 from localpolicy.evaluation.estimate import Estimate
-from localpolicy.evaluation.evaluation import Evaluation, is_number
+from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.off_policy import OffPolicy
+from localpolicy.evaluation.segments import is_rating
 from localpolicy.evaluation.truth import Truth
-from localpolicy.report.table import Cell, Table, cells, number, with_error
+from localpolicy.report.numbers import number, share_with_error, with_error
+from localpolicy.report.table import Cell, Table, cells
 
 
-def pages(evaluation: Evaluation) -> list[Table]:
+def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
     found = [ranking_table(evaluation), policy_table(evaluation)]
     if evaluation.divergence is not None:
@@ -27,14 +29,15 @@ def ranking_table(evaluation: Evaluation) -> Table:
     names = list(next(iter(evaluation.metrics.values())))
     rows = []
     for group, figures in evaluation.metrics.items():
-        if is_number(group):
+        if is_rating(group):
             continue  # a rating: there are too many, and 'all' has them together
         count = next(iter(figures.values())).n
-        rows.append(cells(group, f"{count:,}", *(with_error(figures[name].mean, figures[name].se) for name in names)))
+        rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
     settings = evaluation.settings
     seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
     note = (
-        f"Full catalogue, ties by half; min_history {settings['min_history']}, windows of {settings['length']}; "
+        "Ranked over the full catalogue; items with equal scores share their mean rank. min_history "
+        f"{settings['min_history']}, windows of {settings['length']}; "
         f"{seen}. Errors are clustered by sequence."
     )
     return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)

@@ -1,16 +1,67 @@
-"""A verdict shown: every check with its reason."""
+"""A gate's verdict shown: the answer with its numbers and the next step, and every check with its reason."""
 
 from __future__ import annotations
 
-from localpolicy.evaluation.gate import Verdict
+from localpolicy.evaluation.gate import Check, Verdict
+from localpolicy.report.contents import Answer, Contents, Finding, KeyNumber, Section
+from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
+
+MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
+NEXT = {
+    "deploy": "Show it to a small share of the users first, and count.",
+    "do not deploy": "Keep what is deployed. The checks say what fell short.",
+    "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
+}
+NAMES = {
+    "gain": "gain in {metric}",
+    "value": "estimated gain in reward per decision",
+    "divergence": "distance from the log (JS)",
+}
+MEANINGS = {
+    "gain": "How much higher the item that people took stands in the list than it does now.",
+    "value": "From the log's propensities: what it would have earned, less what the log earned.",
+    "divergence": "0: it shows the same as before; 0.69: nothing in common. The further, the riskier.",
+}
 
 
 def gate_table(verdict: Verdict) -> Table:
-    """Every check."""
-    marks = {True: "yes", False: "NO", None: "not known"}
-    rows = [[Cell(check.name), Cell(marks[check.passed]), Cell(check.reason)] for check in verdict.checks]
-    answer = "DEPLOY" if verdict.deploy else "DO NOT DEPLOY"
-    return Table(
-        f"{answer}: {verdict.evaluation.name} instead of {verdict.deployed.name}", ["check", "ok", "why"], rows
+    """Every check, under the answer."""
+    rows = [[Cell(check.name), Cell(MARKS[check.outcome]), Cell(check.reason)] for check in verdict.checks]
+    title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
+    note = " ".join([verdict.sentence, *(f"Note: {note}." for note in verdict.notes)])
+    return Table(title, ["check", "ok", "why"], rows, note)
+
+
+def gate_answer(verdict: Verdict) -> Answer:
+    """The first screen of a page: the answer, the numbers behind it, and what to do."""
+    numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
+    return Answer(verdict.sentence, numbers, NEXT[verdict.answer])
+
+
+def gate_findings(verdict: Verdict) -> list[Finding]:
+    """Every check that was asked for."""
+    asked = [check for check in verdict.checks if check.outcome != "not asked"]
+    return [Finding(check.name, check.passed, check.reason) for check in asked]
+
+
+def gate_contents(verdict: Verdict) -> Contents:
+    """The verdict as a report of its own."""
+    answer = gate_answer(verdict)
+    section = Section(
+        "Every check",
+        f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
+        rows=(),
+        findings=gate_findings(verdict),
+        facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
+    return Contents("Should it be deployed?", answer.sentence, [section], {}, answer.numbers, answer.next_step)
+
+
+def _number(check: Check, verdict: Verdict) -> KeyNumber:
+    value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
+    meaning = MEANINGS[check.name]
+    if check.name != "divergence" and check.low is not None and check.high is not None:
+        share = f"{verdict.rules.confidence:.0%}"
+        meaning += f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} positions."
+    return KeyNumber(value, NAMES[check.name].format(metric=verdict.metric), meaning)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.report.contents import Section
+if TYPE_CHECKING:
+    from localpolicy.evaluation.estimate import Estimate, Interval
+    from localpolicy.report.contents import Section
 
-NOTHING = "–"  # shown where a figure is missing
+NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
-MOST_PLACES = 6
+MOST_DECIMALS = 6
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
 NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
@@ -21,12 +23,12 @@ def known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def places(values: Iterable[float | None], figures: int = FIGURES) -> int:
+def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
     """Decimal places that give the largest of `values` so many significant figures."""
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     if largest == 0:
         return 1
-    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_PLACES)
+    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_DECIMALS)
 
 
 def fixed(value: float | None, digits: int) -> str:
@@ -39,7 +41,7 @@ def fixed(value: float | None, digits: int) -> str:
 
 def short(value: float | None, figures: int = FIGURES) -> str:
     """One number on its own."""
-    return fixed(value, places([value], figures))
+    return fixed(value, decimals([value], figures))
 
 
 def percent(share: float | None) -> str:
@@ -65,8 +67,26 @@ def interval_text(interval: Interval | None, digits: int | None = None) -> str:
     """A figure with its interval, as plain text."""
     if interval is None or not known(interval.mean):
         return NOTHING
-    digits = places([interval.mean]) if digits is None else digits
+    digits = decimals([interval.mean]) if digits is None else digits
     return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """0.1234 for a terminal; a dash where there is none."""
+    return NOTHING if value is None or value != value else f"{value:.{digits}f}"
+
+
+def with_error(value: float, se: float, digits: int = 4) -> str:
+    """0.1234 ± 0.0012: a mean and its standard error."""
+    return f"{number(value, digits)} ± {number(se, digits)}"
+
+
+def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str:
+    """0.123 ±0.012: a mean and half its 95 % interval; the mean alone where it is exact."""
+    if interval is None:
+        return NOTHING
+    text = f"{interval.mean:{sign}.{digits}f}"
+    return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
 
 
 def excludes_zero(interval: Interval | None) -> int:
@@ -74,17 +94,6 @@ def excludes_zero(interval: Interval | None) -> int:
     if interval is None or not (known(interval.low) and known(interval.high)):
         return 0
     return int(interval.low > 0) - int(interval.high < 0)
-
-
-def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
-    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
-
-    The one rule of a report, for its words, findings and marks. Both figures are estimates from the same few sequences:
-    of two policies as far as noise goes, one has the larger mean, so a larger mean alone says nothing.
-    """
-    if js is None or floor is None or not (known(js.low) and known(floor.high)):
-        return None
-    return js.low > floor.high
 
 
 def ends(interval: Interval, figure: str) -> tuple[float, float]:
@@ -98,7 +107,7 @@ def ends(interval: Interval, figure: str) -> tuple[float, float]:
 
 def floor_text(section: Section) -> str:
     """The noise floor in words, with as many places as the divergences beside it."""
-    digits = places([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
+    digits = decimals([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
 
 
@@ -106,3 +115,11 @@ def joined(names: Iterable[str]) -> str:
     """a, b and c."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def share_with_error(value: Estimate, digits: int = 4) -> str:
+    """0.1234 ± 0.0012; where the error seems to be 0, the interval that so few positions leave: 0.0000 (0 to 0.35)."""
+    if value.n == 0 or value.se > 0:
+        return with_error(value.mean, value.se, digits)
+    interval = value.within_unit()
+    return f"{number(value.mean, digits)} ({interval.low:.2g} to {interval.high:.2g})"

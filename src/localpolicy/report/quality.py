@@ -1,34 +1,22 @@
-"""The quality report for eyes: rows for the terminal, and one self-contained HTML page with plots."""
+"""The quality of a prepared data set: tables, and one self-contained HTML page with bars."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from localpolicy.data.expected import compare
-from localpolicy.data.quality import Histogram, Quality
+from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
-from localpolicy.data.store import SPLITS, Prepared
+from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
+from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import whole_file
 
-PAGE = "quality.html"
 
-
-@dataclass(frozen=True)
-class Section:
-    """A small table with a title and a remark."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-
-
-def sections(data: Prepared, quality: Quality) -> Iterator[Section]:
+def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     """Everything there is to say about a prepared data set."""
-    yield _counts(data)
+    yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
         rows = [
@@ -42,7 +30,7 @@ def sections(data: Prepared, quality: Quality) -> Iterator[Section]:
             for row in expected["counts"]
         ]
         note = f"likely reason: {expected['reason']}" if expected["reason"] else ""
-        yield Section(f"against {expected['edition']}", ("count", "found", "expected", "", ""), rows, note)
+        yield _table(f"against {expected['edition']}", ("count", "found", "expected", "", ""), rows, note)
     if data.manifest.get("filters"):
         steps = [
             (
@@ -52,24 +40,25 @@ def sections(data: Prepared, quality: Quality) -> Iterator[Section]:
             )
             for step in data.manifest["filters"]
         ]
-        yield Section("filters", ("filter", "of", "before", "after", "events before", "events after"), steps)
+        yield _table("filters", ("filter", "of", "before", "after", "events before", "events after"), steps)
     if data.manifest.get("bad_rows"):
         passed = [(problem, f"{count:,}") for problem, count in data.manifest["bad_rows"].items()]
-        yield Section("rows passed over", ("why", "rows"), passed)
+        yield _table("rows passed over", ("why", "rows"), passed)
     yield _findings(data, quality)
 
 
-def _counts(data: Prepared) -> Section:
+def counts_table(data: Prepared) -> Table:
+    """Sequences and events of each split."""
     counts = data.manifest["counts"]
     rows = [
         (name, f"{split['sequences']:,}", *(f"{split['events'][event]:,}" for event in data.events))
         for name, split in data.manifest["splits"].items()
     ]
     total = ("all", f"{counts['sequences']:,}", *(f"{counts['events'][event]:,}" for event in data.events))
-    return Section(f"{data.kind}: {counts['items']:,} items", ("split", "sequences", *data.events), [*rows, total])
+    return _table(f"{data.kind}: {counts['items']:,} items", ("split", "sequences", *data.events), [*rows, total])
 
 
-def _findings(data: Prepared, quality: Quality) -> Section:
+def _findings(data: Prepared, quality: Quality) -> Table:
     rows: list[tuple[str, ...]] = []
 
     def found(what: str, count: int | None, of: int, meaning: str) -> None:
@@ -93,49 +82,45 @@ def _findings(data: Prepared, quality: Quality) -> Section:
         )
         found(f"{name} items unseen", quality.unseen_items[name], data.items, "of the catalogue, absent from training")
         found(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
+    if quality.odd_times:
+        found(
+            "odd times", quality.odd_times, quality.events, "before 1971 or after 2099: sentinels, or see --time-unit"
+        )
+    if quality.long:
+        meaning = f"of more than {LONG:,} events: a machine, or several people? See --session-gap and --most-recent"
+        found("long sequences", quality.long, len(data), meaning)
+    if quality.longest == 1:
+        rows.append(("single events", f"{len(data):,}", "100.0%", "no history: train with --set train.min_history=0"))
     rows.append(
         (
             "length",
             f"{quality.mean_length:.1f}",
             f"{quality.median_length:.0f}",
-            f"mean, median; longest {quality.longest:,}",
+            f"mean, median; longest {quality.longest:,}"
+            + (": a robot, or many people? See --session-gap, --most-recent" if quality.longest >= LONG else ""),
         )
     )
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())
     rows.append(("popularity", "", "", f"share of events: {tops}"))
-    return Section("leaks and quality", ("what", "found", "share", "meaning"), rows)
+    return _table("leaks and quality", ("what", "found", "share", "meaning"), rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], note: str = "") -> Table:
+    return Table(title, columns, [cells(*row) for row in rows], note)
 
 
 def write_page(data: Prepared, quality: Quality) -> Path:
     """Write the HTML page into the data set's folder; return its path."""
-    plots = _plot("sequences by length", quality.lengths) + _plot("items by number of events", quality.popularity)
-    tables = "".join(_html(section) for section in sections(data, quality))
-    with whole_file(data.path / PAGE) as partial:
-        partial.write_text(_TEMPLATE.format(title=escape(data.path.name), body=tables + plots))
-    return data.path / PAGE
+    histograms = (("sequences by length", quality.lengths), ("items by number of events", quality.popularity))
+    tables = [*quality_tables(data, quality), *(_bars(title, counts) for title, counts in histograms)]
+    with whole_file(data.path / QUALITY_PAGE) as partial:
+        partial.write_text(tables_page(tables, title=f"{data.path.name}: quality of the data"), encoding="utf-8")
+    return data.path / QUALITY_PAGE
 
 
-def _html(section: Section) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in section.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows)
-    note = f"<p>{escape(section.note)}</p>" if section.note else ""
-    return f"<h2>{escape(section.title)}</h2><table><tr>{head}</tr>{body}</table>{note}"
-
-
-def _plot(title: str, bars: Histogram) -> str:
-    """Horizontal bars need no library, print well, and are readable by screen readers."""
-    most = max(bars.values(), default=1)
-    rows = "".join(
-        f'<tr><td>{escape(label)}</td><td class="bar"><div style="width:{100 * count / most:.2f}%"></div></td>'
-        f"<td>{count:,}</td></tr>"
-        for label, count in bars.items()
-    )
-    return f"<h2>{escape(title)}</h2><table>{rows}</table>"
-
-
-_TEMPLATE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}: quality</title><style>
-body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
-table{{border-collapse:collapse}} td,th{{padding:.15rem .8rem;text-align:right;border-bottom:1px solid #ddd}}
-td:first-child,th:first-child{{text-align:left}} .bar{{width:26rem}} .bar div{{background:#4a78b5;height:1rem}}
-</style><h1>{title}</h1>{body}</html>
-"""
+def _bars(title: str, counts: Histogram) -> Table:
+    """Bars in a table need no library, print well, and a screen reader can read them."""
+    most = max(counts.values(), default=1)
+    rows = [[Cell(label), Cell(f"{count:,}"), Cell("", bar=count / most)] for label, count in counts.items()]
+    kind, _, what = title.partition(" by ")
+    return Table(title, [Column(what, numeric=False), Column(kind), Column("", numeric=False)], rows)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
 from localpolicy.evaluation.estimate import Estimate, Interval
-from localpolicy.experiments.jobs import Say
+from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.experiments.sweep import Sweep, Tried, best_within
-from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
+from localpolicy.report.contents import Contents, Finding, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.table import Cell, Table, number, with_error
+from localpolicy.report.numbers import number, with_error
+from localpolicy.report.table import Cell, Table
+
+LOG = logging.getLogger(__name__)
 
 
-def pages(sweep: Sweep) -> list[Table]:
+def sweep_tables(sweep: Sweep) -> list[Table]:
     """Every point on validation; the chosen one on test."""
     test = sweep.test
     return [points_table(sweep)] if test is None else [points_table(sweep), chosen_table(sweep, test)]
@@ -81,8 +85,8 @@ def _note(sweep: Sweep, floor: float | None) -> str:
 
 def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
-    first = test.seeds[0].json("test")
-    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not _is_rating(name)]
+    first = test.seeds[0].to_dict("test")
+    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not is_rating(name)]
     rows = []
     for group in groups:
         for name in ("HR@20", "nDCG@20"):
@@ -91,16 +95,12 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     js = test.js()
     if js is not None:
         rows.append([Cell("JS"), *_figure_cells(js)])
-    note = f"At {test.name}, which validation chose; no test figure had a say in it."
+    note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
 def _figure_cells(found: Estimate) -> list[Cell]:
     return [Cell(number(found.mean)), Cell(number(found.se)), Cell(f"{found.n:,}")]
-
-
-def _is_rating(name: str) -> bool:
-    return name.replace(".", "", 1).isdigit()
 
 
 def section(sweep: Sweep) -> Section:
@@ -180,16 +180,34 @@ def _name(sweep: Sweep, one: Tried) -> str:
     return one.point.name or sweep.objective
 
 
-def draw(sweep: Sweep, out: Path, *, say: Say) -> list[Path]:
+def sweep_contents(sweep: Sweep) -> Contents:
+    """The sweep as a report."""
+    title, chosen = f"Sweep of {sweep.objective}", sweep.chosen
+    if chosen is None:
+        step = "Raise the budget, or add points with a larger β, which stay closer to the log."
+        return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
+    name = _name(sweep, chosen)
+    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation; it chose.")]
+    if chosen.js is not None:
+        noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
+        meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
+        numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
+    meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+    numbers.append(KeyNumber(_shares(chosen, "effective_share"), f"effective sample of {name}", meaning))
+    run = f"runs/{chosen.seeds[0].name}"
+    step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
+    return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
+
+
+def draw(sweep: Sweep, out: Path) -> list[Path]:
     """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
     if not can_draw():
-        say(MISSING)
+        LOG.warning(MISSING)
         return []
     from localpolicy.report.html.frontier import frontier
-    from localpolicy.report.html.palette import looks
+    from localpolicy.report.html.palette import series_styles
 
-    shown = section(sweep)
-    contents = Contents(f"Sweep of {sweep.objective}", verdict(sweep), [shown])
-    chart = frontier(shown, looks(contents)[0], "frontier")
+    contents = sweep_contents(sweep)
+    chart = frontier(contents.sections[0], series_styles(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

@@ -1,149 +1,160 @@
-"""Tables that read the same in a terminal, in Markdown and in LaTeX."""
+"""One table for every reader: a terminal, Markdown, LaTeX, and (see `html.markup`) a web page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from io import StringIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, NamedTuple
+
+from localpolicy.report.numbers import NOTHING, fixed, known, number, percent, range_text
+
+if TYPE_CHECKING:
+    import rich.table
+
+    from localpolicy.evaluation.estimate import Interval
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
-WORDS = 30  # characters; a longer cell holds words, which may take several lines
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
+WIDTH = 80  # least columns of a table as text
+SENTENCE = 25  # characters; a column where most cells are longer holds sentences, not numbers
+
+
+class Mark(NamedTuple):
+    """A sign beside a number, and what it means."""
+
+    sign: str
+    meaning: str
+    kind: str = ""  # up or down, where it is good or bad
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading, what it means, and whether the column holds numbers."""
+
+    title: str
+    note: str = ""
+    numeric: bool = True
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value; the largest of its column is bold (see `largest_shown`), and stars say how sure that is."""
+    """What a cell shows. Everything but `text` may be left out."""
 
     text: str
-    best: bool = False
-    stars: str = ""
+    best: bool = False  # the largest of its column (see `largest_shown`)
+    stars: str = ""  # how sure that is
+    value: float | str | None = None  # what a page sorts by
+    around: str = ""  # the interval, in smaller type
+    mark: Mark | None = None
+    picture: str = ""  # HTML before the text: the policy's symbol
+    bar: float | None = None  # a share, drawn as a bar on a page
+    code: bool = False  # a path or a digest
 
     def plain(self) -> str:
         """For a terminal."""
-        return f"{self.text}{self.stars}"
+        words = f"{self.text} {self.around}".rstrip() + (f" {self.mark.sign}" if self.mark else "")
+        return f"{words}{self.stars}"
 
     def markdown(self) -> str:
-        """For a page."""
-        text = self.text.replace("|", r"\|")
+        """For a Markdown file."""
+        text = f"{self.text} {self.around}".rstrip().replace("|", r"\|")
         return (f"**{text}**" if self.best else text) + self.stars.replace("*", r"\*")
 
     def latex(self) -> str:
         """For a paper."""
-        text = latex_text(self.text)
+        text = latex_text(f"{self.text} {self.around}".rstrip())
         return (rf"\textbf{{{text}}}" if self.best else text) + (f"$^{{{self.stars}}}$" if self.stars else "")
-
-    def html(self) -> str:
-        """For a web page."""
-        text = escape(self.text).replace("𝓛_μ", "𝓛<sub>μ</sub>")
-        text = f'<span class="words">{text}</span>' if len(self.text) > WORDS else text
-        return (f"<b>{text}</b>" if self.best else text) + (f"<sup>{self.stars}</sup>" if self.stars else "")
 
 
 @dataclass(frozen=True)
 class Table:
-    """The first column is text, the others are numbers."""
+    """A title, columns, rows and a note. The first column names the rows; the others are numbers, or sentences."""
 
     title: str
-    columns: Sequence[str]
+    columns: Sequence[str | Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    foot: Sequence[Sequence[Cell]] = ()  # rows that belong below the others however these are sorted
+
+    @property
+    def heads(self) -> list[Column]:
+        """The columns; of one that was given by its title alone, the cells say whether it holds numbers."""
+        return [
+            column if isinstance(column, Column) else Column(column, numeric=place > 0 and not self._sentences(place))
+            for place, column in enumerate(self.columns)
+        ]
+
+    def _sentences(self, place: int) -> bool:
+        return sum(len(row[place].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
 
     def plain(self) -> list[list[str]]:
-        """Rows for a terminal's table."""
-        return [[cell.plain() for cell in row] for row in self.rows]
+        """Rows of plain text."""
+        return [[cell.plain() for cell in row] for row in (*self.rows, *self.foot)]
+
+    def terminal(self) -> rich.table.Table:
+        """For a terminal. One too narrow for it shows the widest cells on several lines; nothing is cut."""
+        from rich import box
+        from rich.table import Table as RichTable
+
+        table = RichTable(
+            title=self.title, box=box.SIMPLE_HEAD, title_justify="left", caption=self.note or None,
+            caption_justify="left",
+        )  # fmt: skip
+        for column in self.heads:
+            table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+        for row in self.plain():
+            table.add_row(*row)
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        Console(
+            file=text, force_jupyter=False, width=max(get_terminal_size().columns, WIDTH), markup=False, emoji=False
+        ).print(self.terminal())
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from localpolicy.report.html.skeleton import notebook
+
+        return notebook(self)
 
     def markdown(self) -> str:
         """A Markdown table under its title."""
+        heads = self.heads
         lines = [
             f"**{self.title}**\n",
-            "| " + " | ".join(self.columns) + " |",
-            "|---|" + "--:|" * (len(self.columns) - 1),
-            *("| " + " | ".join(cell.markdown() for cell in row) + " |" for row in self.rows),
+            "| " + " | ".join(column.title for column in heads) + " |",
+            "|" + "".join("--:|" if column.numeric else "---|" for column in heads),
+            *("| " + " | ".join(cell.markdown() for cell in row) + " |" for row in (*self.rows, *self.foot)),
         ]
         return "\n".join(lines) + (f"\n\n{self.note}\n" if self.note else "\n")
 
     def latex(self) -> str:
         """A LaTeX table (booktabs)."""
-        note = f" {latex_text(self.note)}" if self.note else ""
+        note, heads = f" {latex_text(self.note)}" if self.note else "", self.heads
         lines = [
             r"\begin{table}",
             rf"\caption{{{latex_text(self.title)}.{note}}}",
             r"\centering",
-            rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+            rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in heads)}}}",
             r"\toprule",
-            " & ".join(latex_text(column) for column in self.columns) + r" \\",
+            " & ".join(latex_text(column.title) for column in heads) + r" \\",
             r"\midrule",
-            *(" & ".join(cell.latex() for cell in row) + r" \\" for row in self.rows),
+            *(" & ".join(cell.latex() for cell in row) + r" \\" for row in (*self.rows, *self.foot)),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
-
-    def html(self) -> str:
-        """A table element, with its title as caption and its note below."""
-        heads = "".join(f'<th scope="col">{escape(column).replace(".", ".<wbr>")}</th>' for column in self.columns)
-        rows = "".join(_tr(row) for row in self.rows)
-        note = f"<p>{escape(self.note)}</p>\n" if self.note else ""
-        return (
-            f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(self.title)}">'
-            f"<table><caption>{escape(self.title)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
-            f"<tbody>\n{rows}</tbody></table></div>\n{note}"
-        )
-
-
-def _tr(row: Sequence[Cell]) -> str:
-    """A row under its name; one whose name is indented belongs to the row above it."""
-    name, *rest = row
-    under = ' class="under"' if name.text.startswith("  ") else ""
-    values = "".join(f"<td>{cell.html()}</td>" for cell in rest)
-    return f'<tr{under}><th scope="row">{name.html()}</th>{values}</tr>\n'
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #222; background: #fff; }
-.scroll { width: max-content; max-width: 100%; overflow-x: auto; scrollbar-width: thin;  /* a shade says: it goes on */
-  background: linear-gradient(to left, #fff 1.5rem, transparent) right top / 3rem calc(100% + 2px) no-repeat local,
-    linear-gradient(to left, rgb(0 0 0 / 18%), transparent) right / 1.1rem 100% no-repeat scroll; }
-table { border-collapse: collapse; margin: .5rem 0; }
-caption { text-align: left; font-weight: 600; padding: .5rem 0; position: sticky; left: 0; max-width: 90vw; }
-td, th { padding: .2rem .55rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-thead th { white-space: normal; vertical-align: bottom; line-height: 1.25; }
-tbody th { font-weight: normal; }
-tr > :first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-.under > * { color: #6a6a6a; }
-.under > :first-child { padding-left: 1.8rem; }
-.words { display: inline-block; max-width: 44rem; min-width: 12rem; white-space: normal; }
-p { max-width: 60rem; color: #555; }
-@media (max-width: 40rem) {
-  body { margin: 1rem; }
-  tr > :first-child { max-width: 9rem; white-space: normal; }
-  tr > :first-child .words { min-width: 0; }
-}
-@media print {
-  @page { size: landscape; }
-  body { margin: 0; }
-  .scroll { width: auto; max-width: none; overflow: visible; background: none; }
-  table, p { font-size: 8pt; }
-  td, th { padding: .15rem .35rem; }
-}
-"""
-
-
-def html_page(tables: Sequence[Table], *, title: str) -> str:
-    """A page of tables that needs nothing else."""
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n<main>\n"
-        + "\n".join(table.html() for table in tables)
-        + "</main>\n</body>\n</html>\n"
-    )
 
 
 def latex_text(text: str) -> str:
@@ -151,22 +162,37 @@ def latex_text(text: str) -> str:
     return _SPECIAL.sub(lambda mark: _LATEX[mark[0]], text)
 
 
+# ---------------------------------------------------------------------- cells
+
+
 def cells(*values: str) -> list[Cell]:
     """A row of plain cells."""
     return [Cell(value) for value in values]
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """0.1234; a dash where there is none."""
-    return "—" if value is None or value != value else f"{value:.{digits}f}"
+def word_cell(text: str) -> Cell:
+    """Words, by which a page sorts."""
+    return Cell(text, value=text)
+
+
+def number_cell(value: float | None, digits: int) -> Cell:
+    """One number."""
+    return Cell(fixed(value, digits), value=value if known(value) else None)
+
+
+def share_cell(value: float | None, mark: Mark | None = None) -> Cell:
+    """A share, in per cent."""
+    return Cell(percent(value), value=value if known(value) else None, mark=mark)
+
+
+def interval_cell(interval: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
+    """A mean with its interval."""
+    if interval is None or not known(interval.mean):
+        return Cell(NOTHING)
+    return Cell(fixed(interval.mean, digits), value=interval.mean, around=range_text(interval, digits), mark=mark)
 
 
 def largest_shown(value: float, column: Sequence[float], digits: int = 4) -> bool:
     """Whether a value is the largest of its column as they are shown: equal ones all are, one alone is not."""
     known = [other for other in column if other == other]
     return len(known) > 1 and value == value and number(value, digits) == number(max(known), digits)
-
-
-def with_error(value: float, se: float, digits: int = 4) -> str:
-    """0.1234 ± 0.0012."""
-    return f"{number(value, digits)} ± {number(se, digits)}"

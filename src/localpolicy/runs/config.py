@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
 from localpolicy import plugins
 from localpolicy.data.batches import WindowConfig
-from localpolicy.errors import ConfigError, nearest
+from localpolicy.errors import ConfigError, nearest, shown
 from localpolicy.model.network import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
-from localpolicy.settings import Settings
+from localpolicy.runtime.files import read_yaml
+from localpolicy.settings import LARGEST_SEED, Settings
 
 
 class TrainConfig(Settings):
@@ -30,18 +30,19 @@ class TrainConfig(Settings):
     gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
     warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0")
     schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
-    seed: int = Field(0, ge=0, description="decides weights, data order, dropout and coins")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
     device: str = Field("auto", description="cpu, cuda, or auto")
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle, else the reward-weighted sum of nDCG@20 per event (AR@1 where rewards are not per event)"
+        "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
+        "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
     )
     patience: int | None = Field(
-        None, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
-        "validate_every adds more)"
+        3, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        "validate_every adds more); null trains all epochs, as the paper's presets do"
     )  # fmt: skip
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
     checkpoint_every: int | None = Field(
@@ -80,17 +81,17 @@ class Config(Settings):
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
-# The paper's settings (sections 4.1 and 4.2).
+# The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},
-        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
-        "train": {"batch_size": 256, "epochs": 20},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
+        "train": {"batch_size": 256, "epochs": 20, "patience": None},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
-        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2},
-        "train": {"batch_size": 128, "epochs": 30},
+        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
+        "train": {"batch_size": 128, "epochs": 30, "patience": None},
     },
 }
 
@@ -108,7 +109,7 @@ def configure(
     values: dict[str, Any] = {group: dict(settings) for group, settings in PRESETS.get(preset or "", {}).items()}
     for group, settings in (_read(file) if file else {}).items():
         if not isinstance(settings, dict):
-            raise ConfigError(f"{file}: '{group}' must be a group of settings, got {settings!r}.")
+            raise ConfigError(f"{file}: '{group}' must be a group of settings, got {shown(settings)}.")
         values.setdefault(group, {}).update(settings)
     given = [f"{key}={value}" for key, value in (short or {}).items() if value is not None]
     assignments = [*changes, *given]
@@ -172,12 +173,9 @@ def config_of(objective: Any = None, base: Config | None = None, **settings: Any
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{file} does not exist; expected a YAML file of settings.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not readable as YAML: {error}") from None
+    if not file.exists():
+        raise ConfigError(f"{file} does not exist; expected a YAML file of settings.")
+    content = read_yaml(file)
     if not isinstance(content, dict):
-        raise ConfigError(f"{file}: expected groups of settings (data, model, objective, train), got {content!r}.")
+        raise ConfigError(f"{file}: expected groups of settings (data, model, objective, train), got {shown(content)}.")
     return content

@@ -2,9 +2,10 @@
 
 config.yaml          the whole configuration, resolved
 policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
+likeliest.safetensors  the weights of the epoch with the best held-out likelihood, where another figure selected
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
-manifest.json        written last: a run without it is not finished
+manifest.json        written last: a run without it is not finished; holds the digests of all files above
 checkpoint/          while training, and .lock, which keeps others from training into the same folder
 """
 
@@ -16,29 +17,58 @@ import platform
 import resource
 import shutil
 import sys
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pyarrow as pa
 import torch
 import yaml
 from torch import nn
 
 from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
-from localpolicy.errors import RunError
+from localpolicy.errors import ConfigError, RunError
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
+from localpolicy.objectives.lpi import Improvement
+from localpolicy.objectives.objective import Objective
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import read_json, sha256, told_when_full, whole_file, write_json
+from localpolicy.runtime.files import read_json, read_text, read_yaml, sha256, told_when_full, write_json, write_text
 
+LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
+LIKELIEST = "likeliest.safetensors"
+# Whoever opens one of these has its digest compared first.
+FILES = (
+    "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
+)  # fmt: skip
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
-class Run:
+class Run(Result):
     """A run on disk, finished or not."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+
+    def summary(self) -> str:
+        """What was trained, and how well it did on validation."""
+        if not self.finished:
+            return f"{self.folder}, not finished"
+        manifest = self.manifest
+        selected = manifest["selected"]
+        kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {selected['by']} {selected['value']:.4f}"
+        return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest, and one entry per validation."""
+        return {**self.manifest, "metrics": self.metrics()}
+
+    def to_arrow(self) -> pa.Table:
+        """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
+        return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
 
     @property
     def finished(self) -> bool:
@@ -49,6 +79,11 @@ class Run:
     def started(self) -> bool:
         """Whether there is anything of a run here."""
         return (self.folder / "config.yaml").exists()
+
+    @property
+    def stages(self) -> Path:
+        """Where the towers of a closed form are trained, each a run of its own, until it is finished."""
+        return self.folder / "stages"
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -68,6 +103,12 @@ class Run:
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
 
     @property
+    def kept_by(self) -> str:
+        """The figure that kept its epochs. A policy of several towers keeps that of the log by likelihood."""
+        manifest = self.manifest
+        return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
+
+    @property
     def version(self) -> str:
         """What an impression log calls the policy that served it: the beginning of its weights' digest."""
         return str(self.manifest["policy_sha256"])[:16]
@@ -78,7 +119,7 @@ class Run:
 
     @property
     def data_places(self) -> list[Path]:
-        """Where the data may lie now: where they were, and where they lie if they moved together with the run."""
+        """Folders to look for the data in: the original one, and the one next to the run if both were moved."""
         about = self.manifest["data"]
         moved = [(self.folder / about["from_run"]).resolve()] if "from_run" in about else []  # older runs lack it
         return [Path(about["path"]), *moved]
@@ -88,28 +129,73 @@ class Run:
         """The resolved configuration."""
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
+        if self.finished:
+            self._refuse_altered("config.yaml")
+        path = self.folder / "config.yaml"
+        content = read_yaml(path)
+        if not isinstance(content, dict):
+            raise RunError(f"{path} holds no settings: it was altered. Train again.")
         try:
-            return Config.parse(yaml.safe_load((self.folder / "config.yaml").read_text()), context={"recorded": True})
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.folder / 'config.yaml'} cannot be read ({error}): it was altered.") from None
+            return Config.parse(content, context={"recorded": True})
+        except ConfigError as error:
+            raise RunError(f"{path} does not fit this version: {error}") from None
 
     def policy(
         self,
         *,
         beta: float | None = None,
         last: bool = False,
+        likeliest: bool = False,
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """The selected policy, or that of the last epoch; with `beta`, the dial; with `shard`, this rank's rows."""
-        digest = self.manifest["policy_sha256"]  # refuses a run that is not finished
+        """The selected policy, that of the last epoch, or the `likeliest`: of the best held-out likelihood.
+
+        With `beta`, the dial; with `shard`, this rank's rows.
+        """
+        manifest = self.manifest  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
-        if not last and sha256(self.folder / weights) != digest:
-            raise RunError(f"{self.folder / weights} was altered (its digest differs). Train again.")
+        if likeliest and self.kept_by != LIKELIHOOD:
+            if "sha256" not in manifest.get("likeliest", {}):
+                raise RunError(
+                    f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
+                )
+            weights = LIKELIEST
+        self._refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
+
+    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+        return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
+
+    def verify(self) -> list[str]:
+        """Read every file that decides a result and compare its digest; gives their names."""
+        digests = self._digests()
+        self._refuse_altered(*digests)
+        return list(digests)
+
+    def _digests(self) -> dict[str, str]:
+        """By name, as they were when training ended. A run of an earlier version knows that of its weights alone."""
+        manifest = self.manifest  # refuses a run that is not finished
+        recorded = manifest.get("files", {})
+        if not isinstance(recorded, dict):
+            raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
+        known = {name: str(recorded[name]) for name in FILES if name in recorded}
+        return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
+
+    def _refuse_altered(self, *names: str) -> None:
+        digests = self._digests()
+        for name in names:
+            path = self.folder / name
+            if not path.is_file():
+                raise RunError(f"{path} is missing: the run is damaged. Bring it back, or train again.")
+            if name in digests and sha256(path) != digests[name]:
+                raise RunError(f"{path} was altered (its digest differs). Bring it back, or train again.")
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
+        if self.finished:
+            self._refuse_altered("metrics.jsonl")
         try:
             return [json.loads(line) for line in self._metric_lines()]
         except json.JSONDecodeError as error:
@@ -117,7 +203,7 @@ class Run:
 
     def _metric_lines(self) -> list[str]:
         path = self.folder / "metrics.jsonl"
-        return path.read_text().splitlines() if path.exists() else []
+        return read_text(path).splitlines() if path.exists() else []
 
     def selected_metrics(self) -> dict[str, Any]:
         """The entry of the weights that were kept."""
@@ -126,37 +212,36 @@ class Run:
 
     def write_config(self, config: Config) -> None:
         """Record what this run is."""
-        with whole_file(self.folder / "config.yaml") as partial:
-            partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
+        write_text(self.folder / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """One more line."""
         path = self.folder / "metrics.jsonl"
-        with told_when_full(path), path.open("a") as file:
+        with told_when_full(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def keep_metric_lines(self, count: int) -> None:
         """Forget the lines written after the checkpoint one goes on from; the last may be half a line."""
         lines = self._metric_lines()[:count]
-        with whole_file(self.folder / "metrics.jsonl") as partial:
-            partial.write_text("".join(f"{line}\n" for line in lines))
+        write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
     def clear(self) -> None:
         """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
-        for name in ("manifest.json", "config.yaml", "policy.json", "policy.safetensors", "last.safetensors",
-                     "items.parquet", "metrics.jsonl"):  # fmt: skip
+        for name in ("manifest.json", *FILES):
             (self.folder / name).unlink(missing_ok=True)
-        for name in ("evaluation", "tensorboard", "checkpoint"):
+        for name in ("evaluation", "tensorboard", "checkpoint", "stages"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""
+        files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
         write_json(
             self.folder / "manifest.json",
             {
                 **content,
                 "peak_memory_bytes": _peak_memory(),
-                "policy_sha256": sha256(self.folder / "policy.safetensors"),
+                "policy_sha256": files["policy.safetensors"],
+                "files": files,
                 "versions": {
                     "localpolicy": __version__,
                     "python": platform.python_version(),
@@ -165,6 +250,22 @@ class Run:
                 },
             },
         )
+
+
+def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested fields with their names joined by dots."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def beta_of(manifest: Mapping[str, Any], objective: Objective) -> float | None:
+    """The β a run serves at: the one it chose, or was given; None where it has none."""
+    if not isinstance(objective, Improvement):
+        return None
+    return float(manifest["improvement"]["beta"]) if objective.closed else objective.weighted_beta
 
 
 def _peak_memory() -> int:

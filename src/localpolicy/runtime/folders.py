@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 
 def new_folder(what: str) -> Path:
-    """The first of lpi/<what>-1, lpi/<what>-2, … that is not there yet; the log says which."""
-    folder = next(path for number in count(1) if not (path := Path(HOME) / f"{what}-{number}").exists())
+    """The first of lpi/<what>, lpi/<what>-2, … that is not there yet; the log says which."""
+    folder = next(
+        path for number in count(1) if not (path := Path(HOME) / (what if number == 1 else f"{what}-{number}")).exists()
+    )
     log.info("writing to %s (choose another folder with out=)", folder)
     return folder

@@ -127,6 +127,11 @@ def joined() -> Iterator[Ranks]:
     if not under_torchrun() or dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
         return
+    # torch.optim imports these in any case. The default arguments of the second keep the group there is at that moment:
+    # imported later, it would keep ours and its threads until the interpreter's exit, which they abort.
+    import torch._dynamo
+    import torch.distributed.nn.functional
+
     if torch.cuda.is_available():  # `cuda` means this process's own device from now on
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     # Counts and figures travel over gloo on the CPU; gradients over NCCL where the network is on a GPU.

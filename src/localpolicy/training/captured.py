@@ -28,7 +28,7 @@ from localpolicy.types import Terms
 MOST = 64  # graphs kept; a size that comes after them runs one by one
 
 
-def refusal(config: Config, reader: Reader, ranks: Ranks) -> str | None:
+def refusal(config: Config, reader: Reader, windows: Windows, ranks: Ranks) -> str | None:
     """Why the steps of this run cannot be captured; None where they can."""
     if not config.train.device.startswith("cuda"):
         return "graphs are captured on CUDA devices alone"
@@ -38,6 +38,8 @@ def refusal(config: Config, reader: Reader, ranks: Ranks) -> str | None:
         return "several processes share a step"
     if reader.network.own_backbone:
         return "a backbone of your own may do other things in each step"
+    if "above" in windows.arrays:
+        return "the places of a list share a context, and lists differ in length"
     if isinstance(reader.logging_policy, OverNewerCatalogue):
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if not type(config.objective).__module__.startswith("localpolicy."):

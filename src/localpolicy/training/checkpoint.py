@@ -17,10 +17,20 @@ from torch import Tensor
 from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
+from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
+
+
+# Settings that say how a run is computed, and how long, not what is: it goes on under others.
+HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture"}
+
+
+def lasting(config: Config) -> dict[str, Any]:
+    """The settings that must not change between a checkpoint and the run that goes on from it."""
+    return config.model_dump(exclude={"train": HOW})
 
 
 class Progress(NamedTuple):
@@ -34,6 +44,9 @@ class Progress(NamedTuple):
     best: float | None = None
     best_epoch: int | None = None
     best_step: int | None = None
+    likeliest: float | None = None  # the best by held-out likelihood, whatever the rule: see `Run.policy`
+    likeliest_epoch: int | None = None
+    likeliest_step: int | None = None
     stale: int = 0  # validations since the best one
     began: dict[str, Any] | None = None  # the older run whose weights it started from
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.errors import TrainingError
-from localpolicy.model.network import Network
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import LARGEST, EpochLog
 from localpolicy.types import Terms
@@ -38,7 +37,7 @@ def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
         )
 
 
-def refuse_broken_weights(network: Network, logp: float, step: int, ranks: Ranks) -> None:
+def refuse_broken_weights(network: nn.Module, logp: float, step: int, ranks: Ranks) -> None:
     """Before weights are kept, on all ranks alike: an epoch's last step can break them, and no loss comes after it.
 
     Weights that are finite may still be too large to compute with: then `logp`, their mean on validation, is not.

@@ -7,7 +7,6 @@ the best weights so far are kept. A CPU run that is killed and resumed ends with
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import time
@@ -31,16 +30,19 @@ from localpolicy.model.backbones import remember
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_occupied, sole_trainer, sweep
+from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.files import refuse_occupied, sha256, sole_trainer, sweep
+from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
 from localpolicy.training.captured import CapturedSteps, refusal
-from localpolicy.training.checkpoint import Checkpoints, Progress
-from localpolicy.training.checks import check_data, check_settings
+from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
+from localpolicy.training.checks import check_data, check_history, check_settings
+from localpolicy.training.closed import ClosedForm
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
@@ -51,13 +53,12 @@ from localpolicy.training.numerics import deterministic, half
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.training.tensorboard import board
-from localpolicy.training.validation import validate
+from localpolicy.training.validation import validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
 LOG = logging.getLogger(__name__)
-# Settings that say how a run is computed, not what: a checkpoint goes on under others.
-BESIDE_THE_POINT = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture"}
+EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
 LOOK_EVERY = 200  # steps between looks at whether the losses are finite, where steps are captured
 
 
@@ -71,16 +72,15 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | type[nn.Module] | None = None,
-    say: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
 
     `objective` is a name, or an object with settings of its own such as `LPI(beta=0.3)`; `settings` are those of
-    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: one under runs/ in
+    docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
-    built as ours are. `say` is told one line per epoch, where there is no terminal for a bar.
+    built as ours are. The log gets one line per epoch.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(backbone, type):
@@ -88,13 +88,12 @@ def train(
     if backbone is not None:
         remember(backbone)
     config = config_of(objective, config, **settings)
-    run = Run(out if out is not None else _free_folder(config))
-    if out is None:
-        LOG.info("training %s into %s", config.objective.name, run.folder)
+    run = Run(out if out is not None else _own_folder(config))
     if resume and run.finished:
         return run
     config = resolve(config, data)
     check_settings(config, run.folder)
+    check_history(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
@@ -110,17 +109,22 @@ def train(
         (finished,) = ranks.summed(ranks.leads and resume and run.finished)
         if finished:
             return run
-        trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone)
-        return trainer.run_to_end(resume=resume, older=resume_older, say=say)
+
+        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
+            trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
+            return trainer.run_to_end(resume=resume, older=resume_older)
+
+        if isinstance(config.objective, Improvement) and config.objective.closed:
+            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
+        return fit(run, config, backbone=backbone)
 
 
-def _free_folder(config: Config) -> Path:
-    """A new folder under runs/, named for what is trained."""
+def _own_folder(config: Config) -> Path:
+    """A new folder named for what is trained."""
     objective = config.objective
-    beta = f"-beta={objective.beta:g}" if hasattr(objective, "beta") else ""
-    name = f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}"
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return next(folder for each in names if not (folder := Path("runs") / each).exists())
+    value = getattr(objective, "beta", None)
+    beta = "" if value is None else f"-beta={value:g}"
+    return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
 @dataclass
@@ -144,9 +148,19 @@ class Trainer:
 
     @classmethod
     def start(
-        cls, data: Prepared, run: Run, config: Config, *, ranks: Ranks = ALONE, backbone: nn.Module | None = None
+        cls,
+        data: Prepared,
+        run: Run,
+        config: Config,
+        *,
+        ranks: Ranks = ALONE,
+        backbone: nn.Module | None = None,
+        held_out: Windows | None = None,
     ) -> Trainer:
-        """Check everything that can be checked before the first step, and build what training needs."""
+        """Check everything that can be checked before the first step, and build what training needs.
+
+        `held_out` are the sequences that pick the epoch (default: the validation split).
+        """
         config = resolve(config, data)
         check_data(data, config.objective)
         shard = shard_of(data, config, ranks)
@@ -161,10 +175,10 @@ class Trainer:
             )
         device = config.train.device
         optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
-        not_captured = refusal(config, reader, ranks)
+        not_captured = refusal(config, reader, windows, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
-            Windows(data, "validation", config.data, device=device),
+            held_out or Windows(data, "validation", config.data, device=device),
             Checkpoints(run.folder / "checkpoint"),
             logging_facts(reader.logging_policy, data, config.objective),
             captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
@@ -178,7 +192,7 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def run_to_end(self, *, resume: bool, older: bool = False, say: Callable[[str], None] | None = None) -> Run:
+    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
         """All epochs, from the start or from a checkpoint."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
@@ -199,7 +213,7 @@ class Trainer:
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
             while done.epoch < config.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, display, advance, asked, say)
+                done = self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -208,7 +222,6 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-        say: Callable[[str], None] | None,
     ) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, self._log(done)
@@ -239,8 +252,8 @@ class Trainer:
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
         done = self._validated(done, log, epoch=done.epoch)
-        if say is not None and ranks.leads:
-            say(display.line(done, log))
+        if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
+            EPOCHS.info(display.line(done, log))
         self._save(done)
         return done
 
@@ -249,7 +262,7 @@ class Trainer:
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
-        figures = validate(
+        figures = (validate if self.config.objective.reads().policy else validate_critic)(
             self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
         )
         value = selection_score(self.config.train.select, figures)
@@ -258,6 +271,11 @@ class Trainer:
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
             self._save_weights("policy.safetensors")
+        logp = figures.get(LIKELIHOOD)  # a critic has none
+        if logp is not None and (done.likeliest is None or logp > done.likeliest):
+            done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
+            if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
+                self._save_weights(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -346,7 +364,7 @@ class Trainer:
         """What must not change between a checkpoint and the run that goes on from it."""
         return {
             "data": self.data.digest,
-            "config": self.config.model_dump(exclude={"train": BESIDE_THE_POINT}),
+            "config": lasting(self.config),
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 
@@ -386,6 +404,13 @@ class Trainer:
                     "epoch": done.best_epoch,
                     "step": done.best_step,
                 },
+                "likeliest": {
+                    "value": done.likeliest,
+                    "epoch": done.likeliest_epoch,
+                    "step": done.likeliest_step,
+                    **({"sha256": sha256(folder / LIKELIEST)} if (folder / LIKELIEST).exists() else {}),
+                },
+                "patience": self.config.train.patience,
                 **({} if done.began is None else {"warm_start": done.began}),
                 **({} if self.logging is None else {"logging": self.logging}),
                 "processes": self.ranks.total,

@@ -7,26 +7,70 @@ from collections.abc import Mapping
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
+from localpolicy.evaluation.power import ENOUGH
 from localpolicy.objectives.objective import Objective
+from localpolicy.runs.run import LIKELIHOOD
 
+PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:
-    """The rule that `auto` stands for: the paper's, and held-out likelihood for the logging policy's estimate."""
+    """The rule that `auto` stands for.
+
+    Held-out likelihood for the logging policy's estimate. For the others, where the log states propensities, the lower
+    bound of the policy's value: ranking metrics and likelihood do not find the better policy there. Else the paper's.
+    Events with too few held-out positions to tell a small difference (`power.ENOUGH`) have no say; where none has
+    enough, held-out likelihood decides, which every position has a say in.
+    """
     if select != "auto":
         return select
     if objective.default_selection != "auto":
         return objective.default_selection
-    held_out = data.manifest["splits"]["validation"]["events"]  # a rule must not ask for what is not there
-    rewards = {
-        name: reward
-        for name, reward in data.manifest["rewards"].items()
-        if name not in (NO_ANSWER, CONTEXT) and held_out.get(name)
+    held_out = _held_out(data)
+    if PROPENSITIES in data.manifest.get("files", {}):
+        return "value_low"
+    paid = _paid(data)
+    if not paid:
+        return "AR@1" if sum(held_out.values()) >= ENOUGH else LIKELIHOOD
+    heard = {name: reward for name, reward in paid.items() if held_out[name] >= ENOUGH}
+    return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in heard.items()) or LIKELIHOOD
+
+
+def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
+    """What to tell the user where `auto` leaves events out, or a rule of their own rests on too few."""
+    held_out = _held_out(data)
+    few = {name: held_out[name] for name in _paid(data) if held_out[name] < ENOUGH}
+    if select != "auto":
+        few = {name: count for name, count in few.items() if f"{name}." in select}
+    if not few or (select == "auto" and rule(select, data, objective) in (objective.default_selection, "value_low")):
+        return None
+    said = ", ".join(f"{name} {count:,}" for name, count in few.items())
+    found = rule(select, data, objective)
+    what = f"so the epoch is selected by {found}" if select == "auto" else f"and '{select}' rests on them"
+    return (
+        f"too few held-out positions to tell a small difference ({said}; {ENOUGH} are needed), {what}. "
+        "A larger validation share, or more data, mends it."
+    )
+
+
+def _held_out(data: Prepared) -> dict[str, int]:
+    """Positions of the validation split by event, those that no policy is asked about left out."""
+    events = data.manifest["splits"]["validation"]["events"]
+    return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
+
+
+def _paid(data: Prepared) -> dict[str, float]:
+    """Rewards of the events held out that pay and have a name: a rule must not ask for what is not there.
+
+    Ratings are events too, but nobody asks for the nDCG of a 3: they are judged as in the paper's bandit.
+    """
+    held_out, rewards = _held_out(data), data.manifest["rewards"]
+    return {
+        name: rewards[name]
+        for name in rewards
+        if held_out.get(name) and rewards[name] > 0 and _TERM.fullmatch(f"{name}.nDCG@20")
     }
-    # Ratings are events too, but nobody asks for the nDCG of a 3: they are judged as in the paper's bandit.
-    paid = {name: reward for name, reward in rewards.items() if reward > 0 and _TERM.fullmatch(f"{name}.nDCG@20")}
-    return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in paid.items()) if paid else "AR@1"
 
 
 def selection_score(select: str, figures: Mapping[str, float]) -> float:

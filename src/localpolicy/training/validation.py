@@ -7,8 +7,13 @@ import math
 import torch
 
 from localpolicy.data.batches import Windows
+from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
+from localpolicy.evaluation.off_policy.estimators import self_normalised
+from localpolicy.evaluation.off_policy.intervals import lower_bound
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
@@ -35,6 +40,8 @@ def validate(
     refuse_broken_weights(policy.network, figures["logp"], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
+    if (log := decisions(scores)) is not None:
+        figures |= _value(log)
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
@@ -44,6 +51,36 @@ def _batch_size(config: Config) -> int:
     return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
 
 
+def _value(log: Decisions) -> dict[str, float]:
+    """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
+
+    Where the log says too little of the policy (see `LEAST_EFFECTIVE`) the bound is the smallest reward.
+    """
+    values = self_normalised(log)
+    share = effective_sample(log.weight) / len(log.weight)
+    low = lower_bound(values, log.sequence) if share >= LEAST_EFFECTIVE else -math.inf
+    lowest = float(log.reward.min())
+    return {"value": float(values.mean()), "value_low": max(low, lowest), "effective": share}
+
+
+@torch.no_grad()
+def validate_critic(
+    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+) -> dict[str, float]:
+    """Squared error of a critic alone to the observed return, beside that of the best constant."""
+    network, reads = policy.network, config.objective.reads()
+    assert reads.critic is not None
+    errors, targets = [], []
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
+        hidden = network.hidden_without_dropout(batch)[batch.scored]
+        targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
+        errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
+    error, target = (ranks.all_gather(torch.cat(one))[0].double() for one in (errors, targets))
+    found, constant = float(error.mean()), float(target.var(correction=0))
+    refuse_broken_weights(network, found, step, ranks)
+    return {"return_error": found, "constant_error": constant}
+
+
 @torch.no_grad()
 def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks) -> tuple[float, float]:
     """Squared error of V(x) held out, beside that of the best constant.
@@ -51,6 +88,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
     """
     network, errors, targets = policy.network, [], []
+    assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
     for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])

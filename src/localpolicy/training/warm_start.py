@@ -47,6 +47,8 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     about = read_json(run.folder / "policy.json")
     _refuse_other_shape(network, about["network"], run.folder)
     weights = load_weights(run.folder / "policy.safetensors")
+    if "critics" in about["network"]:  # of towers, the one that speaks of the log
+        weights = {name.removeprefix("logging."): one for name, one in weights.items() if name.startswith("logging.")}
     place = torch.from_numpy(places(data.catalogue, pq.read_table(run.folder / "items.parquet")))
     if not bool((place >= 0).any()):
         raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
@@ -59,7 +61,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
         start = weights[name].to(target)
         if name == "answer":
             start = _by_event(target, start, data.events, about["origin"]["events"])
-        elif name == "embedding" or (name.startswith("heads.") and not name.startswith("heads.value.")):
+        elif name in network.tables:
             start = _by_item(start, place.to(start.device), low=name.endswith(".bias") and name.split(".")[1])
             start = start if network.shard is None else start[network.shard.own]
         target.copy_(start)

@@ -26,11 +26,16 @@ TYPES = {
 }
 
 
+MOST_THREADS = 1024  # DuckDB starts as many as it is told
+
+
 class DuckDB:
     """An `Engine` on a DuckDB database that spills into the folder `scratch`."""
 
     def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {threads}.")
         if threads is not None:
             config["threads"] = threads
         try:
@@ -128,6 +133,10 @@ def _errors(table: Table | None = None) -> Iterator[None]:
             raise ConfigError(
                 f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory."
             ) from None
+        if isinstance(error, duckdb.NotImplementedException):
+            raise DataError(
+                "DuckDB cannot read this log to its end. A line or a quoted value may be longer than 32 MB."
+            ) from None
         if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.ConversionException):
             raise DataError(_malformed(error)) from None
         raise
@@ -136,6 +145,7 @@ def _errors(table: Table | None = None) -> Iterator[None]:
 def _malformed(error: Exception) -> str:
     """file, line and remedy from DuckDB's report of a line it could not cut."""
     text = str(error)
+    text = text[:4000] + text[-4000:]  # it may quote a line without end
     line, original = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"Original Line: ?(.*)", text)
     file, found = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
     if line and file:
@@ -146,4 +156,4 @@ def _malformed(error: Exception) -> str:
 
 
 def _first(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return str(error)[:2000].strip().splitlines()[0][:300]

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from localpolicy import plugins
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
 from localpolicy.data.sources import Table
-from localpolicy.errors import ConfigError
-from localpolicy.runtime.plugins import find_part
-
-GROUP = "localpolicy.readers"  # entry points of installed packages
+from localpolicy.errors import ConfigError, nearest
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,19 @@ READERS = {
 }
 
 
+def _named(source: str) -> Any:
+    """One of ours, a registered one, or package.module:Name, which the user names here and which is imported."""
+    found = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
+    if found is None:
+        raise ConfigError(f"no source '{source}'{nearest(source, {*READERS, *plugins.registered('readers')})}")
+    return found() if isinstance(found, type) else found
+
+
 def find_reader(source: str | object) -> tuple[str, Reader]:
     """The reader that `source` names or is, and the name that the manifest keeps."""
+    found: Any
     if isinstance(source, str):
-        found, name = find_part(source, READERS, group=GROUP, what="source"), source
+        name, found = source, _named(source)
     else:
         found, name = source, f"{type(source).__module__}:{type(source).__qualname__}"
     if isinstance(found, Reader):

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
 from localpolicy.data.rewards import RATINGS
-from localpolicy.data.sources import BadLines, Table, find
+from localpolicy.data.sources import BadLines, Table, bounded_lines, find
 from localpolicy.errors import DataError
 
 PRESET = {"min_events": 5, "most_recent": 200, "rewards": RATINGS, "validation": 20_000, "test": 20_000}
@@ -105,7 +105,7 @@ def _sift(file: Path, writer: pq.ParquetWriter) -> BadLines:
         waiting.clear()
 
     with file.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(bounded_lines(lines), 1):
             if heading := HEADING.fullmatch(line):
                 movie = int(heading[1])
             elif movie is not None and (rating := _rating(line)):

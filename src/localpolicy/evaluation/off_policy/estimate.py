@@ -10,7 +10,7 @@ import numpy as np
 from localpolicy.evaluation.estimate import clustered_se, finite
 from localpolicy.evaluation.off_policy.decisions import Decisions
 from localpolicy.evaluation.off_policy.estimators import ESTIMATORS, NEEDS_REWARD_MODEL, clipped
-from localpolicy.evaluation.off_policy.intervals import Interval, bootstrap, empirical_bernstein, normal
+from localpolicy.evaluation.off_policy.intervals import Bounds, bootstrap, empirical_bernstein, normal
 from localpolicy.evaluation.off_policy.overlap import Overlap, OverlapRules, overlap
 
 CAP = 30.0  # of clipped weights: the paper's
@@ -22,9 +22,9 @@ class ValueEstimate:
 
     value: float
     se: float
-    intervals: dict[str, Interval]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
+    intervals: dict[str, Bounds]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         named = {name: [finite(bound) for bound in interval] for name, interval in self.intervals.items()}
         return {"value": finite(self.value), "se": finite(self.se), "intervals": named}
@@ -44,12 +44,12 @@ class OffPolicy:
         """Why there is no estimate."""
         return self.overlap.refusal
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "estimates": {name: value.json() for name, value in self.estimates.items()},
-            "logged": self.logged.json(),
-            "overlap": self.overlap.json(),
+            "estimates": {name: value.to_dict() for name, value in self.estimates.items()},
+            "logged": self.logged.to_dict(),
+            "overlap": self.overlap.to_dict(),
             "propensities": self.propensities,
         }
 

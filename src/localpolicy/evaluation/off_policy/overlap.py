@@ -1,4 +1,4 @@
-"""Does the log speak of this policy at all? Effective sample, largest weight, and the mean weight, which must be 1."""
+"""Does the log cover this policy's actions? Effective sample, largest weight, and the mean weight, which must be 1."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pydantic import Field
 from localpolicy.evaluation.estimate import clustered_se, finite
 from localpolicy.settings import Settings
 
+LEAST_EFFECTIVE = 0.1  # share of the decisions: below it, estimates no longer rank policies as the truth does
+
 
 class OverlapRules(Settings):
     """When an estimate is refused."""
@@ -20,7 +22,7 @@ class OverlapRules(Settings):
 
 
 class Overlap(NamedTuple):
-    """How far the log's decisions speak of the policy."""
+    """How well the log's decisions cover the policy."""
 
     n: int
     effective: float  # (Σ w)² / Σ w²: as many decisions of π itself would say as much
@@ -31,7 +33,7 @@ class Overlap(NamedTuple):
     unseen: float  # share of decisions that π would practically never have taken (w < 0.01)
     refusal: str | None  # why no estimate is given, or None
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {name: finite(value) for name, value in self._asdict().items()}
 

@@ -60,6 +60,6 @@ class RewardHead:
 
 def reward_model(policy: Scorer, data: Prepared) -> Scorer:
     """The policy's own r̂, or items' mean rewards."""
-    if isinstance(policy, Policy) and policy.critic == "reward":
+    if isinstance(policy, Policy) and "reward" in policy.network.heads:
         return RewardHead(policy)
     return ItemMeans.fit(data)

@@ -39,17 +39,17 @@ class DialFigure:
         """Mean over seeds and standard error of a series on validation."""
         found = []
         for one in seeds:
-            content = one.json("validation")
+            content = one.to_dict("validation")
             found.append(content["divergence"]["js"] if series == "JS" else content["metrics"][series]["nDCG@20"])
         return float(np.mean([one["mean"] for one in found])), float(np.max([one["se"] for one in found]))
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "data": self.data.json(),
+            "data": self.data.to_dict(),
             "over": self.key,
             "fast": self.fast,
-            "floor": None if self.floor is None else self.floor["validation"].json(),
+            "floor": None if self.floor is None else self.floor["validation"].to_dict(),
             "points": {
                 f"{value:g}": {
                     name: dict(zip(("mean", "se"), self.figure(seeds, name), strict=True)) for name in (*EVENTS, "JS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Collection, Sequence
@@ -13,10 +14,10 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.experiments.jobs import Say
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulation.run import simulate
 
+LOG = logging.getLogger(__name__)
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
 # How each source's files are told, in the order tried.
 FILES = {
@@ -50,7 +51,7 @@ class DataSet:
         """The name, fit for a folder."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
             "name": self.name,
@@ -78,7 +79,6 @@ def data_sets(
     items: int | None = None,
     fast: bool = False,
     seed: int = 0,
-    say: Say = lambda text: None,
 ) -> list[DataSet]:
     """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`.
 
@@ -89,15 +89,15 @@ def data_sets(
             raise ConfigError(f"--simulate: no set '{simulated}' that fits here{nearest(simulated, among)}")
         size = SIZES[simulated][fast]
         sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
-        return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed, say=say)]
-    found = [_opened(Path(path), out, say=say) for path in paths]
+        return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed)]
+    found = [_opened(Path(path), out) for path in paths]
     names = [one.name for one in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"two data sets are called '{max(names, key=names.count)}': rename a folder.")
     return found
 
 
-def _opened(path: Path, out: Path, *, say: Say) -> DataSet:
+def _opened(path: Path, out: Path) -> DataSet:
     if (path / "manifest.json").exists():
         data = Prepared(path)
         return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
@@ -108,8 +108,8 @@ def _opened(path: Path, out: Path, *, say: Say) -> DataSet:
         if data.manifest["inputs"]["bytes"] != sum(file.stat().st_size for file in files):
             raise DataError(f"{place} was prepared from other files than {path}; choose another --out, or remove it.")
     else:
-        say(f"preparing {source} from {path}")
-        data = prepare(source, [path], out=place, say=say)
+        LOG.info("preparing %s from %s", source, path)
+        data = prepare(source, [path], out=place)
     return _data_set(data, source, name=source)
 
 
@@ -130,18 +130,18 @@ def _told(path: Path) -> tuple[str, list[Path]]:
     )
 
 
-def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int, say: Say) -> DataSet:
+def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
     place = out / f"data-{world}"
     asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
     if not (place / "manifest.json").exists():
-        say(f"simulating {sequences:,} sequences of {world}")
+        LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
         write_json(place.with_suffix(".json"), asked)  # first: data without it could not be told from other data
         if world == "store":
             simulate(world, place, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
         else:
             raw = out / f"raw-{world}"
             simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
-            prepare(world, [raw], out=place, seed=seed, say=say)
+            prepare(world, [raw], out=place, seed=seed)
             shutil.rmtree(raw)
     elif read_json(place.with_suffix(".json")) != asked:
         raise DataError(f"{place} was simulated with other settings; choose another --out, or remove it.")

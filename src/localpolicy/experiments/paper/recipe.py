@@ -26,6 +26,12 @@ TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_we
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 
+def paper_form(objective: str) -> list[str]:
+    """An objective as the paper has it: LPI as weighted cross-entropy on one backbone, towards the largest Q."""
+    form = {"lpi_cb": ["objective.improve=weighted"], "lpi_rl": ["objective.improve=weighted", "objective.target=max"]}
+    return [f"objective.name={objective}", *form.get(objective, [])]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What decides the table, data aside."""
@@ -42,7 +48,7 @@ class Recipe:
         """One arm's configuration: the paper's, and what was changed."""
         preset = {group: dict(settings) for group, settings in PRESETS["rl"].items()}
         preset["train"] |= {"select": SELECT, "min_history": 0}
-        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
+        fixed = [*paper_form(objective), f"train.seed={seed}", f"train.device={self.device}"]
         return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
@@ -57,7 +63,7 @@ class Recipe:
             [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in TUNED.get(objective, ())]
         )
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `table3.json`."""
         return {
             "fast": self.fast,

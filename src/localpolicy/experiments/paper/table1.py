@@ -20,6 +20,7 @@ from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.measured import Measured
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
+from localpolicy.experiments.paper.recipe import paper_form
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import PRESETS, Config
 
@@ -46,7 +47,7 @@ class Recipe1:
         """One policy at one seed."""
         preset = {group: dict(settings) for group, settings in PRESETS["bandit"].items()}
         preset["train"] |= {"select": "AR@1", "min_history": 0}
-        fixed = [f"objective.name={objective}", f"train.seed={seed}", f"train.device={self.device}"]
+        fixed = [*paper_form(objective), f"train.seed={seed}", f"train.device={self.device}"]
         dial = [] if beta is None else [f"objective.beta={beta:g}"]
         name = "-".join([objective, *([f"beta={beta:g}"] if beta is not None else []), f"seed={seed}"])
         return Arm(name, Config.parse(preset).with_changes([*self.changes, *fixed, *dial]))
@@ -72,8 +73,8 @@ class Row1:
     def by_seed(self, name: str) -> list[dict[str, Any]]:
         """A figure of each seed, as JSON."""
         if name == "JS":
-            return [one.json("test")["divergence"]["js"] for one in self.seeds]
-        return [one.json("test")["rewards"][name] for one in self.seeds]
+            return [one.to_dict("test")["divergence"]["js"] for one in self.seeds]
+        return [one.to_dict("test")["rewards"][name] for one in self.seeds]
 
     def estimate(self, name: str) -> Estimate:
         """The mean over seeds, with the largest of their errors: seeds share the same test positions."""
@@ -86,13 +87,13 @@ class Row1:
 
     def policy(self, name: str) -> float:
         """entropy or coverage@1, the mean over seeds."""
-        found = [one.json("test")["policy"][name] for one in self.seeds]
+        found = [one.to_dict("test")["policy"][name] for one in self.seeds]
         return float(np.mean([value["mean"] if isinstance(value, dict) else value for value in found]))
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `table1.json`."""
         return {
-            "test": {name: self.estimate(name).json() for name in FIGURES},
+            "test": {name: self.estimate(name).to_dict() for name in FIGURES},
             "by_seed": {name: [one["mean"] for one in self.by_seed(name)] for name in FIGURES},
             "seeds": [one.about["run"]["seed"] for one in self.seeds],
             "entropy": self.policy("entropy"),
@@ -128,10 +129,10 @@ class Table1:
         ours = row.estimate(name)
         return (ours.mean - there.value) / math.hypot(ours.plain_se, there.se)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "data": self.data.json(),
+            "data": self.data.to_dict(),
             "recipe": {
                 "fast": self.recipe.fast,
                 "beta": list(self.recipe.betas),
@@ -140,8 +141,8 @@ class Table1:
                 "select": "AR@1",
                 "changes": list(self.recipe.changes),
             },
-            "policies": {row.name: row.json() for row in self.rows},
-            "floor": None if self.floor is None else {name: value.json() for name, value in self.floor.items()},
+            "policies": {row.name: row.to_dict() for row in self.rows},
+            "floor": None if self.floor is None else {name: value.to_dict() for name, value in self.floor.items()},
             "imputation": self.quality,
             "published": {
                 row.name: {

@@ -28,9 +28,9 @@ class Table2:
             return {}
         return compare(data.data.manifest, reader.editions, reader.preset)
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
-            data.name: {**data.json(), "found": self.found(data), "published": self.expected(data)}
+            data.name: {**data.to_dict(), "found": self.found(data), "published": self.expected(data)}
             for data in self.sets
         }

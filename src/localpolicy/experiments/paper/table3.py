@@ -58,7 +58,7 @@ class Row:
         """J(π), the mean over seeds."""
         return float(np.mean([one["value"] for one in self.truths])) if self.truths else None
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For `table3.json`."""
         return {
             "objective": self.objective,
@@ -75,12 +75,12 @@ class Row:
                 for point, one in self.grid.items()
             },
             "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],
-            "test": {name: self.pooled.estimate(name).json() for name in COLUMNS},
+            "test": {name: self.pooled.estimate(name).to_dict() for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
             "js": _json(self.js),
             "js_by_seed": [_json(one.js("test")) for one in self.pooled.seeds],
-            "entropy": [one.json("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
-            "coverage@20": [one.json("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
+            "entropy": [one.to_dict("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
+            "coverage@20": [one.to_dict("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
             "weights": [one.about["run"]["weights"] for one in self.pooled.seeds],
             "truth": self.truths,
             "seconds": [one.about["run"]["seconds"] for one in self.pooled.seeds],
@@ -88,7 +88,7 @@ class Row:
 
 
 def _json(value: Estimate | None) -> Any:
-    return None if value is None else value.json()
+    return None if value is None else value.to_dict()
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Table3:
         error = math.hypot(ours.plain_se, there.se)
         return (ours.mean - there.value) / error if error > 0 else None
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
-            "data": self.data.json(),
-            "recipe": self.recipe.json(),
-            "policies": {row.objective: row.json() for row in self.rows},
-            "leads": {column: lead.json() for column, lead in self.leads.items()},
-            "floor": None if self.floor is None else {name: value.json() for name, value in self.floor.items()},
+            "data": self.data.to_dict(),
+            "recipe": self.recipe.to_dict(),
+            "policies": {row.objective: row.to_dict() for row in self.rows},
+            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else {name: value.to_dict() for name, value in self.floor.items()},
             "published": {
                 policy: {
                     name: {
@@ -156,7 +156,7 @@ class Table3:
                 }
                 for policy, figures in self.published.items()
             },
-            "breakdown": {event: [one.json() for one in self.breakdown(event)] for event in ("purchase", "click")},
+            "breakdown": {event: [one.to_dict() for one in self.breakdown(event)] for event in ("purchase", "click")},
             "references": _references(self.rows),
             "missing": self.missing,
             "failed": self.failed,

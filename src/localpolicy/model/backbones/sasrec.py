@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from localpolicy.catalogue import fused
+from localpolicy.catalogue.logits import take
 from localpolicy.model.backbones.layout import Layout
 
 
@@ -64,9 +65,7 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
-        hidden = functional.dropout(
-            embedded + self.position.index_select(0, layout.column), self.dropout, self.training
-        )
+        hidden = functional.dropout(embedded + take(self.position, layout.column), self.dropout, self.training)
         for block in self.blocks:
             hidden = block(hidden, layout)
         return self.norm(hidden)  # type: ignore[no-any-return]

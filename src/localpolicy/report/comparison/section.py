@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,54 +13,47 @@ from typing import Any
 import numpy as np
 
 from localpolicy import __version__
-from localpolicy.errors import ConfigError, nearest
 from localpolicy.evaluation.candidates import Candidate
 from localpolicy.evaluation.compare import Comparison
-from localpolicy.evaluation.estimate import Estimate, Interval, mean_estimate
+from localpolicy.evaluation.estimate import Interval, mean_estimate
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.scorer import Deployable
 from localpolicy.evaluation.segments import groups, segments
-from localpolicy.evaluation.significance import paired
-from localpolicy.evaluation.summary import reward_at_1
-from localpolicy.report.comparison.findings import comparison_findings, comparison_verdict
+from localpolicy.report.comparison.answer import comparison_answer
+from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import Run, beta_of
 
 BINS = 60  # of the divergence's histogram
 CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
 BOTH = "repeats against new items"
 
 
-def write_comparison(comparison: Comparison, path: Path | str, *, baseline: str | None = None) -> Contents:
-    """The whole report of one comparison, as one HTML file; metrics are tested against `baseline` (default: a μ̂)."""
-    section = comparison_section(comparison, baseline=baseline)
+def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
+    """The whole report of one comparison, as one HTML file."""
+    section = comparison_section(comparison)
     settings = {
         "localpolicy": __version__,
         "columns compared": ", ".join(comparison.columns),
         "the column that decides": comparison.main,
         "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
-    contents = Contents("Policies compared", comparison_verdict(comparison, section), [section], settings)
+    answer = comparison_answer(comparison, section)
+    contents = Contents("Policies compared", answer.sentence, [section], settings, answer.numbers, answer.next_step)
     write_report(contents, path)
     return contents
 
 
-def comparison_section(
-    comparison: Comparison, *, baseline: str | None = None, names: Names | None = None, base: Path | None = None
-) -> Section:
-    """One comparison as a section; runs are named relative to `base` where they lie in it."""
-    names = names or {}
-    measured = [one.name for one in comparison.evaluations]
-    if baseline is not None and baseline not in measured:
-        raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, measured)}")
-    baseline = baseline or _first_estimate(comparison)
-    differences = _differences(comparison, baseline) if baseline else {}
+def comparison_section(comparison: Comparison, *, names: Names | None = None, base: Path | None = None) -> Section:
+    """One comparison as a section; runs in the folder `base` are named relative to it."""
+    names, baseline = names or {}, comparison.baseline or ""
     bins = _bins(comparison)
     rows = [
-        _row(comparison, one, candidate, differences.get(one.name, {}), bins, names, base)
+        _row(comparison, one, candidate, bins, names, base)
         for one, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
     ]
     first = comparison.evaluations[0]
@@ -71,11 +63,12 @@ def comparison_section(
         rows=rows,
         logging_value=None if first.truth is None else _exact(first.truth.logging),
         reference=_reference(comparison, names),
-        baseline=names.get(baseline or "", baseline or ""),
-        floor=_floor(comparison),
+        baseline=names.get(baseline, baseline),
+        floor=None if comparison.floor is None else Interval.from_estimate(comparison.floor),
         samples=sample_lists(comparison, names),
         facts=_facts(comparison, names),
         main_metric=_words(comparison.main),
+        lists=first.lists,
     )
     return replace(section, findings=comparison_findings(comparison, section))
 
@@ -87,39 +80,38 @@ def _row(
     comparison: Comparison,
     one: Evaluation,
     candidate: Candidate,
-    differences: Mapping[str, Interval],
     bins: np.ndarray,
     names: Names,
     base: Path | None,
 ) -> PolicyRow:
-    metrics = {_words(column): _interval(one.estimate(column)) for column in comparison.columns}
-    metrics |= {name: _interval(value) for name, value in one.rewards.items()}
-    coverage = one.policy["coverage@1"]
-    assert not isinstance(coverage, Estimate)
+    metrics = {_words(column): Interval.from_estimate(one.estimate(column)) for column in comparison.columns}
+    metrics |= {name: Interval.from_estimate(value) for name, value in one.rewards.items()}
     return PolicyRow(
         name=names.get(one.name, one.name),
         objective=candidate.about.objective,
         truth=None if one.truth is None else Interval.of(one.truth.value, one.truth.se),
         gain=None if one.truth is None else Interval.of(one.truth.gain, one.truth.gain_se),
         metrics=metrics,
-        js=None if one.divergence is None else _interval(one.divergence.js.overall),
-        kl=None if one.divergence is None else _interval(one.divergence.kl.overall),
-        coverage=coverage,
+        js=None if one.divergence is None else Interval.from_estimate(one.divergence.js.overall),
+        unseen_by_js=one.name in comparison.unseen_by_js,
+        likelihood=Interval.from_estimate(one.estimate("logp")),
+        kl=None if one.divergence is None else Interval.from_estimate(one.divergence.kl.overall),
+        coverage=one.coverage,
         entropy=one.estimate("entropy").mean,
         segments=_segments(one, comparison.main),
         js_histogram=_histogram(one, bins),
-        differences=differences,
-        **({} if candidate.run is None else _of_run(candidate.run, base)),
+        differences={_words(name): gain for name, gain in comparison.gains.get(one.name, {}).items()},
+        **({} if candidate.run is None else _of_run(candidate.run, candidate.policy, base)),
     )
 
 
-def _of_run(run: Run, base: Path | None) -> dict[str, Any]:
+def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
     """What the run says of its training."""
     manifest, curve, objective = run.manifest, run.metrics(), run.config.objective
     selected = manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
     return {
-        "beta": getattr(objective, "beta", None),
+        "beta": getattr(policy, "beta", None) or beta_of(manifest, objective),
         "weights": run.selected_metrics()["weights"],
         "curve": curve,
         "selected_epoch": selected["epoch"],
@@ -140,29 +132,22 @@ def _segments(one: Evaluation, column: str) -> list[dict[str, Any]]:
             continue
         kind, _, part = label.partition(" ")
         value = mean_estimate(values[chosen], one.scores.sequence[chosen])
-        interval = _interval(value)
+        interval = Interval.from_estimate(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
         found.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
     often = Counter(one["by"] for one in found)
     return [one for one in found if often[one["by"]] > 1]  # a cut with one part cuts nothing
 
 
-def _contexts_js(one: Evaluation) -> np.ndarray | None:
-    """JS of each context from the references, on average over these."""
-    if one.divergence is None:
-        return None
-    return np.asarray(np.mean([one.scores.js[reference.name] for reference in one.divergence.references], axis=0))
-
-
 def _bins(comparison: Comparison) -> np.ndarray:
     """One scale for all policies, from 0 to the furthest context; in steps of √JS, which tell small ones apart."""
-    furthest = [found.max() for one in comparison.evaluations if (found := _contexts_js(one)) is not None]
+    furthest = [found.max() for one in comparison.evaluations if (found := one.js) is not None]
     last = float(max(furthest, default=0.0)) or 1.0
     return np.append(np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last)  # the square of a root may fall short
 
 
 def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
-    found = _contexts_js(one)
+    found = one.js
     if found is None:
         return []
     counts, _ = np.histogram(found, bins)
@@ -170,37 +155,6 @@ def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, in
 
 
 # ---------------------------------------------------------------------- all of them
-
-
-def _first_estimate(comparison: Comparison) -> str | None:
-    """The first μ̂ among those measured: what metrics are tested against unless told otherwise."""
-    return next((one.name for one in comparison.candidates if one.estimates_logging), None)
-
-
-def _differences(comparison: Comparison, baseline: str) -> dict[str, dict[str, Interval]]:
-    """By policy and metric: its gain over `baseline`. 95 % for all of them together (Bonferroni), not for each."""
-    base = comparison[baseline]
-    others = [one for one in comparison.evaluations if one.name != baseline]
-    confidence = 1 - 0.05 / max(len(others) * (len(comparison.columns) + 1), 1)
-    found: dict[str, dict[str, Interval]] = {}
-    for one in others:
-        pairs = {_words(name): (one.values(name)[0], *base.values(name)) for name in comparison.columns}
-        pairs["AR@1"] = reward_at_1(one.scores), reward_at_1(base.scores), base.scores.sequence
-        tests = {name: paired(*values, confidence=confidence) for name, values in pairs.items()}
-        found[one.name] = {name: Interval(test.difference, test.low, test.high) for name, test in tests.items()}
-    return found
-
-
-def _floor(comparison: Comparison) -> Interval | None:
-    """How far two μ̂ of different seeds are from each other."""
-    measured = [one.divergence for one in comparison.evaluations if one.divergence is not None]
-    floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
-    # A μ̂ that was measured, trained as the reference was but with another seed, is as far as noise goes.
-    families = {(one.about.objective, one.about.family) for one in comparison.references}
-    for one, candidate in zip(comparison.evaluations, comparison.candidates, strict=True):
-        if one.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
-            floors.append(one.divergence.js.overall)
-    return _interval(max(floors, key=lambda floor: floor.mean)) if floors else None
 
 
 def _reference(comparison: Comparison, names: Names) -> str:
@@ -232,7 +186,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
         "contexts": f"the most recent {settings['length']} actions",
         "errors": "clustered by sequence; the lead is tested by a paired t-test, Holm-corrected over the columns",
-        "▲ and ▼ at metrics": "the intervals hold at 95 % for all of them together (Bonferroni)",
+        "▲ and ▼ at metrics": "paired t-test by sequence, p < .05, Holm-corrected over all marks of the table",
         "data digest": data.digest[:16],
     }
     for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
@@ -248,23 +202,22 @@ def _unmeasured(comparison: Comparison) -> list[Candidate]:
 
 
 def _changed(config: Config) -> str:
-    """The settings that are not the defaults."""
-    usual = Config().model_dump()
+    """The objective, and the settings that are not the defaults."""
+    groups = {group: getattr(config, group) for group in Config.model_fields}
     return ", ".join(
-        f"{group}.{key}={value}"
-        for group, values in config.model_dump().items()
-        for key, value in values.items()
-        if value != usual[group][key]
+        [f"objective.name={config.objective.name}"]
+        + [
+            f"{group}.{key}={getattr(settings, key)}"
+            for group, settings in groups.items()
+            for key, field in type(settings).model_fields.items()
+            if key != "name" and getattr(settings, key) != field.get_default(call_default_factory=True)
+        ]
     )
 
 
 def _words(column: str) -> str:
     """purchase.nDCG@20 as people say it."""
     return column.replace(".", " ", 1)
-
-
-def _interval(value: Estimate) -> Interval:
-    return Interval.of(value.mean, value.se)
 
 
 def _exact(value: float) -> Interval:

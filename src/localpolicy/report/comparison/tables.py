@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from localpolicy.errors import ConfigError, nearest
 from localpolicy.evaluation.breakdown import Bucket
-from localpolicy.evaluation.compare import Comparison
-from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.compare import Comparison, Gain
 from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.significance import stars
-from localpolicy.report.table import Cell, Table, largest_shown, number
+from localpolicy.report.numbers import number
+from localpolicy.report.table import Cell, Table, largest_shown
 
 
-def comparison_pages(comparison: Comparison, *, baseline: str | None = None, by_count: bool = False) -> list[Table]:
-    """The main table; with `baseline` each gain over it; `by_count` the paper's breakdown; what would predict J."""
+def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
+    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
     found = [comparison_table(comparison)]
-    if baseline is not None:
-        found.append(gains_table(comparison, baseline))
+    if gains and comparison.gains:
+        found.append(gains_table(comparison))
     if by_count:
         found += [breakdown_table(comparison, event) for event in comparison.events]
     if comparison.predicts_truth:
@@ -25,8 +23,8 @@ def comparison_pages(comparison: Comparison, *, baseline: str | None = None, by_
 
 def comparison_table(comparison: Comparison) -> Table:
     """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
-    rewards, lists = list(comparison.evaluations[0].rewards), comparison.evaluations[0].settings["lists"]
-    heads = [*comparison.columns, *rewards, "JS", "entropy", f"coverage@{lists}"]
+    rewards = list(comparison.evaluations[0].rewards)
+    heads = [*comparison.columns, *rewards, "JS", "entropy", f"coverage@{comparison.evaluations[0].lists}"]
     truth = any(one.truth is not None for one in comparison.evaluations)
     rows = []
     for one in comparison.evaluations:
@@ -34,7 +32,7 @@ def comparison_table(comparison: Comparison) -> Table:
         row += [Cell(number(one.rewards[name].mean)) for name in rewards]
         js = None if one.divergence is None else one.divergence.js.overall.mean
         row += [Cell(number(js, 3)), Cell(number(one.estimate("entropy").mean, 2))]
-        row.append(Cell(number(_plain(one.policy[f"coverage@{lists}"]), 3)))
+        row.append(Cell(number(one.coverage, 3)))
         if truth:
             row.append(Cell("—" if one.truth is None else number(one.truth.value)))
         rows.append(row)
@@ -65,29 +63,27 @@ def _note(comparison: Comparison) -> str:
     measured = [one.divergence for one in comparison.evaluations if one.divergence is not None]
     if measured:
         names = sorted({reference.name for each in measured for reference in each.references})
-        floors = [each.floor_js.overall.mean for each in measured if each.floor_js is not None]
-        floor = f"noise floor {max(floors):.3f}" if floors else "noise floor unknown: give two references"
+        floor = (
+            "noise floor unknown: it needs two mle runs that differ in their seed alone"
+            if comparison.floor is None
+            else f"noise floor {comparison.floor.mean:.3f}"
+        )
         parts.append(f"JS against {', '.join(names)} ({floor}).")
     return " ".join(parts)
 
 
-def _plain(value: Estimate | float) -> float:
-    return value.mean if isinstance(value, Estimate) else value
+def gains_table(comparison: Comparison) -> Table:
+    """Each policy's gain over the baseline, with intervals."""
+    rows = [[Cell(name), *map(_gain, gains.values())] for name, gains in comparison.gains.items()]
+    note = (
+        "Paired by position, errors clustered by sequence. Each interval holds at 95 % alone; stars are Holm-corrected "
+        "over this table (* .05, ** .01, *** .001)."
+    )
+    return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
 
 
-def gains_table(comparison: Comparison, baseline: str) -> Table:
-    """Each policy's gain over one, with intervals."""
-    names = [one.name for one in comparison.evaluations]
-    if baseline not in names:
-        raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, names)}")
-    rows = []
-    for name, tests in comparison.against(baseline).items():
-        row = [Cell(name)]
-        for test, p in tests.values():
-            row.append(Cell(f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]", stars=stars(p)))
-        rows.append(row)
-    note = "Paired by position, clustered by sequence, 95 % intervals; stars are Holm-corrected over this table."
-    return Table(f"Gain over {baseline}", ["policy", *comparison.columns], rows, note)
+def _gain(gain: Gain) -> Cell:
+    return Cell(f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
 def bucket_cell(bucket: Bucket, name: str) -> Cell:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from localpolicy.report.contents import Finding, PolicyRow, Section
+from localpolicy.report.contents import Finding, KeyNumber, PolicyRow, Section
+from localpolicy.report.numbers import joined
 
 
 def findings(rows: Sequence[PolicyRow]) -> list[Finding]:
@@ -46,19 +47,39 @@ def _earns_most(rows: Sequence[PolicyRow]) -> Finding:
 
 
 def verdict(sections: Sequence[Section]) -> str:
-    """The best LPI policy of each section, and what earned more where something did."""
-    parts = []
+    """What LPI earns in each world, in one sentence."""
+    parts = [f"{_share(_best_lpi(section), section):+.0%} in the {_world(section)}" for section in sections]
+    return (
+        f"Local policy improvement earns more than the policy that wrote the log: {joined(parts)}, and stays near it."
+        if all(_share(_best_lpi(section), section) > 0 for section in sections)
+        else f"Local policy improvement does not always earn more than the policy that wrote the log: {joined(parts)}."
+    )
+
+
+def numbers(sections: Sequence[Section]) -> list[KeyNumber]:
+    """The best LPI policy of each world, and what earned more where something did."""
+    found = []
     for section in sections:
-        lpi = [row for row in section.rows if row.objective.startswith("lpi") and row.gain is not None]
-        best = max(lpi, key=lambda row: row.gain.mean if row.gain else 0.0)
-        assert best.gain is not None and section.logging_value is not None and best.js is not None
-        share = best.gain.mean / section.logging_value.mean
-        parts.append(
-            f"{section.title}: {best.name} earns {share:+.0%} over the logging policy, "
-            f"at JS {best.js.mean:.2f} from it."
-        )
-        other = max(section.rows, key=lambda row: row.gain.mean if row.gain else 0.0)
-        if other is not best and other.gain is not None and other.js is not None:
-            more = other.gain.mean / section.logging_value.mean
-            parts.append(f"{other.name} earns {more:+.0%}, at JS {other.js.mean:.2f}.")
-    return " ".join(parts)
+        best = _best_lpi(section)
+        top = max(section.rows, key=lambda row: row.gain.mean if row.gain else 0.0)
+        assert best.js is not None and top.js is not None
+        meaning = f"At JS {best.js.mean:.2f} from the log (0: the same, 0.69: nothing in common)."
+        if top is not best:
+            meaning += f" {top.name} earns {_share(top, section):+.0%}, but moves to JS {top.js.mean:.2f}."
+        name = f"true reward of {best.name} over the log's policy, {_world(section)}"
+        found.append(KeyNumber(f"{_share(best, section):+.0%}", name, meaning))
+    return found
+
+
+def _best_lpi(section: Section) -> PolicyRow:
+    lpi = [row for row in section.rows if row.objective.startswith("lpi") and row.gain is not None]
+    return max(lpi, key=lambda row: row.gain.mean if row.gain else 0.0)
+
+
+def _share(row: PolicyRow, section: Section) -> float:
+    assert row.gain is not None and section.logging_value is not None
+    return row.gain.mean / section.logging_value.mean
+
+
+def _world(section: Section) -> str:
+    return "bandit" if "bandit" in section.title else "store"

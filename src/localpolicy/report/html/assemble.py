@@ -7,65 +7,72 @@ from collections.abc import Sequence
 from html import escape
 
 from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
-from localpolicy.report.html.bundle import asset, library
+from localpolicy.report.html.bundle import library
 from localpolicy.report.html.charts import Chart
 from localpolicy.report.html.curves import curve_tables, curves
 from localpolicy.report.html.frontier import frontier
 from localpolicy.report.html.histogram import histogram, histogram_table
 from localpolicy.report.html.markup import definitions, figure, folded
-from localpolicy.report.html.palette import Look, looks
+from localpolicy.report.html.palette import SeriesStyle, series_styles
 from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.html.samples import sample_lists
 from localpolicy.report.html.segments import segment_charts, segment_tables
+from localpolicy.report.html.skeleton import asset, skeleton
 from localpolicy.report.html.tables import comparison, sources, weights
 
 VERDICTS = {
     True: ("yes", "✓", "holds"),
     False: ("no", "✗", "does not hold"),
-    None: ("open", "?", "cannot be said"),
+    None: ("open", "?", "cannot tell"),
 }
 BEHIND = "The numbers behind it"
-
-# Nothing may be fetched, whatever a name in the data says. Vega compiles its expressions, hence 'unsafe-eval'.
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def page(contents: Contents) -> str:
     """The HTML text."""
     drawn: dict[str, object] = {}
     sections = "".join(
-        _section(section, styles, f"s{place + 1}", drawn)
-        for place, (section, styles) in enumerate(zip(contents.sections, looks(contents), strict=True))
+        _section(section, styles, f"s{place + 1}", drawn, alone=len(contents.sections) == 1)
+        for place, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{escape(contents.title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{asset('style.css')}</style>\n</head>\n<body>\n"
+    return skeleton(
+        contents.title,
         f"<header><h1>{escape(contents.title)}</h1>"
-        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>{_menu(contents)}'
+        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>'
+        f"{_numbers(contents)}{_next_step(contents)}{_menu(contents)}"
         "<noscript><p>The charts need JavaScript; every number they show is in the tables.</p></noscript></header>\n"
         f"<main>{sections}</main>\n<footer>{asset('reading.html')}{settings}</footer>\n"
         f'<script type="application/json" id="chart-specs">{_embedded(drawn)}</script>\n'
-        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n"
-        "</body>\n</html>\n"
+        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n",
     )
+
+
+def _numbers(contents: Contents) -> str:
+    """The numbers behind the answer."""
+    cards = "".join(
+        f'<li><span class="value">{escape(one.value)}</span> <span class="name">{escape(one.name)}</span>'
+        f'<span class="meaning">{escape(one.meaning)}</span></li>'
+        for one in contents.numbers
+    )
+    return f'<ul class="numbers" aria-label="The numbers behind it">{cards}</ul>' if cards else ""
+
+
+def _next_step(contents: Contents) -> str:
+    return f'<p class="next"><b>Next:</b> {escape(contents.next_step)}</p>' if contents.next_step else ""
 
 
 def _menu(contents: Contents) -> str:
-    if len(contents.sections) < 2:
-        return ""
-    links = "".join(
-        f'<li><a href="#s{place + 1}">{escape(section.title)}</a></li>'
-        for place, section in enumerate(contents.sections)
-    )
-    return f'<nav aria-label="Comparisons"><ul>{links}</ul></nav>'
+    links = [(f"s{place + 1}", section.title) for place, section in enumerate(contents.sections)]
+    links = [*(links if len(links) > 1 else []), ("glossary", "Glossary")]
+    items = "".join(f'<li><a href="#{target}">{escape(title)}</a></li>' for target, title in links)
+    return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
 
 
-def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dict[str, object]) -> str:
-    """One comparison; its charts' specs are added to `drawn`."""
+def _section(
+    section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object], *, alone: bool
+) -> str:
+    """One comparison; its charts' specs are added to `drawn`. `alone`: the page has no other."""
 
     def place(charts: Sequence[Chart]) -> str:
         drawn.update({chart.identity: chart.spec for chart in charts})
@@ -74,7 +81,13 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
         )
         return figures if any(chart.wide for chart in charts) else f'<div class="grid">{figures}</div>'
 
-    parts = [f"<h2>{escape(section.title)}</h2>", f'<p class="about">{escape(section.about)}</p>']
+    parts = [f'<h2>{escape(section.title)}</h2><p class="about">{escape(section.about)}</p>']
+    if chart := frontier(section, styles, f"{identity}-frontier"):
+        first = identity == "s1"  # the first picture belongs to the answer
+        level = "h2" if first else "h3"
+        heading = f"{section.title}: {chart.heading}" if first and not alone else chart.heading
+        picture = f'<div class="picture"><{level}>{escape(heading)}</{level}>{place([chart])}</div>'
+        parts.insert(0 if first else 1, picture)
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
         parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
@@ -83,8 +96,6 @@ def _section(section: Section, styles: Sequence[Look], identity: str, drawn: dic
         legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
         note = f'<p class="aside">{escape(NOTE)}</p>'
         parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
-    if chart := frontier(section, styles, f"{identity}-frontier"):
-        parts.append(f"<h3>{escape(chart.heading)}</h3>{place([chart])}")
     if section.rows:
         parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
     if lines := curves(section, styles, f"{identity}-curves"):
@@ -116,11 +127,13 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _legend(rows: Sequence[PolicyRow], styles: Sequence[Look], shown: Sequence[bool], *, line: bool = False) -> str:
+def _legend(
+    rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[bool], *, line: bool = False
+) -> str:
     """Which mark is which policy."""
     entries = "".join(
-        f'<li class="policy">{look.swatch(line=line)}<span>{escape(row.name)}</span></li>'
-        for row, look, wanted in zip(rows, styles, shown, strict=True)
+        f'<li class="policy">{style.swatch(line=line)}<span>{escape(row.name)}</span></li>'
+        for row, style, wanted in zip(rows, styles, shown, strict=True)
         if wanted
     )
     return f'<ul class="legend" aria-label="Legend">{entries}</ul>'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 import altair as alt
 import vl_convert
@@ -15,8 +14,3 @@ def library() -> str:
     wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     version = wanted if wanted in vl_convert.get_vegalite_versions() else None
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
-
-
-def asset(name: str) -> str:
-    """A file that lies beside this one."""
-    return files("localpolicy.report.html").joinpath(name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the charts of a page share: a chart with its words, the data of a policy's look, and turning Altair into a spec.
+"""What the charts of a page share: a chart with its words, a policy's style as data, and turning Altair into a spec.
 
 Every view and parameter is named by us: Altair numbers the nameless ones by a counter of the process, and equal
 contents must give equal bytes.
@@ -15,10 +15,10 @@ from typing import Any
 import altair as alt
 
 from localpolicy.report.contents import PolicyRow
-from localpolicy.report.html.palette import Look
+from localpolicy.report.html.palette import SeriesStyle
 
 Datum = dict[str, Any]
-LOOK = ("policy", "label", "colour", "fill", "shape", "dash")
+STYLE = ("policy", "label", "colour", "fill", "shape", "dash")
 LABEL_LIMIT = 30  # characters of a name drawn beside its point
 
 CONFIG: dict[str, Any] = {
@@ -81,21 +81,21 @@ def layer(name: str, data: str) -> alt.Chart:
 
 
 def styled(name: str, data: str) -> alt.Chart:
-    """The same, where rows know their policy by its `key` and the data set `looks` says the rest."""
-    looks = alt.LookupData(data=alt.NamedData(name="looks"), key="key", fields=list(LOOK))
-    return layer(name, data).transform_lookup(lookup="key", from_=looks)
+    """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
+    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=list(STYLE))
+    return layer(name, data).transform_lookup(lookup="key", from_=styles)
 
 
-def look_of(row: PolicyRow, look: Look, place: int) -> Datum:
+def style_of(row: PolicyRow, style: SeriesStyle, place: int) -> Datum:
     """Which policy a row is about, and how it is drawn."""
     return {
         "policy": row.name,
         "key": place,
         "label": shortened(row.name),
-        "colour": look.colour,
-        "fill": look.fill,
-        "shape": look.shape,
-        "dash": list(look.dash),
+        "colour": style.colour,
+        "fill": style.fill,
+        "shape": style.shape,
+        "dash": list(style.dash),
     }
 
 

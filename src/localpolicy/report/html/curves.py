@@ -1,4 +1,4 @@
-"""Training curves: the figure that picked each policy's epoch, and how many positions its weights listen to."""
+"""Training curves: the metric that picked each policy's epoch, and the effective share of its weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from localpolicy.report.html.charts import (
     Chart,
     Datum,
     drawn,
-    look_of,
+    style_of,
     styled,
     whole_ticks,
 )
-from localpolicy.report.html.markup import Cell, Column, number, table
-from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import known, places, short
+from localpolicy.report.html.markup import table
+from localpolicy.report.html.palette import SeriesStyle
+from localpolicy.report.numbers import decimals, known, short
+from localpolicy.report.table import Cell, Column, Table, number_cell
 
 HEIGHT = 230
 UNNAMED = "validation figure"
@@ -68,25 +69,25 @@ def rule(row: PolicyRow) -> str:
     return UNNAMED
 
 
-def curves(section: Section, looks: Sequence[Look], identity: str) -> list[Chart]:
+def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per rule (their values are not comparable), then the effective share."""
     rules = dict.fromkeys(
         rule(row) for row in section.rows if any(selected_by(epoch) is not None for epoch in row.curve)
     )
     found = [
-        _chart(section, looks, f"{identity}-{place}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
+        _chart(section, styles, f"{identity}-{place}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
         for place, name in enumerate(rules)
     ]
     shares = [epoch for row in section.rows for epoch in row.curve if effective_share(epoch) is not None]
     if shares:
         title = "effective share of the weights"
-        found.append(_chart(section, looks, f"{identity}-share", title, effective_share, lambda row: True, share=True))
+        found.append(_chart(section, styles, f"{identity}-share", title, effective_share, lambda row: True, share=True))
     return found
 
 
 def _chart(
     section: Section,
-    looks: Sequence[Look],
+    styles: Sequence[SeriesStyle],
     identity: str,
     title: str,
     reading: Reading,
@@ -112,7 +113,7 @@ def _chart(
     data = {
         "values": values,
         "kept": [datum for datum in values if datum["kept"]],
-        "looks": [look_of(section.rows[key], looks[key], key) for key in shown],
+        "styles": [style_of(section.rows[key], styles[key], key) for key in shown],
     }
     first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
     x = alt.X(
@@ -137,7 +138,7 @@ def _chart(
     dots = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # something to point at
     chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
     faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
-    description = f"Lines of {title} by epoch, {len(data['looks'])} policies, {last:g} epochs at most."
+    description = f"Lines of {title} by epoch, {len(data['styles'])} policies, {last:g} epochs at most."
     layers = [
         lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
         dots.encode(x=x, y=y, color=COLOUR, tooltip=tips).add_params(near),
@@ -161,13 +162,13 @@ def curve_tables(section: Section, identity: str) -> str:
         values = [{reached(line): reading(line) for line in row.curve} for row in rows]
         epochs = sorted({epoch for one in values for epoch in one})
         columns = [Column("epoch"), *(Column(row.name) for row in rows)]
-        digits = [places(one.values()) for one in values]
+        digits = [decimals(one.values()) for one in values]
         body = [
             [
-                Cell(f"{epoch:g}", epoch),
-                *(number(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
+                Cell(f"{epoch:g}", value=epoch),
+                *(number_cell(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
             ]
             for epoch in epochs
         ]
-        found.append(table(f"{title} by epoch", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{title} by epoch", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)

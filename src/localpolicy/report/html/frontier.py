@@ -21,18 +21,18 @@ from localpolicy.report.html.charts import (
     domain,
     drawn,
     layer,
-    look_of,
     shortened,
+    style_of,
 )
-from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import ends, fixed, floor_text, interval_text, joined, known, places
+from localpolicy.report.html.palette import SeriesStyle
+from localpolicy.report.numbers import decimals, ends, fixed, floor_text, interval_text, joined, known
 
 HEIGHT = 420
 SAID = 6  # names in a caption
 
 
 @dataclass(frozen=True)
-class Axis:
+class RewardAxis:
     """What stands upright: the truth, or a metric."""
 
     name: str
@@ -44,32 +44,32 @@ class Axis:
         return figure if figure is not None and known(figure.mean) else None
 
 
-def upright(section: Section) -> Axis | None:
+def upright(section: Section) -> RewardAxis | None:
     """The true reward where any row has one, else the main metric, else nothing."""
     if any(row.truth for row in section.rows):
-        return Axis("J(π)", truth=True)
+        return RewardAxis("J(π)", truth=True)
     metrics = dict.fromkeys(name for row in section.rows for name in row.metrics)
     if not metrics:
         return None
-    return Axis(section.main_metric if section.main_metric in metrics else next(iter(metrics)), truth=False)
+    return RewardAxis(section.main_metric if section.main_metric in metrics else next(iter(metrics)), truth=False)
 
 
-def frontier(section: Section, looks: Sequence[Look], identity: str) -> Chart | None:
+def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> Chart | None:
     """One point per policy that has both a figure and a divergence."""
     axis = upright(section)
     if axis is None:
         return None
     shown = [
-        (row, look_of(row, look, place), y, row.js)
-        for place, (row, look) in enumerate(zip(section.rows, looks, strict=True))
+        (row, style_of(row, style, place), y, row.js)
+        for place, (row, style) in enumerate(zip(section.rows, styles, strict=True))
         if (y := axis.of(row)) is not None and row.js is not None and known(row.js.mean)
     ]
     if not shown:
         return None
-    digits_y, digits_x = places([y.mean for _, _, y, _ in shown]), places([x.mean for _, _, _, x in shown])
+    digits_y, digits_x = decimals([y.mean for _, _, y, _ in shown]), decimals([x.mean for _, _, _, x in shown])
     points: list[Datum] = [
         {
-            **look,
+            **style,
             "objective": row.objective,
             "beta": 0.0 if row.beta is None else float(row.beta),
             **_bounds("x", x, "JS"),
@@ -78,7 +78,7 @@ def frontier(section: Section, looks: Sequence[Look], identity: str) -> Chart | 
             "y_text": interval_text(y, digits_y),
             "gain_text": interval_text(row.gain),
         }
-        for row, look, y, x in shown
+        for row, style, y, x in shown
     ]
     level = section.logging_value if axis.truth else None
     scales = _scales(points, level, section.floor)
@@ -120,12 +120,15 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     if section.reference:
         said.append(f"Divergence is taken from {section.reference}.")
     if section.floor:
-        said.append("Left of the noise floor, a policy differs from the reference no more than another seed does.")
+        said.append(
+            "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may "
+            "still differ."
+        )
     if any(_families(points).values()):
         said.append("A line joins the policies of one objective in order of β.")
     said.append("Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.")
     if shown > 12:
-        said.append("Names that find no room are left out: point at a mark, or look in the table.")
+        said.append("Names that find no room are left out: point at a mark, or style in the table.")
     drawn_keys = {point["key"] for point in points}
     left = [shortened(row.name) for place, row in enumerate(section.rows) if place not in drawn_keys]
     more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
@@ -141,7 +144,7 @@ def _bounds(name: str, interval: Interval, figure: str) -> Datum:
 
 @dataclass(frozen=True)
 class Scales:
-    """Both scales, said once and used by every layer."""
+    """Both scales, shared by every layer."""
 
     x: alt.Scale
     y: alt.Scale
@@ -223,7 +226,7 @@ def _dials(points: Sequence[Datum]) -> list[Datum]:
     ]
 
 
-def _point_layers(axis: Axis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
+def _point_layers(axis: RewardAxis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
     x = alt.X("x:Q", scale=scales.x, title="JS divergence from the reference μ̂, in nats")
     y = alt.Y("y:Q", scale=scales.y, title="true expected reward J(π)" if axis.truth else axis.name)
     tips = [

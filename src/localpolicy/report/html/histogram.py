@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 import altair as alt
 
 from localpolicy.report.contents import PolicyRow, Section
-from localpolicy.report.html.charts import COLOUR, DARK, Chart, Datum, drawn, layer, look_of, shortened, styled
-from localpolicy.report.html.markup import Cell, Column, share, table, text
-from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import fixed, floor_text, known, percent, places
+from localpolicy.report.html.charts import COLOUR, DARK, Chart, Datum, drawn, layer, shortened, style_of, styled
+from localpolicy.report.html.markup import table
+from localpolicy.report.html.palette import SeriesStyle
+from localpolicy.report.numbers import decimals, fixed, floor_text, known, percent
+from localpolicy.report.table import Cell, Column, Table, share_cell, word_cell
 
 ROW = 44  # pixels
 TALLEST = 0.86  # of a row
@@ -19,12 +20,12 @@ AIR = 0.4  # of a row, for the words above
 TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
 
 
-def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart | None:
+def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) -> Chart | None:
     """Bars of the share of contexts by JS, of every row that has them."""
-    rows = [(row, look) for row, look in zip(section.rows, looks, strict=True) if _total(row)]
+    rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if _total(row)]
     if not rows:
         return None
-    digits = places([_narrowest(row for row, _ in rows)], 2)
+    digits = decimals([_narrowest(row for row, _ in rows)], 2)
     bins: list[Datum] = [
         {
             "key": place,
@@ -71,7 +72,7 @@ def histogram(section: Section, looks: Sequence[Look], identity: str) -> Chart |
     tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "share", "contexts")]
     bars = styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
     layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
-    data = {"bins": bins, "looks": [look_of(row, look, place) for place, (row, look) in enumerate(rows)]}
+    data = {"bins": bins, "styles": [style_of(row, style, place) for place, (row, style) in enumerate(rows)]}
     floor = section.floor
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": floor_text(section)}]
@@ -95,14 +96,17 @@ def histogram_table(section: Section, identity: str) -> str:
     """The numbers behind it: bins down, policies across (policies with other bins have rows of their own)."""
     rows = [row for row in section.rows if _total(row)]
     bins = sorted({(float(start), float(end)) for row in rows for start, end, _ in row.js_histogram})
-    digits = places([_narrowest(rows)], 2)
+    digits = decimals([_narrowest(rows)], 2)
     shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
     columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
     body: list[list[Cell]] = [
-        [text(f"{fixed(start, digits)} – {fixed(end, digits)}"), *(share(one.get((start, end))) for one in shares)]
+        [
+            word_cell(f"{fixed(start, digits)} – {fixed(end, digits)}"),
+            *(share_cell(one.get((start, end))) for one in shares),
+        ]
         for start, end in bins
     ]
-    return table("Share of contexts by divergence", columns, body, identity=identity)
+    return table(Table("Share of contexts by divergence", columns, body), identity=identity)
 
 
 def _narrowest(rows: Iterable[PolicyRow]) -> float:

@@ -3,79 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.report.numbers import NOTHING, fixed, known, percent, range_text
+from localpolicy.report.table import Cell, Column, Mark, Table
+
+NARROW = 3  # columns that a narrow window has room for; a wider table shows each row as a block there
+WORDS = 30  # characters; a longer cell holds a sentence, which may take several lines
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What a cell shows (HTML), and the value it is sorted by."""
+def table(content: Table, *, identity: str, sortable: bool = False) -> str:
+    """A table with its title above and its note below; the first cell of a row names it.
 
-    shown: str
-    value: float | str | None = None
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column's heading, what it means, and whether it holds numbers."""
-
-    title: str
-    note: str = ""
-    numeric: bool = True
-
-
-def text(content: str) -> Cell:
-    """A cell of words."""
-    return Cell(escape(content), content)
-
-
-def number(value: float | None, digits: int, mark: str = "") -> Cell:
-    """A cell of one number."""
-    return Cell(fixed(value, digits) + mark, value if known(value) else None)
-
-
-def share(value: float | None, mark: str = "") -> Cell:
-    """A cell of a share, in per cent."""
-    return Cell(percent(value) + mark, value if known(value) else None)
-
-
-def estimate(interval: Interval | None, digits: int, mark: str = "") -> Cell:
-    """A cell of a figure with its interval in smaller type."""
-    if interval is None or not known(interval.mean):
-        return Cell(NOTHING)
-    around = range_text(interval, digits)
-    kind = "range ends" if around.startswith("[") else "range"
-    shown = fixed(interval.mean, digits) + mark + (f'<span class="{kind}">{escape(around)}</span>' if around else "")
-    return Cell(shown, interval.mean)
-
-
-def table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    identity: str,
-    foot: Sequence[Sequence[Cell]] = (),
-    sortable: bool = False,
-) -> str:
-    """A table with a caption; the first cell of a row names it. Sorting needs the page's script."""
+    Sorting needs the page's script.
+    """
+    columns = content.heads
     head = "".join(_heading(column, sortable) for column in columns)
-    body = "".join(_row(row, columns) for row in rows)
-    feet = f"<tfoot>{''.join(_row(row, columns) for row in foot)}</tfoot>" if foot else ""
-    kind = ' class="sortable"' if sortable else ""
+    body = "".join(_row(row, columns) for row in content.rows)
+    foot = f"<tfoot>{''.join(_row(row, columns) for row in content.foot)}</tfoot>" if content.foot else ""
+    kinds = [*(["sortable"] if sortable else []), *(["wide"] if len(columns) > NARROW else [])]
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
+    note = f'<p class="below">{escape(content.note)}</p>' if content.note else ""
     return (
         f'<div class="scroll" role="region" aria-labelledby="{identity}" tabindex="0" style="--columns:{len(columns)}">'
-        f"<table{kind}>"
-        f'<caption id="{identity}">{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody>{feet}</table></div>"
+        f'<table{kind}><caption id="{identity}">{escape(content.title)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody>{foot}</table></div>{note}"
     )
 
 
 def _heading(column: Column, sortable: bool) -> str:
-    label = escape(column.title)
+    label = escape(column.title).replace(".", ".<wbr>")
     inner = f'<button type="button">{label}</button>' if sortable else label
     note = f'<span class="note">{escape(column.note)}</span>' if column.note else ""
     order = ' aria-sort="none"' if sortable else ""
@@ -83,14 +39,40 @@ def _heading(column: Column, sortable: bool) -> str:
 
 
 def _row(row: Sequence[Cell], columns: Sequence[Column]) -> str:
-    return f"<tr>{''.join(_cell(cell, columns[place], place) for place, cell in enumerate(row))}</tr>"
+    """A row; one whose name is indented belongs to the row above it."""
+    under = ' class="under"' if row[0].text.startswith("  ") else ""
+    return f"<tr{under}>{''.join(_cell(cell, columns[place], place) for place, cell in enumerate(row))}</tr>"
 
 
 def _cell(cell: Cell, column: Column, place: int) -> str:
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
     if place == 0:
-        return f'<th scope="row"{_numeric(column)}{value}>{cell.shown}</th>'
-    return f"<td{_numeric(column)}{value}>{cell.shown}</td>"
+        return f'<th scope="row"{_numeric(column)}{value}>{_shown(cell)}</th>'
+    label = f' data-column="{escape(column.title)}"'
+    return f"<td{_numeric(column)}{value}{label}>{_shown(cell)}</td>"
+
+
+def _shown(cell: Cell) -> str:
+    text = name_of(cell.text).replace("𝓛_<wbr>μ", "𝓛<sub>μ</sub>")
+    if cell.code:
+        text = f"<code>{escape(cell.text)}</code>"
+    elif cell.picture:
+        text = f'<span class="policy">{cell.picture}<span>{text}</span></span>'
+    elif len(cell.text) > WORDS:
+        text = f'<span class="words">{text}</span>'
+    text = f"<b>{text}</b>" if cell.best else text
+    stars = f"<sup>{cell.stars}</sup>" if cell.stars else ""
+    kind = "range ends" if cell.around.startswith("[") else "range"
+    around = f'<span class="{kind}">{escape(cell.around)}</span>' if cell.around else ""
+    bar = "" if cell.bar is None else f'<span class="bar" style="width:{100 * cell.bar:.1f}%"></span>'
+    return text + stars + (mark(cell.mark) if cell.mark else "") + around + bar
+
+
+def mark(content: Mark) -> str:
+    """A sign that says what it means when pointed at, or read aloud."""
+    kind = f"mark {content.kind}".rstrip()
+    meaning = escape(content.meaning)
+    return f'<span class="{kind}" title="{meaning}">{escape(content.sign)}{hidden(f" {content.meaning}")}</span>'
 
 
 def _numeric(column: Column) -> str:

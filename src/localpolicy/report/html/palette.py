@@ -2,7 +2,7 @@
 
 Colours are of the palettes of Okabe & Ito and of Paul Tol, which colour-blind readers can tell apart; the shape says
 the same again. Policies of one objective (its values of β) differ in the fill of their points and the dash of their
-lines, so that no two look the same.
+lines, so that no two style the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PATHS = {  # as the charting library draws them, in a box from -1 to 1
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """How one policy is drawn."""
 
     colour: str
@@ -66,8 +66,8 @@ class Look:
         )
 
 
-def looks(contents: Contents) -> list[list[Look]]:
-    """One look per row of each section; an objective has the same colour and shape in all of them."""
+def series_styles(contents: Contents) -> list[list[SeriesStyle]]:
+    """One style per row of each section; an objective has the same colour and shape in all of them."""
     family = _families(row.objective for section in contents.sections for row in section.rows)
     return [_of_section(section, family) for section in contents.sections]
 
@@ -77,7 +77,7 @@ def _families(objectives: Iterable[str]) -> dict[str, tuple[str, str]]:
     return OBJECTIVES | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(strangers)}
 
 
-def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[Look]:
+def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[SeriesStyle]:
     members: dict[str, list[PolicyRow]] = {}
     for row in section.rows:
         members.setdefault(row.objective, []).append(row)
@@ -87,7 +87,7 @@ def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[Lo
         place = next(number for number, other in enumerate(kin) if other is row)
         colour, shape = family[row.objective]
         tint = 0.9 * place / (len(kin) - 1) if len(kin) > 1 else 0.0
-        found.append(Look(colour, shape, tinted(colour, tint), DASHES[place % len(DASHES)]))
+        found.append(SeriesStyle(colour, shape, tinted(colour, tint), DASHES[place % len(DASHES)]))
     return found
 
 

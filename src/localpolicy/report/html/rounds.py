@@ -22,13 +22,14 @@ from localpolicy.report.html.charts import (
     Datum,
     drawn,
     layer,
-    look_of,
+    style_of,
     styled,
     whole_ticks,
 )
-from localpolicy.report.html.markup import Cell, Column, estimate, table
-from localpolicy.report.html.palette import Look, looks
-from localpolicy.report.numbers import ends, interval_text, known, places
+from localpolicy.report.html.markup import table
+from localpolicy.report.html.palette import SeriesStyle, series_styles
+from localpolicy.report.numbers import decimals, ends, interval_text, known
+from localpolicy.report.table import Cell, Column, Table, interval_cell
 
 HEIGHT = 230
 PICTURE = (460, 280)  # width and height of one chart of the picture
@@ -46,11 +47,11 @@ SHARES = ("coverage", "effective share")
 Entry = Mapping[str, Any]
 
 
-def round_charts(section: Section, looks: Sequence[Look], identity: str) -> list[Chart]:
+def round_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per figure that any row has by round."""
     found = []
     for place, name in enumerate(_figures(section)):
-        spec = _spec(section, looks, name)
+        spec = _spec(section, styles, name)
         found.append(Chart(f"{identity}-{place}", spec, CAPTIONS.get(name, "By round."), HEIGHT, title=name))
     return found
 
@@ -71,9 +72,9 @@ def _of(entries: Sequence[Entry], name: str) -> Iterator[tuple[int, Interval]]:
             yield int(one["round"]), Interval(mean, mean if low is None else low, mean if high is None else high)
 
 
-def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
+def _spec(section: Section, styles: Sequence[SeriesStyle], name: str) -> dict[str, Any]:
     found = [(place, *entry) for place, row in enumerate(section.rows) for entry in _of(row.rounds, name)]
-    digits = places([figure.mean for _, _, figure in found])
+    digits = decimals([figure.mean for _, _, figure in found])
     values: list[Datum] = [
         {
             "key": place,
@@ -85,7 +86,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
         for place, number, figure in found
     ]
     shown = dict.fromkeys(datum["key"] for datum in values)
-    data = {"values": values, "looks": [look_of(section.rows[key], looks[key], key) for key in shown]}
+    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in shown]}
     last = max(datum["round"] for datum in values)
     x = alt.X(
         "round:Q",
@@ -115,7 +116,7 @@ def _spec(section: Section, looks: Sequence[Look], name: str) -> dict[str, Any]:
         layers,
         data,
         height=HEIGHT,
-        description=f"Lines of {name} by round, {len(data['looks'])} policies, {last} rounds.",
+        description=f"Lines of {name} by round, {len(data['styles'])} policies, {last} rounds.",
     )
 
 
@@ -125,20 +126,20 @@ def round_tables(section: Section, identity: str) -> str:
     for place, name in enumerate(_figures(section)):
         rows = [(row.name, dict(_of(row.rounds, name))) for row in section.rows]
         rows = [(policy, values) for policy, values in rows if values]
-        digits = places([figure.mean for _, values in rows for figure in values.values()])
+        digits = decimals([figure.mean for _, values in rows for figure in values.values()])
         numbers = sorted({number for _, values in rows for number in values})
         columns = [Column("round"), *(Column(policy) for policy, _ in rows)]
         body = [
-            [Cell(str(number), number), *(estimate(values.get(number), digits) for _, values in rows)]
+            [Cell(str(number), value=number), *(interval_cell(values.get(number), digits) for _, values in rows)]
             for number in numbers
         ]
-        found.append(table(f"{name} by round", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{name} by round", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)
 
 
 def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
     """These figures of the first section side by side as one SVG, with a legend."""
-    section, styles = contents.sections[0], looks(contents)[0]
+    section, styles = contents.sections[0], series_styles(contents)[0]
     width, height = PICTURE
     charts: list[dict[str, Any]] = []
     data: dict[str, list[Datum]] = {}
@@ -151,8 +152,8 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
         data |= {f"{key}-{place}": rows for key, rows in spec["datasets"].items()}
         charts.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
     data["names"] = [
-        {**look_of(row, look, place), "place": place}
-        for place, (row, look) in enumerate(zip(section.rows, styles, strict=True))
+        {**style_of(row, style, place), "place": place}
+        for place, (row, style) in enumerate(zip(section.rows, styles, strict=True))
     ]
     whole = {
         "$schema": alt.SCHEMA_URL,

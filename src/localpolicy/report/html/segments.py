@@ -9,20 +9,21 @@ import altair as alt
 
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.contents import Section
-from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, look_of, styled
-from localpolicy.report.html.markup import Cell, Column, estimate, table, text
-from localpolicy.report.html.palette import Look
-from localpolicy.report.numbers import ends, interval_text, known, places
+from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, style_of, styled
+from localpolicy.report.html.markup import table
+from localpolicy.report.html.palette import SeriesStyle
+from localpolicy.report.numbers import decimals, ends, interval_text, known
+from localpolicy.report.table import Cell, Column, Table, interval_cell, word_cell
 
 CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
 
 Segment = Mapping[str, Any]
 
 
-def segment_charts(section: Section, looks: Sequence[Look], identity: str) -> list[Chart]:
+def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per way of cutting and metric."""
     return [
-        _chart(section, looks, f"{identity}-{place}", by, metric) for place, (by, metric) in enumerate(_cuts(section))
+        _chart(section, styles, f"{identity}-{place}", by, metric) for place, (by, metric) in enumerate(_cuts(section))
     ]
 
 
@@ -49,9 +50,9 @@ def interval(one: Segment) -> Interval:
     return Interval(mean, mean if low is None else float(low), mean if high is None else float(high))
 
 
-def _chart(section: Section, looks: Sequence[Look], identity: str, by: str, metric: str) -> Chart:
+def _chart(section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str) -> Chart:
     found = [one for row in section.rows for one in _of(row.segments, by, metric)]
-    digits = places([float(one["mean"]) for one in found])
+    digits = decimals([float(one["mean"]) for one in found])
     values: list[Datum] = [
         {
             "key": place,
@@ -67,7 +68,7 @@ def _chart(section: Section, looks: Sequence[Look], identity: str, by: str, metr
     ]
     names = list(dict.fromkeys(datum["segment"] for datum in values))
     policies = list(dict.fromkeys(datum["key"] for datum in values))
-    data = {"values": values, "looks": [look_of(section.rows[key], looks[key], key) for key in policies]}
+    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in policies]}
     step = 11 if len(policies) <= 12 else 7
     height = max(len(names) * (len(policies) + 1.5) * step, 80)
     y = alt.Y(
@@ -110,17 +111,17 @@ def segment_tables(section: Section, identity: str) -> str:
     for place, (by, metric) in enumerate(_cuts(section)):
         rows = [(row, {str(one["segment"]): one for one in _of(row.segments, by, metric)}) for row in section.rows]
         names = list(dict.fromkeys(name for _, parts in rows for name in parts))
-        digits = places([float(one["mean"]) for _, parts in rows for one in parts.values()])
+        digits = decimals([float(one["mean"]) for _, parts in rows for one in parts.values()])
         columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
         body: list[list[Cell]] = [
             [
-                text(row.name),
-                *(estimate(interval(parts[name]) if name in parts else None, digits) for name in names),
+                word_cell(row.name),
+                *(interval_cell(interval(parts[name]) if name in parts else None, digits) for name in names),
             ]
             for row, parts in rows
             if parts
         ]
-        found.append(table(f"{metric} by {by}", columns, body, identity=f"{identity}-{place}"))
+        found.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{place}"))
     return "".join(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.experiments.loop_figures import Figures
 from localpolicy.report.contents import Finding
 from localpolicy.report.numbers import joined, percent
 
@@ -13,8 +13,6 @@ STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item eac
 NARROW = 0.5  # of μ's coverage
 FEW = 0.1  # effective share of the weights
 FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
-
-Figures = Mapping[str, Interval]  # of one round, by name
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symp
 
 
 def change(start: float, end: float) -> str:
-    """+12%; nothing can be said of a change from 0."""
+    """+12%; a change from 0 has no percentage."""
     return f"{(end - start) / start:+.0%}" if start else "from nothing"
 
 
@@ -45,7 +43,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Symptom]:
     if not last or rounds[last]["gain"].high >= 0:
         return []
     since = next(number for number in range(1, last + 1) if rounds[number]["gain"].high < 0)
-    return [Symptom("loses", since, f"earns less than the policy it started from, surely so first in round {since}")]
+    return [Symptom("loses", since, f"earns less than the policy it started from, beyond chance since round {since}")]
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Symptom]:
@@ -106,7 +104,7 @@ def _few(rounds: Sequence[Figures]) -> list[Symptom]:
     if not low:
         return []
     least = min(low, key=lambda number: shares[number])
-    said = f"{percent(shares[least])} of its log decided what was learnt in round {least}"
+    said = f"only {percent(shares[least])} of its log counted in training in round {least}"
     many = f"; below {FEW:.0%} in {len(low)} of {len(shares)} rounds"
     return [Symptom("few decide", low[0], said + many)]
 

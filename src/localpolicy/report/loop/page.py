@@ -8,33 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.evaluation.estimate import Interval
 from localpolicy.experiments.loop import Loop
-from localpolicy.experiments.scenes import SCENES, ArmSpec
-from localpolicy.experiments.seeds import over_seeds
-from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.experiments.loop_figures import SHARES, Figures
+from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec
+from localpolicy.report.contents import Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.loop.findings import Figures, Symptom, loop_findings, loop_verdict, summary, symptoms
+from localpolicy.report.loop.findings import Symptom, change, loop_findings, loop_verdict, summary, symptoms
+from localpolicy.report.numbers import with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation import BanditWorld
 
+KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
-SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
 
-Way = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ and every round, and what went wrong
+Trajectory = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ and every round, and what went wrong
 
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
     """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
-    out, ways = Path(out), {arm.name: way(loop, arm) for arm in loop.arms}
-    contents = loop_contents(loop, ways)
-    content = loop_json(loop, ways)
+    out, paths = Path(out), trajectories(loop)
+    contents = loop_contents(loop, paths)
+    content = loop_json(loop, paths)
     for path in (out / "loop.json", *([json] if json is not None else [])):
         write_json(path, content)
     with whole_file(out / "loop.md") as partial:
-        partial.write_text(loop_markdown(loop, ways), encoding="utf-8")
+        partial.write_text(loop_markdown(loop, paths), encoding="utf-8")
     write_report(contents, out / "report.html")
     from localpolicy.report.html.rounds import rounds_picture  # after the page: it says what to install
 
@@ -43,70 +43,50 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
     return contents
 
 
-# ---------------------------------------------------------------------- figures
+def trajectory(loop: Loop, arm: str) -> Trajectory:
+    """One objective's figures by round, and what went wrong."""
+    rounds = loop.figures(arm)
+    return rounds, symptoms(rounds, loop.stopped(arm))
 
 
-def way(loop: Loop, arm: ArmSpec) -> Way:
-    """One objective's figures by round, over the seeds that got there, and what went wrong."""
-    seeds = loop.rounds[arm.name]
-    stopped = {
-        number: entry["stopped"] for seed in seeds for number, entry in enumerate(seed, start=1) if "stopped" in entry
-    }
-    last = max((len([entry for entry in seed if "stopped" not in entry]) for seed in seeds), default=0)
-    rounds = [_figures(loop.first)]
-    for number in range(1, last + 1):
-        here = [seed[number - 1] for seed in seeds if len(seed) >= number and "stopped" not in seed[number - 1]]
-        rounds.append(_figures(here))
-    return rounds, symptoms(rounds, stopped)
+def trajectories(loop: Loop) -> dict[str, Trajectory]:
+    """Of every objective."""
+    return {arm.name: trajectory(loop, arm.name) for arm in loop.arms}
 
 
-def _figures(entries: Sequence[dict[str, Any]]) -> Figures:
-    """The figures of one round from the entries of all seeds."""
-
-    def over(name: str) -> Interval:
-        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
-
-    def plain(values: Sequence[float]) -> Interval:
-        return over_seeds(values, [0.0] * len(values))
-
-    found = {
-        "J(π)": over("truth"),
-        "gain": over("gain"),
-        "JS from the round before": over("js_before"),
-        "JS from the first μ": over("js_first"),
-        "KL from the first μ": over("kl_first"),
-        "entropy": plain([entry["entropy"] for entry in entries]),
-        "coverage": plain([entry["coverage"] for entry in entries]),
-    }
-    if all("weights" in entry for entry in entries):
-        for name, key in SHARES.items():
-            found[name] = plain([entry["weights"][key] for entry in entries])
-    return found
-
-
-# ---------------------------------------------------------------------- files
-
-
-def loop_contents(loop: Loop, ways: dict[str, Way]) -> Contents:
+def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
-    rows = [_row(arm, *ways[arm.name]) for arm in loop.arms]
-    scene = next(scene for scene in SCENES if scene.world == loop.config.world)
-    first = ways[loop.arms[0].name][0][0]
-    last = _last(ways)
+    rows = [_row(arm, *paths[arm.name]) for arm in loop.arms]
+    scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
+    first = paths[loop.arms[0].name][0][0]
+    last = _last(paths)
     section = Section(
-        title=scene.title,
+        title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         rows=rows,
         logging_value=first["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
-        findings=loop_findings(ways),
+        findings=loop_findings(paths),
         facts=_facts(loop, last),
+        lists=1,
     )
     settings = {"localpolicy": __version__, "rounds": str(last)}
-    return Contents(f"A loop of {last} rounds", loop_verdict(ways), [section], settings)
+    best = max(rows, key=lambda row: row.truth.mean if row.truth else 0.0)
+    numbers = [_number(row, first) for row in sorted(rows, key=lambda row: row is not best)[:KEY_NUMBERS]]
+    step = (
+        "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no "
+        "longer show what would have been better."
+    )
+    return Contents(f"A loop of {last} rounds", loop_verdict(paths), [section], settings, numbers, step)
 
 
-def _row(arm: ArmSpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
+def _number(row: PolicyRow, first: Figures) -> KeyNumber:
+    assert row.truth is not None and row.js is not None
+    meaning = f"J {first['J(π)'].mean:.4f} → {row.truth.mean:.4f}, at JS {row.js.mean:.2f} from the first policy."
+    return KeyNumber(change(first["J(π)"].mean, row.truth.mean), f"true reward of {row.name}", meaning)
+
+
+def _row(arm: PolicySpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
     last = rounds[-1]
     lines = [
         {"figure": name, "round": number, **asdict(figures[name])}
@@ -160,59 +140,26 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def loop_json(loop: Loop, ways: dict[str, Way]) -> dict[str, Any]:
-    """For machines: settings, every figure by round, each seed's own, and what went wrong."""
-    world = loop.world
-    return {
-        "localpolicy": __version__,
-        "settings": loop.config.model_dump(mode="json"),
-        "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
-        "first": {str(seed): _short(entry) for seed, entry in zip(loop.config.seeds, loop.first, strict=True)},
-        "arms": {
-            arm.name: {
-                "objective": arm.objective,
-                "rounds": [
-                    {"round": number, **{name: asdict(value) for name, value in figures.items()}}
-                    for number, figures in enumerate(ways[arm.name][0])
-                ],
-                "symptoms": [asdict(one) for one in ways[arm.name][1]],
-                "summary": summary(arm.name, *ways[arm.name]),
-                "seeds": {
-                    str(seed): [_short(entry) for entry in entries]
-                    for seed, entries in zip(loop.config.seeds, loop.rounds[arm.name], strict=True)
-                },
-            }
-            for arm in loop.arms
-        },
-    }
+def loop_json(loop: Loop, paths: dict[str, Trajectory]) -> dict[str, Any]:
+    """For machines: every figure, and what went wrong."""
+    content = loop.to_dict()
+    for name, found in paths.items():
+        content["arms"][name] |= {"symptoms": [asdict(one) for one in found[1]], "summary": summary(name, *found)}
+    return content
 
 
-def _short(entry: dict[str, Any]) -> dict[str, Any]:
-    """What one seed measured in one round; the rest is in its own file."""
-    if "stopped" in entry:
-        return entry
-    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
-    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
-    return {
-        **kept,
-        "truth_se": entry["truth"]["se"],
-        **{name: entry[name] for name in ("entropy", "coverage")},
-        **share,
-    }
-
-
-def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> list[Table]:
+def loop_tables(loop: Loop, paths: dict[str, Trajectory], *, narrow: bool = False) -> list[Table]:
     """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
-    last = _last(ways)
+    last = _last(paths)
     rows = []
-    for name, (rounds, _) in ways.items():
+    for name, (rounds, _) in paths.items():
         values = [figures["J(π)"] for figures in rounds]
-        cells = [f"{value.mean:.4f}" if narrow else _text(value, 4) for value in values]
+        cells = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
         rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
-    widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in ways.values() for one in rounds)
+    widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in paths.values() for one in rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
-    ends = [_end(name, rounds) for name, (rounds, _) in ways.items()]
+    ends = [_end(name, rounds) for name, (rounds, _) in paths.items()]
     return [
         Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
         Table("The last round", heads, ends, "Intervals of 95 %; a figure without one is exact."),
@@ -222,9 +169,9 @@ def loop_tables(loop: Loop, ways: dict[str, Way], *, narrow: bool = False) -> li
 def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
     last = rounds[-1]
     texts = [
-        _text(last["gain"], 4, sign="+"),
-        _text(last["JS from the round before"], 3),
-        _text(last["JS from the first μ"], 3),
+        with_interval(last["gain"], 4, sign="+"),
+        with_interval(last["JS from the round before"], 3),
+        with_interval(last["JS from the first μ"], 3),
         f"{last['entropy'].mean:.2f}",
         f"{last['coverage'].mean:.0%}",
         f"{last['effective share'].mean:.0%}" if "effective share" in last else "—",
@@ -232,26 +179,21 @@ def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
     return [Cell(name), *map(Cell, texts)]
 
 
-def _text(value: Interval, digits: int, sign: str = "") -> str:
-    text = f"{value.mean:{sign}.{digits}f}"
-    return text if value.exact else f"{text} ±{(value.high - value.low) / 2:.{digits}f}"
-
-
-def loop_markdown(loop: Loop, ways: dict[str, Way]) -> str:
+def loop_markdown(loop: Loop, paths: dict[str, Trajectory]) -> str:
     """The tables, and what went wrong, for people."""
-    facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(ways)).items()]
+    facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(paths)).items()]
     parts = [
         f"# A loop in the {loop.config.world}",
-        loop_verdict(ways),
+        loop_verdict(paths),
         _world_about(loop),
-        *(table.markdown().rstrip() for table in loop_tables(loop, ways)),
+        *(table.markdown().rstrip() for table in loop_tables(loop, paths)),
         "## What went wrong",
-        "\n".join(f"- {summary(name, *found)}" for name, found in ways.items()),
+        "\n".join(f"- {summary(name, *found)}" for name, found in paths.items()),
         "## Settings",
         "\n".join(["| setting | |", "|---|---|", *facts]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _last(ways: dict[str, Way]) -> int:
-    return max(len(rounds) for rounds, _ in ways.values()) - 1
+def _last(paths: dict[str, Trajectory]) -> int:
+    return max(len(rounds) for rounds, _ in paths.values()) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 from scipy import stats
 
 from localpolicy.evaluation.estimate import Estimate, Interval
-from localpolicy.experiments.jobs import Say
 from localpolicy.experiments.paper.figures import EVENTS, SYMBOLS, DialFigure
 from localpolicy.experiments.paper.inputs import DataSet
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED
 from localpolicy.experiments.paper.table3 import Table3
 from localpolicy.report.comparison.tables import bucket_cell
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.numbers import ends
-from localpolicy.report.table import Cell, Table, with_error
+from localpolicy.report.numbers import ends, with_error
+from localpolicy.report.table import Cell, Table
+
+LOG = logging.getLogger(__name__)
 
 
 def dial_table(dial: DialFigure) -> Table:
@@ -102,10 +104,10 @@ def _title(data: DataSet, fast: bool) -> str:
     return f"{data.name}: FAST VERSION" if fast else data.name
 
 
-def draw(spec: Callable[[], dict[str, Any]], out: Path, name: str, *, say: Say) -> list[Path]:
+def draw(spec: Callable[[], dict[str, Any]], out: Path, name: str) -> list[Path]:
     """SVG and PNG; a line where nothing can be drawn. `spec` is called only where it can."""
     if not can_draw():
-        say(MISSING)
+        LOG.warning(MISSING)
         return []
     content = spec()
     return [write_picture(content, out / f"{name}.{form}") for form in ("svg", "png")]

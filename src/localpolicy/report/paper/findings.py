@@ -45,7 +45,7 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Fin
     worse = sum(test.difference < 0 and test.p < SURE for test in tests.values())
     least, test = min(tests.items(), key=lambda one: one[1].difference)
     holds = True if better == len(tests) else False if worse else None
-    text = f"{better} of {len(tests)} surely above 0, {worse} surely below; least: {least}"
+    text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
     return Finding(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from localpolicy.experiments.paper.table1 import FIGURES, Table1
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
-from localpolicy.report.table import Cell, Table, largest_shown, number
+from localpolicy.report.numbers import number
+from localpolicy.report.table import Cell, Table, largest_shown
 
 
 def table1_table(found: Table1) -> Table:

@@ -1,17 +1,18 @@
-"""Table 3 as pages: the paper's layout, what was published, and how the points were chosen."""
+"""Table 3 shown: the paper's layout, what was published, and how the points were chosen."""
 
 from __future__ import annotations
 
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.report.numbers import number
 from localpolicy.report.paper.findings import findings
-from localpolicy.report.table import Cell, Table, largest_shown, number
+from localpolicy.report.table import Cell, Table, largest_shown
 
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
-def pages(table: Table3) -> list[Table]:
+def table3_tables(table: Table3) -> list[Table]:
     """The paper's table, whether its ordering holds, and how the points were chosen."""
     return [main_table(table), claims(table), choices(table)]
 
@@ -83,7 +84,7 @@ def _note(table: Table3) -> str:
 def claims(table: Table3) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
     rows = [[Cell(one.claim), Cell(SIGNS[one.holds]), Cell(one.because)] for one in findings(table)]
-    note = "'Surely': paired t-test by sequence, p < .05, each difference alone."
+    note = "Beyond chance: paired t-test by sequence, p < .05, each difference alone."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 

@@ -1,4 +1,4 @@
-"""Scenes of the demo and the loop: a world, how a log of it is made, and what is trained on it."""
+"""Scenarios of the demo and the loop: a world, how a log of it is made, and what is trained on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another s
 
 
 @dataclass(frozen=True)
-class ArmSpec:
+class PolicySpec:
     """One policy to train."""
 
     name: str
@@ -24,7 +24,7 @@ class ArmSpec:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scenario:
     """A world, how a log of it is made, and what is trained on it."""
 
     world: str
@@ -33,21 +33,21 @@ class Scene:
     sequences: int
     items: int
     settings: dict[str, dict[str, Any]]
-    arms: tuple[ArmSpec, ...]
+    arms: tuple[PolicySpec, ...]
     changes: tuple[str, ...] = field(default=())
 
 
-def _arms(*objectives: dict[str, Any]) -> tuple[ArmSpec, ...]:
+def _arms(*objectives: dict[str, Any]) -> tuple[PolicySpec, ...]:
     """The logging policy twice, with different seeds, then the rest."""
-    arms = [ArmSpec("μ̂ (mle)", {"name": "mle"}), ArmSpec(REFERENCE, {"name": "mle"}, seed=1)]
+    arms = [PolicySpec("μ̂ (mle)", {"name": "mle"}), PolicySpec(REFERENCE, {"name": "mle"}, seed=1)]
     for settings in objectives:
         beta = f" β={settings['beta']:g}" if "beta" in settings else ""
-        arms.append(ArmSpec(f"{settings['name']}{beta}", settings))
+        arms.append(PolicySpec(f"{settings['name']}{beta}", settings))
     return tuple(arms)
 
 
-SCENES = (
-    Scene(
+SCENARIOS = (
+    Scenario(
         world="bandit",
         title="A contextual bandit",
         about="200 contexts, 100 items, one click or none per impression; the logging policy follows a noisy estimate "
@@ -57,15 +57,15 @@ SCENES = (
         settings={
             "data": {"length": 4},
             "model": {"width": 32},
-            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003},
+            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},
             {"name": "ips"},
-            *({"name": "lpi_cb", "beta": beta} for beta in (1.0, 0.3, 0.1)),
+            {"name": "lpi_cb"},
         ),
     ),
-    Scene(
+    Scenario(
         world="store",
         title="A store whose shoppers change",
         about="Shoppers see one item at a time and answer with nothing, a click or a purchase; tastes and the intent "
@@ -76,7 +76,7 @@ SCENES = (
         settings={
             "data": {"length": 20},
             "model": {"width": 32},
-            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003},
+            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None},
         },
         arms=_arms(
             {"name": "reward_weighted"},
@@ -84,7 +84,7 @@ SCENES = (
             {"name": "ips_pg"},
             {"name": "sqn"},
             {"name": "sac"},
-            *({"name": "lpi_rl", "beta": beta} for beta in (1.0, 0.1, 0.03)),
+            {"name": "lpi_rl"},
         ),
     ),
 )

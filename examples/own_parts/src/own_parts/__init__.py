@@ -1,0 +1,1 @@
+"""An objective, a backbone and a reader of one's own."""

@@ -1,0 +1,75 @@
+"""`lpi go`: from a log to a verdict and a page in one command."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localpolicy.cli.evaluate import Device, give
+from localpolicy.cli.output import show, show_table
+from localpolicy.settings import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
+
+
+def go(
+    log: Annotated[Path, typer.Argument(help="CSV or Parquet, one row per event", show_default=False)],
+    out: Annotated[Path, typer.Option(help="folder of everything; the same one goes on where it stopped")],
+    columns: Annotated[
+        str | None, typer.Option(help="our column = the log's, where the guess is wrong: sequence_id=visit,item_id=sku")
+    ] = None,
+    rewards: Annotated[str | None, typer.Option(help="what events are worth: buy=1.0,view=0.2")] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="time for training")] = 15.0,
+    rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the split")] = 0,
+    device: Device = "auto",
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask, even in a terminal")] = False,
+) -> None:
+    """From a log to a verdict: guess, prepare, train, choose, judge, and write one page.
+
+    Exit code 0: deploy; 3: do not; 4: cannot tell. Every step is one of the other verbs: OUT/commands.sh lists them.
+    """
+    from localpolicy.cli.prepare import _column_map
+    from localpolicy.evaluation.gate import read_rules
+    from localpolicy.experiments.go import carry_out, prepare_log
+    from localpolicy.experiments.go import plan as make_plan
+    from localpolicy.experiments.guess import guess
+    from localpolicy.report.gate import gate_table
+    from localpolicy.report.go import write_go
+    from localpolicy.report.quality import counts_table
+
+    guessed = guess(log, columns=None if columns is None else _column_map(columns), rewards=rewards)
+    rows = [(ours, theirs) for ours, theirs in guessed.columns.items()]
+    rows += [("source", guessed.source)] if guessed.source != "events" else []
+    rows += [("rewards", guessed.rewards)] if guessed.rewards else []
+    show_table(f"How {log} is read", ("what", "in the log"), rows or [("all columns", "as they are called")])
+    for note in guessed.unsure:
+        LOG.info("note: %s.", note)
+    if sys.stdin.isatty() and not yes and not (out / "go.yaml").exists():
+        typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
+    data = prepare_log(log, out, guessed, seed=seed)
+    show(counts_table(data))
+    plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
+    for note in plan.notes:
+        LOG.info("note: %s.", note)
+    LOG.info(
+        f"training {plan.runs} runs of at most {plan.config.train.epochs} epochs: about {_minutes(plan.seconds)} at "
+        f"most ({plan.epoch_seconds:.1f} s an epoch; each stops early after {plan.config.train.patience} without gain)"
+    )
+    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules))
+    write_go(went, out / "report.html")
+    give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
+    LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
+    LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
+    from localpolicy.cli.gate import EXIT
+
+    raise typer.Exit(EXIT[went.verdict.answer])
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

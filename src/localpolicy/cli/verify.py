@@ -1,0 +1,32 @@
+"""`lpi verify`: is a folder as it was when it was written?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def verify(folder: Annotated[Path, typer.Argument(help="a run, or a prepared data set")]) -> None:
+    """Read every file of a run or a data set, and compare its digest with the one that was recorded.
+
+    Exit code 0: all as it was. 2: the message names the file that is not.
+    """
+    from localpolicy.data.store import Prepared
+    from localpolicy.errors import RunError
+    from localpolicy.runs.run import Run
+    from localpolicy.runtime.files import read_json
+
+    if not (folder / "manifest.json").exists():
+        raise RunError(
+            f"{folder} has no manifest.json: it is neither a finished run nor a prepared data set. A training that was "
+            "stopped goes on with 'lpi train --resume'."
+        )
+    content = read_json(folder / "manifest.json")
+    if isinstance(content, dict) and "counts" in content:
+        Prepared(folder).verify()
+        names = list(content["files"])
+    else:
+        names = Run(folder).verify()
+    print(f"{folder}: {len(names)} files are as they were written: {', '.join(sorted(names))}.")

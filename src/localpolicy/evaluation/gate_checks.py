@@ -1,0 +1,273 @@
+"""The gate's checks: each a question about two policies on the same rows, with n, interval and reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from localpolicy.errors import ConfigError
+from localpolicy.evaluation.divergence import Divergence
+from localpolicy.evaluation.estimate import Estimate, finite
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate_rules import GateRules
+from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.off_policy import decisions
+from localpolicy.evaluation.off_policy.estimators import doubly_robust
+from localpolicy.evaluation.off_policy.intervals import normal
+from localpolicy.evaluation.power import more_needed, sequences_of
+from localpolicy.evaluation.segments import groups, segments
+from localpolicy.evaluation.significance import Paired, holm, paired
+
+Outcome = Literal["yes", "no", "cannot tell", "not asked"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule and what came of it."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    value: float | None = None
+    low: float | None = None  # of its interval
+    high: float | None = None
+    n: int | None = None  # positions, or decisions, it rests on
+    needed: int | None = None  # positions that would tell, where these do not
+    instead: str | None = None  # the policy that should be deployed rather than either
+
+    @property
+    def passed(self) -> bool | None:
+        """None where it could not be told, or was not asked."""
+        return {"yes": True, "no": False}.get(self.outcome)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"passed": self.passed, **{name: finite(value) for name, value in vars(self).items()}}
+
+
+def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Check:
+    """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
+    reason = (
+        f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
+        f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
+        f"be above {rules.min_gain:g}" + (f". Note: {said}" if said else "")
+    )
+    outcome: Outcome = "cannot tell"
+    needed = None
+    if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
+        outcome = "no"
+        reason += ". The two rank everything alike: nothing would change"
+    elif sequences < rules.min_sequences:
+        needed = math.ceil(test.n * rules.min_sequences / sequences)
+        reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
+    elif test.low > rules.min_gain:
+        outcome = "yes"
+    elif test.high < max(smallest, rules.min_gain + 1e-12):
+        outcome = "no"
+        reason += f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+    else:
+        needed = more_needed(test, max(test.difference - rules.min_gain, smallest - rules.min_gain))
+        if needed is not None:
+            reason += f". About {needed:,} positions would tell"
+    return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed)
+
+
+def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
+    """No other event surely loses more than allowed, Holm-corrected over them."""
+    measured, metric_name = groups(new.scores), name.rpartition(".")[2]
+    others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
+    tests = {event: _loss(new, deployed, f"{event}.{metric_name}", rules.max_event_loss, rules) for event in others}
+    return _no_sure_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
+
+
+def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
+    """No segment surely loses more than allowed, Holm-corrected over the segments."""
+    group, _, metric_name = name.rpartition(".")
+    scores, value = new.scores, metric(metric_name)
+    tests = {}
+    for label, here in segments(scores, new.counts).items():
+        chosen = here & groups(scores)[group]
+        if chosen.sum() >= rules.min_segment:
+            ranks = scores.rank[chosen], deployed.scores.rank[chosen]
+            tests[label] = paired(
+                value(ranks[0]) + rules.max_segment_loss, value(ranks[1]), scores.sequence[chosen],
+                confidence=rules.confidence,
+            )  # fmt: skip
+    nothing = f"no segment has {rules.min_segment} positions"
+    return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
+
+
+def _loss(new: Evaluation, deployed: Evaluation, name: str, allowed: float, rules: GateRules) -> Paired:
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    return paired(mine + allowed, old, clusters, confidence=rules.confidence)
+
+
+def _no_sure_loss(name: str, tests: Mapping[str, Paired], allowed: float, rules: GateRules, *, nothing: str) -> Check:
+    if not tests:
+        return Check(name, "not asked", nothing)
+    corrected = holm([test.p for test in tests.values()])
+    lost = [
+        f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {p:.2g})"
+        for (label, test), p in zip(tests.items(), corrected, strict=True)
+        if test.difference < 0 and p < 1 - rules.confidence
+    ]
+    worst = min(tests.values(), key=lambda test: test.difference)
+    fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)
+    if lost:
+        return Check(name, "no", f"surely falls for: {', '.join(lost)}", *fields)
+    label = next(label for label, test in tests.items() if test is worst)
+    reason = (
+        f"none of {len(tests)} surely loses more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
+        f"({fields[1]:+.4f} to {fields[2]:+.4f}, n {worst.n:,})"
+    )
+    return Check(name, "yes", reason, *fields)
+
+
+def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rules: GateRules) -> Check:
+    """Surely better than every simple baseline, Holm-corrected; one that is surely better should be deployed itself."""
+    if not baselines:
+        return Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
+    mine, clusters = new.values(name)
+    tests = {one.name: paired(mine, one.values(name)[0], clusters, confidence=rules.confidence) for one in baselines}
+    corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    best, test = min(tests.items(), key=lambda pair: pair[1].difference)
+    figures = ", ".join(f"{one.name} {one.estimate(name).mean:.4f}" for one in baselines)
+    reason = (
+        f"{name} {mine.mean():.4f} against {figures}; against {best} {test.difference:+.4f} "
+        f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    fields = (test.difference, test.low, test.high, test.n)
+    sure = corrected[best] < 1 - rules.confidence
+    if test.difference < 0 and sure:
+        return Check("baselines", "no", f"{reason}: {best} is what should be deployed", *fields, instead=best)
+    unsure = [
+        label for label, one in tests.items() if not (one.difference > 0 and corrected[label] < 1 - rules.confidence)
+    ]
+    if unsure:
+        needed = more_needed(test, max(abs(test.difference), rules.smallest_gain * float(mine.mean())))
+        more = "" if needed is None else f". About {needed:,} positions would tell"
+        return Check("baselines", "cannot tell", f"{reason}: not surely better than {best}{more}", *fields, needed)
+    return Check("baselines", "yes", reason, *fields)
+
+
+def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Check]:
+    """JS within the budget, and within so many times the floor. A budget below the floor is refused."""
+    asked = rules.max_js is not None or rules.max_floor_ratio is not None
+    if divergence is None:
+        reason = "no reference estimates the logging policy: give an mle run with --against"
+        return [Check("divergence", "cannot tell" if asked else "not asked", reason)]
+    js = divergence.js.overall
+    floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
+    beside = (
+        "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
+    )
+    names = ", ".join(reference.name for reference in divergence.references)
+    if rules.max_js is not None and floor is not None and rules.max_js < floor:
+        raise ConfigError(
+            f"max_js: a budget of {rules.max_js:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
+            "copy of the deployed policy would fail it. Raise the budget."
+        )
+    low, high = js.mean - 1.96 * js.se, js.mean + 1.96 * js.se
+    found = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
+    if rules.max_js is None:
+        outcome: Outcome = "not asked"
+        found += "; no budget set (max_js)"
+    else:
+        outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
+        found += f"; budget {rules.max_js:g}"
+    checks = [Check("divergence", outcome, found, js.mean, low, high, js.n)]
+    if rules.max_floor_ratio is not None:
+        ratio = divergence.above_floor
+        if ratio is None:
+            reason = f"{beside}, and max_floor_ratio asks for it"
+            checks.append(Check("divergence over floor", "cannot tell", reason))
+        else:
+            reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
+            within: Outcome = "yes" if ratio <= rules.max_floor_ratio else "no"
+            checks.append(Check("divergence over floor", within, reason, ratio, n=js.n))
+    return checks
+
+
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> Check:
+    """Non-inferiority: the lower end of the doubly robust difference is above -margin; or, where asked, above 0.
+
+    The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
+    policy's or does not speak of it. Paired: what luck gave the log it gave both.
+    """
+    found, log = new.off_policy, decisions(new.scores)
+    if found is None or log is None:
+        return Check("value", "cannot tell" if rules.require_value_gain else "not asked", "the log has no propensities")
+    if found.refusal is not None:
+        return Check(
+            "value", "cannot tell", f"overlap is too small for an estimate: {found.refusal}", n=found.overlap.n
+        )
+    theirs = None if deployed is None else decisions(deployed.scores)
+    spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
+    base, whose = log.reward, "the log's own"
+    if theirs is not None and spoken and deployed is not None:
+        base, whose = doubly_robust(theirs), f"{deployed.name}'s"
+    gain = doubly_robust(log) - base
+    interval = normal(gain, log.sequence, confidence=rules.confidence)
+    margin = 0.0 if rules.require_value_gain else rules.value_margin * abs(float(base.mean()))
+    asked = "above 0" if rules.require_value_gain else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
+    reason = (
+        f"estimated J {found.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
+        f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
+        f"{found.overlap.effective:,.0f}); its lower end must be {asked}"
+    )
+    outcome: Outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
+    needed = None
+    if outcome == "cannot tell":
+        test = paired(doubly_robust(log), base, log.sequence, confidence=rules.confidence)
+        needed = more_needed(test, abs(test.difference + margin))
+        reason += "" if needed is None else f". About {needed:,} decisions would tell"
+    return Check("value", outcome, reason, float(gain.mean()), interval.low, interval.high, len(gain), needed)
+
+
+def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
+    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
+    name = f"coverage@{new.settings['lists']}"
+    mine, old = new.policy[name], deployed.policy[name]
+    assert not isinstance(mine, Estimate) and not isinstance(old, Estimate)
+    ratio = mine / old if old > 0 else np.inf
+    reason = (
+        f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
+    )
+    outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
+    return Check("coverage", outcome, reason, float(ratio), n=len(new.scores))
+
+
+def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Check:
+    """Every μ̂ that divergence is taken from surely says more of the log than uniform, and no less than popularity.
+
+    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, be it uniform.
+    """
+    scores, (tests, reasons) = new.scores, ({}, [])
+    for name, logp in scores.logp_reference.items():
+        over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
+        over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        learned = over_uniform.low > 0 and over_popular.high > 0
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity)).any():
+            true = np.log(scores.propensity[known])
+            learned |= paired(logp[known], true, scores.sequence[known]).high > -0.05
+        tests[name] = learned
+        reasons.append(
+            f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
+            f"{popularity.mean():.3f} (n {len(logp):,})"
+        )
+    if not tests:
+        return Check("ruler", "not asked", "no reference to measure the distance from")
+    if all(tests.values()):
+        return Check("ruler", "yes", "; ".join(reasons), n=len(scores))
+    bad = ", ".join(name for name, learned in tests.items() if not learned)
+    reason = (
+        f"{'; '.join(reasons)}. {bad} says no more of the log than popularity does: it is no ruler; train it longer"
+    )
+    return Check("ruler", "cannot tell", reason, n=len(scores))

@@ -1,0 +1,144 @@
+"""Whatever may be judged, opened on the rows it is judged on: a run, a saved baseline, or a file of lists.
+
+What differs between two that are compared is said in words, never passed over: other data, items that one does not
+know, rows it was trained on, another figure that kept its weights, one seed on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError
+from localpolicy.evaluation.baselines.saved import is_baseline, load_baseline
+from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, open_data, open_run
+from localpolicy.evaluation.divergence import Reference
+from localpolicy.evaluation.other_catalogue import OnOtherData, on_data
+from localpolicy.evaluation.recorded import read_recorded
+from localpolicy.evaluation.scorer import Deployable
+from localpolicy.runs.run import LIKELIHOOD, Run
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A candidate on given data, and what must be said of it."""
+
+    candidate: Candidate
+    notes: tuple[str, ...] = ()
+    leaks: int = 0  # sequences of the evaluated split that it was trained on
+
+
+def data_for(runs: Sequence[RunLike], data: Prepared | Path | str | None) -> Prepared:
+    """The rows all are measured on: those given, or else those of the first that was trained on any."""
+    if data is not None:
+        opened = data if isinstance(data, Prepared) else Prepared(data)
+        opened.verify()
+        return opened
+    first = next((run for run in map(as_run, runs) if not run.folder.is_file()), None)
+    if first is None:
+        raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
+    return open_data(first, None)
+
+
+def open_candidate(
+    like: RunLike, name: str, data: Prepared, *, split: str, beta: float | None = None, likeliest: bool = False,
+    device: str = "auto",
+) -> Opened:  # fmt: skip
+    """A policy as it would serve the people of `data`."""
+    run = as_run(like)
+    if run.folder.is_file():
+        recorded = read_recorded(run.folder, data, split)
+        return Opened(Candidate(name, recorded, Reference(name, "recorded")), recorded.notes)
+    if is_baseline(run.folder):
+        policy: Deployable = load_baseline(run.folder)
+        found = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
+    else:
+        found = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
+    if run.manifest["data"]["digest"] == data.digest:
+        return Opened(found)
+    return _elsewhere(found, run, data, split)
+
+
+def _elsewhere(found: Candidate, run: Run, data: Prepared, split: str) -> Opened:
+    """A policy of another log on these rows."""
+    policy = on_data(found.policy, data)
+    facts = {name: value for name, value in found.facts.items() if not name.startswith("data (")}
+    notes = [f"{found.name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
+    if isinstance(policy, OnOtherData):
+        rows = data[split].arrays["item"]
+        missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
+        if missing:
+            notes.append(
+                f"{found.name} does not know {missing:,} of {data.items:,} items: {positions:,} of the "
+                f"{len(rows):,} events of the {split} split are on them, and count against it"
+            )
+    leaks = _leaks(run, data, split)
+    if leaks is None:
+        notes.append(f"whether {found.name} was trained on some of these rows cannot be checked: its data is gone")
+    elif leaks:
+        notes.append(
+            f"{found.name} was trained on {leaks:,} of the {len(data[split]):,} sequences of the {split} split: its "
+            "figures flatter it"
+        )
+    return Opened(replace(found, policy=policy, facts=facts), tuple(notes), leaks or 0)
+
+
+def _leaks(run: Run, data: Prepared, split: str) -> int | None:
+    """Sequences of the split that the run was trained on; None where it cannot be known any more."""
+    try:
+        trained, measured = open_data(run, None).sequence_ids("train"), data.sequence_ids(split)
+        trained = trained if trained.type == measured.type else trained.cast(measured.type)
+    except (RunError, DataError, pa.ArrowInvalid):
+        return None
+    return int(pc.sum(pc.is_in(measured, value_set=trained)).as_py() or 0)
+
+
+def kept_alike(new: Run, deployed: Run) -> tuple[bool, str | None, str | None]:
+    """Whether the likeliest weights of both are compared, what is said of it, and why no gain can be measured at all.
+
+    A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
+    purchase nDCG, whatever trained them. So both sides' weights must be kept by one figure.
+    """
+    if any(run.folder.is_file() or is_baseline(run.folder) for run in (new, deployed)):
+        return False, None, None  # nothing was selected by looking at a figure
+    rules = [run.kept_by for run in (new, deployed)]
+    if rules[0] == rules[1] or made_of(new, deployed):
+        return False, None, None
+    said = (
+        f"their epochs were kept by different figures ({rules[0]}; {rules[1]}), and a figure that keeps raises itself"
+    )
+    missing = [
+        run.folder.name
+        for run, by in zip((new, deployed), rules, strict=True)
+        if by != LIKELIHOOD and "sha256" not in run.manifest.get("likeliest", {})
+    ]
+    remedy = f"train both with one rule (--set train.select='{rules[0]}')"
+    if missing:
+        return False, None, f"{said}; {missing[0]} kept no weights by likelihood to compare instead: {remedy}"
+    return (
+        True,
+        f"{said}: so the weights of the best held-out likelihood are compared. To compare as kept, {remedy}",
+        None,
+    )
+
+
+def made_of(new: Run, deployed: Run) -> bool:
+    """Whether one is the other, tilted: then the same weights are on both sides, and no rule kept them twice."""
+    parts = new.manifest.get("made_of", {})
+    return deployed.manifest["policy_sha256"] in parts.values()
+
+
+def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
+    """What to say where a policy and a reference began with the same weights and read the log in the same order."""
+    return [
+        f"{candidate.name} and {one.name} have one seed ({one.about.seed}): what they share makes their divergence "
+        "look small. A reference of another seed is better"
+        for one in references
+        if one.about.seed is not None and one.about.seed == candidate.about.seed and one.name != candidate.name
+    ]

@@ -1,0 +1,155 @@
+"""What a log's columns and events mean, guessed from their names: shown to the user, never taken in silence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from localpolicy.data.sources import delimiter_of, file_format, first_line, parquet_schema, split_line
+from localpolicy.errors import DataError
+
+# Our column -> names that mean it, the surest first; compared in small letters without marks.
+NAMES: dict[str, tuple[str, ...]] = {
+    "sequence_id": (
+        "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
+        "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
+    ),
+    "item_id": (
+        "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
+        "songid", "song", "sku", "contentid", "content", "videoid", "video", "bookid", "book", "asin", "iid", "pid",
+    ),
+    "event": (
+        "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
+        "interaction", "interactiontype", "type", "rating", "stars", "score",
+    ),
+    "timestamp": (
+        "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
+    ),
+    "propensity": ("propensity", "propensityscore", "pscore"),
+    "policy": ("policy", "policyversion"),
+    "reward": ("reward",),
+}  # fmt: skip
+NEEDED = ("sequence_id", "item_id")
+# Words in an event's name -> what it is worth, the first that fits.
+WORTH = (
+    (("unlike", "dislike", "remove", "none", "impression", "show", "skip", "noclick"), 0.0),
+    (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion"), 1.0),
+    (("cart", "basket", "wish", "fav", "like", "share", "save", "follow", "subscribe"), 0.5),
+    (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv"), 0.2),
+)
+OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
+MOST_EVENTS = 50  # a column with more values is no event, unless they are numbers: ratings
+ONE_EVENT = "click"  # of every row, in a log that has no such column
+
+
+@dataclass(frozen=True)
+class Guess:
+    """How a log is read, as `lpi prepare` would be told."""
+
+    source: str  # the reader
+    columns: Mapping[str, str]  # our column -> the log's
+    rewards: str | None  # as --rewards; None: the reader's own
+    event: str | None = None  # of every row
+    unsure: tuple[str, ...] = ()  # what the user should look at
+
+    def settings(self) -> dict[str, Any]:
+        """For `prepare`."""
+        found = {"columns": dict(self.columns), "rewards": self.rewards, "event": self.event}
+        return {name: value for name, value in found.items() if value}
+
+
+def guess(path: Path, *, columns: Mapping[str, str] | None = None, rewards: str | None = None) -> Guess:
+    """Read the names, and the events' values; what the user says holds."""
+    names = column_names(path)
+    if not columns and set(names) >= OPEN_BANDIT:
+        return Guess("openbandit", {}, rewards)
+    found = {**guess_columns(names), **(columns or {})}
+    missing = [name for name in NEEDED if name not in found]
+    if missing:
+        raise DataError(
+            f"{path}: no column looks like {' or '.join(missing)} (its columns: {', '.join(names)}). Say which it is: "
+            f"--columns {','.join(f'{name}=NAME' for name in missing)}"
+        )
+    unknown = next((theirs for theirs in found.values() if theirs not in names), None)
+    if unknown is not None:
+        raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
+    ours = {name: theirs for name, theirs in found.items() if name != theirs}
+    if "event" not in found:
+        said = (
+            f"there is no event column: every row is a '{ONE_EVENT}', so that no event is worth more than another, and "
+            "there is nothing to improve but the likelihood"
+        )
+        return Guess("events", ours, rewards or f"{ONE_EVENT}=1", ONE_EVENT, (said,))
+    if rewards is not None or "reward" in found:
+        return Guess("events", ours, rewards)
+    worth, unsure = guess_rewards(_values(path, found["event"]), path)
+    return Guess("events", ours, worth, unsure=unsure)
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """The columns of a CSV or Parquet file."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: expected a CSV or Parquet file, one row per event.")
+    if file_format(path) == "parquet":
+        return tuple(parquet_schema(path).names)
+    line = first_line(path)
+    return split_line(line, delimiter_of(line))
+
+
+def guess_columns(names: Sequence[str]) -> dict[str, str]:
+    """Our column -> theirs, each of theirs once, the surest names first."""
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
+    found: dict[str, str] = {}
+    for ours, known in NAMES.items():
+        match = next((plain[word] for word in known if word in plain and plain[word] not in found.values()), None)
+        if match is not None:
+            found[ours] = match
+    return found
+
+
+def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str, ...]]:
+    """A reward map, and what to say of events whose names say nothing."""
+    numbers = [_number(value) for value in values]
+    if all(number is not None for number in numbers):
+        top = max(number for number in numbers if number is not None)
+        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", ()
+    if len(values) > MOST_EVENTS:
+        raise DataError(
+            f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
+            "(--columns event=NAME), or what each event is worth (--rewards)."
+        )
+    worth = {value: _worth(value) for value in values}
+    known = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in worth.items())
+    unsure = [value for value, reward in worth.items() if reward is None]
+    said = (f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards",) if unsure else ()
+    return known, said
+
+
+def _worth(event: str) -> float | None:
+    plain = re.sub(r"[^a-z0-9]", "", event.lower())
+    return next((reward for words, reward in WORTH if any(word in plain for word in words)), None)
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _values(path: Path, column: str) -> dict[str, int]:
+    """The values of a column, the most frequent first."""
+    reader = "read_parquet" if file_format(path) == "parquet" else "read_csv_auto"
+    quoted = column.replace('"', '""')
+    with duckdb.connect() as session:
+        rows = session.execute(
+            f'SELECT CAST("{quoted}" AS VARCHAR), count(*) FROM {reader}(?) WHERE "{quoted}" IS NOT NULL '
+            "GROUP BY 1 ORDER BY 2 DESC, 1",
+            [str(path)],
+        ).fetchall()
+    return {str(value): int(count) for value, count in rows}

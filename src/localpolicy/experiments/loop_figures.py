@@ -1,0 +1,37 @@
+"""The figures of one round of a loop, with intervals over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localpolicy.evaluation.estimate import Interval
+from localpolicy.experiments.seeds import over_seeds
+
+SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
+
+Figures = Mapping[str, Interval]  # of one round, by name
+
+
+def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
+    """The figures of one round from the entries of all seeds."""
+
+    def over(name: str) -> Interval:
+        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
+
+    def plain(values: Sequence[float]) -> Interval:
+        return over_seeds(values, [0.0] * len(values))
+
+    found = {
+        "J(π)": over("truth"),
+        "gain": over("gain"),
+        "JS from the round before": over("js_before"),
+        "JS from the first μ": over("js_first"),
+        "KL from the first μ": over("kl_first"),
+        "entropy": plain([entry["entropy"] for entry in entries]),
+        "coverage": plain([entry["coverage"] for entry in entries]),
+    }
+    if all("weights" in entry for entry in entries):
+        for name, key in SHARES.items():
+            found[name] = plain([entry["weights"][key] for entry in entries])
+    return found

@@ -1,0 +1,134 @@
+"""A comparison's answer: is a new policy better, by how much, how risky is it, and what to do now."""
+
+from __future__ import annotations
+
+from localpolicy.evaluation.compare import Comparison, Gain
+from localpolicy.evaluation.divergence import beyond_floor
+from localpolicy.evaluation.estimate import Interval
+from localpolicy.report.comparison.findings import is_simple, main_value
+from localpolicy.report.contents import Answer, KeyNumber, PolicyRow, Section
+from localpolicy.report.numbers import decimals, fixed, known, percent, short
+
+
+def comparison_answer(comparison: Comparison, section: Section) -> Answer:
+    """In words for somebody who decides, not for somebody who trains."""
+    base = next((row for row in section.rows if row.name == section.baseline), None)
+    imitators = [one.estimates_logging for one in comparison.candidates]  # of the log, whatever their seeds
+    rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
+    baselines = [row for row in section.rows if is_simple(row)]
+    simple = max(baselines, key=lambda row: main_value(row, section), default=None)
+    if base is None or not rivals:
+        return _nothing_to_compare(section)
+    best = max(rivals, key=lambda row: main_value(row, section))
+    gain = best.differences.get(section.main_metric)
+    numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
+    if simple is not None and main_value(simple, section) > main_value(best, section):
+        return Answer(_simple_wins(section, simple, best), numbers, _after_simple(simple))
+    if gain is None or gain.sign == 0:
+        sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
+        step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
+        return Answer(sentence, numbers, step)
+    if gain.sign < 0:
+        sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
+        step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
+        return Answer(sentence, numbers, step)
+    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base)}."
+    return Answer(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
+
+
+def _nothing_to_compare(section: Section) -> Answer:
+    best = max(section.rows, key=lambda row: main_value(row, section))
+    sentence = f"{best.name} ranks highest, with a {section.main_metric} of {short(main_value(best, section))}."
+    step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
+    if section.baseline:
+        step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
+    return Answer(sentence, [_js_number(section, best)], step)
+
+
+def _change(section: Section, best: PolicyRow, base: PolicyRow) -> str:
+    new, old = main_value(best, section), main_value(base, section)
+    digits = decimals([new])
+    share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
+    return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
+
+
+def _risk(section: Section, best: PolicyRow) -> str:
+    further = beyond_floor(best.js, section.floor)
+    if best.js is None or further is None:
+        return "How far it moves from the log is not known yet."
+    if not further:
+        return "It stays as close to the log as a retrained copy would."
+    assert section.floor is not None
+    if section.floor.mean <= 0:
+        return "It moves away from the log."
+    return (
+        f"It moves {short(best.js.mean / section.floor.mean, 2)} times as far from the log as a retrained copy would."
+    )
+
+
+def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
+    return (
+        f"{simple.name}, a simple baseline, beats every trained policy: {section.main_metric} "
+        f"{short(main_value(simple, section))} against {short(main_value(best, section))} of {best.name}."
+    )
+
+
+def _after_simple(simple: PolicyRow) -> str:
+    return (
+        f"Deploy none of the trained policies yet. Use {simple.name}, or mend the training (more epochs, a wider or "
+        "tied model), until a trained policy is above it."
+    )
+
+
+def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
+    step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
+    if section.floor is None:
+        step += " Train a second mle seed first, and give it with --against: without it nobody knows the noise."
+    if best.weights.get("effective_share", 1.0) < 0.1:
+        step += " Its weights rest on less than a tenth of the log: try a larger β."
+    return step
+
+
+def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain | None) -> KeyNumber:
+    name = f"{section.main_metric}: {best.name} minus {base.name}"
+    if gain is None:
+        return KeyNumber("?", name, "It was not tested.")
+    sure = "beyond chance" if gain.sign else "may be chance"
+    meaning = (
+        "How high the item that people took stands in the list; 1 is always first. The difference is "
+        f"{gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {sure}."
+    )
+    return KeyNumber(f"{gain.mean:+.4f}", name, meaning)
+
+
+def _js_number(section: Section, best: PolicyRow) -> KeyNumber:
+    name = f"distance of {best.name} from the log (JS)"
+    if best.js is None:
+        return KeyNumber("?", name, "It is not known: compare it with an mle run.")
+    noise = (
+        "Only a second mle seed would tell how much of it is noise."
+        if section.floor is None
+        else f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
+    )
+    return KeyNumber(short(best.js.mean, 2), name, f"0: it shows the same as before; 0.69: nothing in common. {noise}")
+
+
+def _last_number(section: Section, best: PolicyRow, base: PolicyRow) -> KeyNumber:
+    """What it earns, where a world knows it; else how much of the catalogue it shows."""
+    if best.gain is not None and section.logging_value is not None and section.logging_value.mean:
+        share = best.gain.mean / section.logging_value.mean
+        top = max((row for row in section.rows if row.gain), key=lambda row: row.gain.mean if row.gain else 0.0)
+        most = "the most of all." if top is best or top.gain is None else (
+            f"{top.name} earns most: {top.gain.mean / section.logging_value.mean:+.0%}."
+        )  # fmt: skip
+        return KeyNumber(f"{share:+.0%}", f"true reward of {best.name} over the log's policy", _truth(best.gain, most))
+    meaning = (
+        f"{base.name} reaches {percent(base.coverage)}. Far less means that everybody is shown the same few items."
+    )
+    name = f"of the catalogue is in some list of {section.lists} of {best.name}"
+    return KeyNumber(percent(best.coverage), name, meaning)
+
+
+def _truth(gain: Interval, most: str) -> str:
+    sure = "" if gain.low > 0 or gain.high < 0 else " (its interval holds 0)"
+    return f"The simulated world knows it{sure}; {most}"

@@ -1,0 +1,101 @@
+"""How each result is shown: registered with `localpolicy.results` when this module is loaded.
+
+A table is a title, columns and rows (`report.table`); a page is one HTML file. One function per kind of result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate import Verdict
+from localpolicy.experiments.loop import Loop
+from localpolicy.experiments.sweep import Sweep
+from localpolicy.model.lists import Lists
+from localpolicy.report.comparison.section import write_comparison
+from localpolicy.report.comparison.tables import comparison_tables
+from localpolicy.report.evaluation import evaluation_tables
+from localpolicy.report.gate import gate_contents, gate_table
+from localpolicy.report.html.page import write_report
+from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.lists import lists_table
+from localpolicy.report.loop.page import loop_contents, loop_tables, trajectories
+from localpolicy.report.quality import counts_table
+from localpolicy.report.run import run_table
+from localpolicy.report.sweep import sweep_contents, sweep_tables
+from localpolicy.report.table import Table
+from localpolicy.results import Result, tables_of, write_page
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import whole_file
+
+
+@tables_of.register
+def _(result: Evaluation) -> list[Table]:
+    return evaluation_tables(result)
+
+
+@tables_of.register
+def _(result: Comparison) -> list[Table]:
+    return comparison_tables(result)
+
+
+@tables_of.register
+def _(result: Verdict) -> list[Table]:
+    return [gate_table(result)]
+
+
+@tables_of.register
+def _(result: Sweep) -> list[Table]:
+    return sweep_tables(result)
+
+
+@tables_of.register
+def _(result: Loop) -> list[Table]:
+    return loop_tables(result, trajectories(result))
+
+
+@tables_of.register
+def _(result: Lists) -> list[Table]:
+    return [lists_table(result)]
+
+
+@tables_of.register
+def _(result: Run) -> list[Table]:
+    return [run_table(result)] if result.finished else []
+
+
+@tables_of.register
+def _(result: Prepared) -> list[Table]:
+    return [counts_table(result)]
+
+
+@write_page.register
+def _(result: Result, path: Path) -> Path:
+    """Any result: its tables as a page."""
+    tables = tables_of(result)
+    with whole_file(path) as partial:
+        partial.write_text(tables_page(tables, title=tables[0].title if tables else repr(result)), encoding="utf-8")
+    return path
+
+
+@write_page.register
+def _(result: Comparison, path: Path) -> Path:
+    write_comparison(result, path)
+    return path
+
+
+@write_page.register
+def _(result: Verdict, path: Path) -> Path:
+    return write_report(gate_contents(result), path)
+
+
+@write_page.register
+def _(result: Sweep, path: Path) -> Path:
+    return write_report(sweep_contents(result), path)
+
+
+@write_page.register
+def _(result: Loop, path: Path) -> Path:
+    return write_report(loop_contents(result, trajectories(result)), path)

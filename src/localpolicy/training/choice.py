@@ -1,0 +1,212 @@
+"""What an improved policy is on: how far its critics are to be believed, and which β.
+
+On validation sequences that chose no epoch. The slope (see `evaluation.calibration`) comes first; at 0 the policy stays
+at μ̂. β is given, or chosen:
+
+- with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
+  the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
+  for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ.
+- on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
+- on interaction logs, where no action was passed over: never so. β is the spread itself.
+
+A divergence budget is a ceiling, never a target: β is raised until it is met, not lowered until it is used up.
+β is a multiple of the spread of Â *before* calibration, so that it means the same at any scale of rewards; the spread
+of s Â would undo the calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.logits import tilted
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.calibration import Calibration, calibrate
+from localpolicy.evaluation.off_policy.decisions import Decisions
+from localpolicy.evaluation.off_policy.estimators import self_normalised
+from localpolicy.evaluation.off_policy.intervals import lower_bound
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
+from localpolicy.model.policy import Policy
+from localpolicy.model.readout import returns_to_go
+from localpolicy.model.towers import Towers
+from localpolicy.objectives.lpi import Improvement
+from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import Ranks
+
+MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
+USUAL = 1.0  # the multiple where nothing can choose
+DELTA = 0.05
+STEPS = 30  # halvings in search of a β within the budget
+
+
+class Candidate(NamedTuple):
+    """A β that was considered, and what speaks for it."""
+
+    beta: float | None  # None: μ̂ itself
+    value: float | None  # of one deviation from μ, where it can be estimated
+    low: float | None  # its lower bound, for all candidates at once
+    effective: float | None  # effective sample, as a share of the decisions
+    js: float
+
+    def json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return self._asdict()
+
+
+class Choice(NamedTuple):
+    """The slope and β of a policy, and why."""
+
+    beta: float
+    slope: float  # 0: the policy is μ̂
+    calibration: Calibration
+    by: str
+    candidates: tuple[Candidate, ...] = ()
+    said: str | None = None  # what a user should know
+
+    def figures(self) -> dict[str, float]:
+        """Beside the validation's other figures."""
+        found = {"slope": self.calibration.slope, "slope_low": self.calibration.low, "r2_within": self.calibration.r2}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "beta": self.beta,
+            "slope": self.slope,
+            "chosen_by": self.by,
+            "calibration": self.calibration.json(),
+            "candidates": [one.json() for one in self.candidates],
+            "said": self.said,
+        }
+
+
+class HeldOut(NamedTuple):
+    """One number per held-out position, all [n]."""
+
+    sequence: np.ndarray
+    reward: np.ndarray
+    returns: np.ndarray  # G, discounted as the critic's targets
+    taken: np.ndarray  # Q(x, a)
+    expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a)
+    log_mu: np.ndarray  # log μ(a|x): as logged, or μ̂'s
+    known: bool  # whether the log states μ
+
+
+@torch.no_grad()
+def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Config, ranks: Ranks) -> HeldOut:
+    """What calibration and estimates need, in one pass."""
+    network = policy.network
+    assert isinstance(network, Towers)
+    catalogue = backend(config.train.catalogue) if network.shard is None else sharded
+    logging, critic = network.head("logging").detach(), network.head(network.critic).detach()
+    columns: list[tuple[Tensor, ...]] = []
+    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+        at = batch.scored
+        hidden = network.hidden_without_dropout(batch)[at]
+        q, item = critic.logits(hidden), batch.item[at]
+        log_mu, mean_q = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
+        log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
+        columns.append(
+            (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
+             mean_q, log_mu, log_propensity)
+        )  # fmt: skip
+    gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
+    sequence, numbers = gathered[0], [column.astype(np.float64) for column in gathered[1:]]
+    reward, returns, q_taken, q_mean, estimated, stated = numbers
+    known = bool(len(stated)) and not np.isnan(stated).any()
+    return HeldOut(sequence, reward, returns, q_taken, q_mean, stated if known else estimated, known)
+
+
+def choose(
+    policy: Policy, windows: Windows, objective: Improvement, data: Prepared, config: Config, *, ranks: Ranks
+) -> Choice:
+    """The slope and β of a policy, on sequences that chose no epoch. All ranks ask together, and agree."""
+    read = read_held_out(policy, windows, gamma=objective.critic_objective("").gamma, config=config, ranks=ranks)
+    found = calibrate(read.returns, read.expected, read.taken, read.sequence)
+    slope = 1.0 if objective.believe else found.factor
+    spread = found.spread if found.spread > 0 else 1.0
+    usual = objective.beta or USUAL * spread
+    if slope == 0:
+        return Choice(usual, slope, found, "calibration", said=SILENT.format(found.slope, found.low))
+    curve = _Curve(policy, windows, slope, config, ranks)
+    if objective.beta is not None or data.kind != "impressions":
+        beta, by = _within(curve, usual, objective.max_js), "given" if objective.beta else "spread"
+        said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
+        return Choice(beta, slope, found, by, said=said)
+    candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read)
+    fit = [one for one in candidates if one.beta is None or _fits(one, objective.max_js)]
+    best = max(fit, key=lambda one: -math.inf if one.low is None else one.low)
+    by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
+    if best.beta is None:
+        said = "no tilt has a larger lower bound of its value than μ̂ itself: the policy stays at μ̂."
+        return Choice(usual, 0.0, found, by, tuple(candidates), said)
+    return Choice(best.beta, slope, found, by, tuple(candidates))
+
+
+SILENT = (
+    "the log does not tell good items from bad: on held-out actions the slope of the return on the critic's advantage "
+    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; objective.believe=true tilts it anyway."
+)
+
+
+class _Curve:
+    """π_β ∝ μ̂ exp(s Q/β) on held-out sequences: for any β, log π_β at the taken items, and JS from μ̂."""
+
+    def __init__(self, policy: Policy, windows: Windows, slope: float, config: Config, ranks: Ranks) -> None:
+        network = policy.network
+        assert isinstance(network, Towers)
+        self.network, self.windows, self.slope, self.config, self.ranks = network, windows, slope, config, ranks
+        self.catalogue = backend(config.train.catalogue) if network.shard is None else sharded
+        self.logging, self.critic = network.head("logging").detach(), network.head(network.critic).detach()
+
+    @torch.no_grad()
+    def at(self, betas: list[float]) -> tuple[np.ndarray, np.ndarray]:
+        """log π_β(a|x) of every position and JS(π_β, μ̂), its mean: [K, n] and [K]."""
+        logp: list[list[Tensor]] = [[] for _ in betas]
+        js: list[list[Tensor]] = [[] for _ in betas]
+        size, ranks = self.config.train.batch_size, self.ranks
+        for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
+            hidden = self.network.hidden_without_dropout(batch)[batch.scored]
+            reference, item = self.logging.logits(hidden), batch.item[batch.scored]
+            for place, beta in enumerate(betas):
+                logits = tilted(hidden, self.logging, self.critic, beta=beta / self.slope)
+                logp[place].append(self.catalogue.log_prob(logits, item))
+                js[place].append(self.catalogue.divergence(logits, reference)[0])
+        gathered = [[ranks.all_gather(torch.cat(one))[0].double().cpu().numpy() for one in both] for both in (logp, js)]
+        return np.stack(gathered[0]), np.stack(gathered[1]).mean(1)
+
+
+def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[Candidate]:
+    """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
+    logp, js = curve.at([*betas, math.inf])
+    confidence = 1 - DELTA / len(logp)
+    found = []
+    for beta, row, distance in zip([*betas, None], logp, js, strict=True):
+        log = Decisions(np.exp(row - read.log_mu), read.reward, read.sequence)
+        values = self_normalised(log)
+        low = lower_bound(values, read.sequence, confidence=confidence)
+        share = effective_sample(log.weight) / len(row)
+        found.append(Candidate(beta, float(values.mean()), low, share, float(distance)))
+    return found
+
+
+def _fits(one: Candidate, max_js: float | None) -> bool:
+    assert one.effective is not None
+    return one.effective >= LEAST_EFFECTIVE and (max_js is None or one.js <= max_js)
+
+
+def _within(curve: _Curve, beta: float, max_js: float | None) -> float:
+    """The smallest β from this one on whose JS from μ̂ is within the ceiling: JS falls as β rises."""
+    if max_js is None or curve.at([beta])[1][0] <= max_js:
+        return beta
+    low, high = math.log(beta), math.log(beta) + math.log(1e6)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if curve.at([math.exp(middle)])[1][0] <= max_js else (middle, high)
+    return math.exp(high)

@@ -1,0 +1,252 @@
+"""Local policy improvement in closed form: π ∝ μ̂ exp(s Q/β), from towers that are trained one after another.
+
+1. μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given.
+2. K critics, each a network of its own that starts from μ̂'s embeddings and backbone and is then trained by its own
+   loss alone (squared error to r in a bandit, to r + γ Σ_a μ̂ Q(x',a) otherwise), kept at its best held-out squared
+   error to the observed return.
+3. On validation sequences that chose no epoch: the critics' calibration s, and β.
+
+Each tower is an ordinary run under RUN/stages while training lasts, so that a run which was stopped goes on within any
+of them to the same bytes. When all are done their weights become one policy (see `model.towers`), and the stages go.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from localpolicy.catalogue.shards import Shard
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError, Stopped
+from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.towers import Towers, build
+from localpolicy.model.weights import load_weights, save_weights
+from localpolicy.objectives.critic import Critic
+from localpolicy.objectives.lpi import Improvement
+from localpolicy.objectives.mle import MLE
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runtime.files import read_json, sha256
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.checkpoint import lasting
+from localpolicy.training.checks import check_data
+from localpolicy.training.choice import choose
+from localpolicy.training.selection import selection_score
+from localpolicy.training.setup import resolve, shard_of
+from localpolicy.training.validation import validate
+
+Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=)
+LOG = logging.getLogger(__name__)
+# Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
+WEIGHTS = {
+    "policy.safetensors": "policy.safetensors",
+    LIKELIEST: "policy.safetensors",
+    "last.safetensors": "last.safetensors",
+}
+
+
+@dataclass
+class ClosedForm:
+    """One run in closed form while it trains."""
+
+    data: Prepared
+    run: Run
+    config: Config
+    ranks: Ranks
+    fit: Fit
+    backbone: nn.Module | None = None
+
+    @property
+    def objective(self) -> Improvement:
+        """Its settings."""
+        assert isinstance(self.config.objective, Improvement)
+        return self.config.objective
+
+    def run_to_end(self) -> Run:
+        """All stages, from the start or from where they stopped."""
+        began = time.perf_counter()
+        check_data(self.data, self.objective)
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        if self.ranks.leads:
+            self.run.write_config(self.config)
+        try:
+            logging = self._logging()
+            critics = [self._critic(logging, number) for number in range(self.objective.critics)]
+        except Stopped as stopped:
+            raise Stopped(f"{str(stopped).rpartition(': ')[0]}: {self.run.folder}") from None
+        return self._finish(logging, critics, time.perf_counter() - began)
+
+    # ------------------------------------------------------------------ the towers
+
+    def _logging(self) -> Run:
+        given = self.objective.logging
+        if given == "head":
+            return self._stage("logging", self._changed(MLE(), select="logp"))
+        run = Run(given)
+        policy = run.policy()
+        if isinstance(policy.network, Towers):
+            raise RunError(
+                f"objective.logging: {given} is an improved policy of {1 + len(policy.network.critics)} towers, and "
+                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log; or "
+                "make one network of it first (lpi distill)."
+            )
+        if policy.origin.estimates_logging != "policy" or not policy.items["item_id"].equals(
+            self.data.catalogue["item_id"]
+        ):
+            raise RunError(
+                f"objective.logging: the closed form needs an mle or sqn run over the items of {self.data.path}; "
+                f"{given} is a {policy.origin.objective} run over {policy.size} items. Leave objective.logging out."
+            )
+        return run
+
+    def _critic(self, logging: Run, number: int) -> Run:
+        objective = self.objective.critic_objective(str(logging.folder))
+        seed = self.config.train.seed + 1_000_003 * (number + 1)
+        return self._stage(
+            f"critic-{number + 1}",
+            self._changed(
+                objective,
+                select=objective.default_selection,
+                warm_start=str(logging.folder),
+                seed=seed,
+                learning_rate=self.config.train.learning_rate * self.objective.critic_rate,
+            ),
+        )
+
+    def _changed(self, objective: MLE | Critic, **train: Any) -> Config:
+        return self.config.model_copy(
+            update={"objective": objective, "train": self.config.train.model_copy(update=train)}
+        )
+
+    def _stage(self, name: str, config: Config) -> Run:
+        run = Run(self.run.stages / name)
+        config = resolve(config, self.data)
+        if run.finished:
+            self._refuse_other(run, config)
+        else:
+            LOG.info("%s: training", name)
+            # Every second sequence chooses epochs; the others are for the slope and for β.
+            held_out = self._half(0)
+            self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out)
+        return run
+
+    def _refuse_other(self, run: Run, config: Config) -> None:
+        """A stage that is done must be one of this very run."""
+        facts = {
+            "data": (run.manifest["data"]["digest"], self.data.digest),
+            "config": map(lasting, (run.config, config)),
+        }
+        for name, (there, here) in facts.items():
+            if there != here:
+                raise RunError(f"{run.folder} was made with another {name}; it cannot go on with this one.")
+
+    def _half(self, number: int) -> Windows:
+        windows = Windows(self.data, "validation", self.config.data, device=self.config.train.device)
+        if len(windows) < 2:
+            raise DataError(
+                "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; "
+                f"found {len(windows)}. Prepare the data with a larger share for validation."
+            )
+        return windows.part(number, 2)
+
+    # ------------------------------------------------------------------ one policy
+
+    def _finish(self, logging: Run, critics: list[Run], seconds: float) -> Run:
+        ranks, run, config = self.ranks, self.run, self.config
+        if ranks.leads:
+            for name, source in WEIGHTS.items():
+                save_weights(_together(logging, critics, source), run.folder / name)
+            self._describe(logging, critics, beta=1.0, slope=1.0)
+        ranks.wait()
+        policy = self._open(shard_of(self.data, config, ranks))
+        windows = self._half(1)
+        choice = choose(policy, windows, self.objective, self.data, config, ranks=ranks)
+        network = policy.network
+        assert isinstance(network, Towers)
+        network.beta, network.slope = choice.beta, choice.slope
+        figures = validate(policy, windows, config, events=self.data.events, step=0, ranks=ranks)
+        ranks.wait()
+        if ranks.leads:
+            self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
+            self._record(logging, critics, figures | choice.figures(), choice.json(), seconds)
+            shutil.rmtree(run.stages, ignore_errors=True)
+        ranks.wait()
+        return run
+
+    def _open(self, shard: Shard | None) -> Policy:
+        policy = Policy.load(self.run.folder, backbone=copy.deepcopy(self.backbone), shard=shard)
+        policy.network.to(self.config.train.device)
+        return policy
+
+    def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
+        made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
+        network = build({**made[0], "critics": made[1:], "beta": beta, "slope": slope}, backbone=self.backbone)
+        origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
+        Policy(network, origin, self.data.catalogue).save_description(
+            self.run.folder, catalogue=self.data.path / "items.parquet"
+        )
+
+    def _record(
+        self, logging: Run, critics: list[Run], figures: dict[str, float], choice: dict[str, Any], seconds: float
+    ) -> None:
+        run, config = self.run, self.config
+        given = self.objective.logging != "head"
+        stages = {} if given else {"logging": logging}
+        stages |= {f"critic-{number + 1}": one for number, one in enumerate(critics)}
+        step = epoch = 0
+        run.keep_metric_lines(0)
+        for name, stage in stages.items():
+            manifest = stage.manifest
+            for line in stage.metrics():
+                run.append_metrics({"stage": name, **line, "step": step + line["step"], "epoch": epoch + line["epoch"]})
+            step, epoch = step + manifest["steps"], epoch + manifest["epochs"]
+        value = selection_score(config.train.select, figures)
+        # The policy as it was put together: one step beyond the last, so that it has a line of its own.
+        line = {"stage": "policy", "epoch": epoch, "step": step + 1, "losses": {}, "weights": {}}
+        run.append_metrics({**line, "validation": figures, "selected_by": value})
+        manifests = {name: stage.manifest for name, stage in stages.items()}
+        run.finish(
+            {
+                "objective": self.objective.name,
+                "seed": config.train.seed,
+                "data": {**run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "selected": {"by": config.train.select, "value": value, "epoch": epoch, "step": step + 1},
+                "likeliest": {"value": figures["logp"], "epoch": epoch, "step": step + 1,
+                              "sha256": sha256(run.folder / LIKELIEST)},
+                "patience": config.train.patience,
+                "stages": {
+                    name: {key: one[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
+                    for name, one in manifests.items()
+                },
+                "improvement": choice,
+                **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
+                **({"logging": {"run": str(logging.folder), "policy_sha256": logging.manifest["policy_sha256"]}}
+                   if given else {}),
+                "made_of": {"logging": logging.manifest["policy_sha256"]},
+                "processes": self.ranks.total,
+                "epochs": epoch,
+                "steps": step,
+                "seconds": round(seconds, 3),
+                "parameters": sum(one["parameters"] for one in manifests.values()),
+            }
+        )  # fmt: skip
+
+
+def _together(logging: Run, critics: list[Run], name: str) -> dict[str, Tensor]:
+    """The towers' weights under the names they have in `Towers`."""
+    towers: dict[str, Path] = {"logging": logging.folder}
+    towers |= {f"critics.{number}": one.folder for number, one in enumerate(critics)}
+    return {
+        f"{prefix}.{key}": tensor
+        for prefix, folder in towers.items()
+        for key, tensor in load_weights(folder / name).items()
+    }

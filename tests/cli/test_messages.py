@@ -1,0 +1,53 @@
+"""Messages on stderr: lines for people, JSON for machines; steps only where a verb asks for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from localpolicy.cli.main import main
+from localpolicy.cli.messages import EPOCHS, PREPARING, listen, show_steps
+
+
+@pytest.fixture(autouse=True)
+def silence():
+    """As it was before."""
+    yield
+    logger = logging.getLogger("localpolicy")
+    logger.handlers.clear()
+    for name in ("localpolicy", EPOCHS, PREPARING):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_people_get_the_message_alone(capsys):
+    listen()
+    listen()  # again: no line twice
+    logging.getLogger("localpolicy.experiments.jobs").info("%s: trained", "one")
+    logging.getLogger("localpolicy.data.splits").warning("too few")
+    logging.getLogger("localpolicy.cli.main").error("no such run")
+    found = capsys.readouterr()
+    assert found.err == "one: trained\nnote: too few\nlpi: no such run\n" and found.out == ""
+
+
+def test_steps_are_shown_where_they_are_asked_for(capsys):
+    listen()
+    logging.getLogger(EPOCHS).info("epoch 1")
+    logging.getLogger(PREPARING).info("filtering")
+    assert capsys.readouterr().err == ""
+    show_steps(EPOCHS)
+    logging.getLogger(EPOCHS).info("epoch 2")
+    logging.getLogger(PREPARING).info("filtering")
+    assert capsys.readouterr().err == "epoch 2\n"
+
+
+def test_machines_get_one_object_a_line(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["lpi", "--log-json", "evaluate", str(tmp_path)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert left.value.code == 2 and said.keys() == {"time", "level", "logger", "message"}
+    assert (said["level"], said["logger"]) == ("error", "localpolicy.cli.main") and "is not a run" in said["message"]

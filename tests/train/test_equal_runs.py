@@ -1,0 +1,94 @@
+"""Equal runs give equal bytes on several threads too: no gradient is summed in the order in which threads arrive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from small_logs import write_small
+
+from localpolicy.model.backbones import BACKBONES
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.training.loop import Trainer
+from localpolicy.training.numerics import deterministic
+
+SEQUENCES = 10_000  # 36,000 actions in a step: torch splits no smaller work over threads
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    return write_small(tmp_path_factory.mktemp("data") / "large", sequences=SEQUENCES)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["idle", "loaded"])
+def machine(request):
+    """A machine with nothing else to do, or with more to do than it has cores."""
+    busy = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(busy) for _ in range(os.cpu_count() or 2)] if request.param == "loaded" else []
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+class Gradients:
+    """Those of one large batch, as often as one likes."""
+
+    def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
+        objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
+        settings = {
+            "model": {"backbone": backbone, "width": 4},
+            "objective": objective,
+            "train": {"batch_size": SEQUENCES, "device": "cpu"},
+        }
+        self.trainer = Trainer.start(data, Run(out), Config.parse(settings))
+        (self.batch,) = self.trainer.windows.shuffled(SEQUENCES, seed=0, epoch=0)
+
+    def again(self):
+        torch.manual_seed(1)
+        trainer = self.trainer
+        trainer.optimiser.zero_grad()
+        loss, _, _ = trainer.losses(self.batch, 0, True, len(self.batch.scored))
+        loss.backward()
+        return {name: one.grad for name, one in trainer.network.named_parameters() if one.grad is not None}
+
+    def ordered(self):
+        """As `train.deterministic` has them: it sums in one order alone."""
+        with deterministic(True):
+            return self.again()
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    assert any(gradient.abs().sum() > 0 for gradient in expected.values())
+    for name, gradient in expected.items():
+        assert torch.equal(found[name], gradient), name
+
+
+@pytest.mark.usefixtures("two_threads", "machine")
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_gradients_on_two_threads_have_one_order(backbone, large, tmp_path):
+    """Who agrees each time with the ordered sum knows no other order."""
+    gradients = Gradients(large, tmp_path / "run", backbone=backbone)
+    expected = gradients.ordered()
+    for _ in range(3):
+        assert_equal(gradients.again(), expected)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", ["lpi_cb", "ips_pg", "value"])
+def test_the_gradients_of_every_head_have_one_order(name, large, tmp_path):
+    gradients = Gradients(large, tmp_path / "run", name=name)
+    assert_equal(gradients.again(), gradients.ordered())

@@ -1,0 +1,62 @@
+"""What a run reports and what it descends is the mean over positions, as one would write it down by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.training.loop import Trainer, train
+
+ONE_BATCH = {"epochs": 1, "batch_size": 4096, "device": "cpu"}
+
+
+def settings(name):
+    return Config.parse({"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "train": ONE_BATCH})
+
+
+def by_hand(trainer):
+    """-log π(a|x) and r of every position, over the whole catalogue at once."""
+    (batch,) = trainer.windows.shuffled(4096, seed=0, epoch=0)
+    head = trainer.network.head("policy")
+    logits = trainer.network.hidden(batch)[batch.scored] @ head.weight.T + head.bias
+    loss = torch.nn.functional.cross_entropy(logits, batch.item[batch.scored], reduction="none")
+    return loss, batch.reward[batch.scored]
+
+
+@pytest.mark.parametrize("name", ["mle", "reward_weighted"])
+def test_the_first_step_is_that_of_the_mean_written_by_hand(name, small, tmp_path, monkeypatch):
+    config = settings(name)
+    start = Trainer.start(small, Run(tmp_path / "start"), config)
+    loss, reward = by_hand(start)
+    expected = (loss if name == "mle" else reward * loss).sum() / len(loss)
+    expected.backward()
+
+    taken = []
+    step = Trainer.step
+
+    def watched(self, batch, number, **options):
+        terms = step(self, batch, number, **options)
+        taken.append({key: one.grad.clone() for key, one in self.network.named_parameters() if one.grad is not None})
+        return terms
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    run = train(small, out=tmp_path / "run", config=config)
+    (gradients,) = taken
+    (line,) = run.metrics()
+    assert line["losses"]["policy"] == pytest.approx(expected.item(), rel=1e-5)
+    for key, one in start.network.named_parameters():
+        torch.testing.assert_close(gradients[key], one.grad, rtol=1e-4, atol=1e-7)
+    assert sum(float(one.abs().sum()) for one in gradients.values()) > 0.1
+
+
+def test_the_weights_it_reports_are_those_written_by_hand(small, tmp_path):
+    config = settings("reward_weighted")
+    _, reward = by_hand(Trainer.start(small, Run(tmp_path / "start"), config))
+    (line,) = train(small, out=tmp_path / "run", config=config).metrics()
+    weights = line["weights"]
+    assert weights["mean"] == pytest.approx(float(reward.double().mean()))
+    assert weights["max"] == pytest.approx(float(reward.max()))
+    share = float(reward.double().sum() ** 2 / (len(reward) * (reward.double() ** 2).sum()))
+    assert weights["effective_share"] == pytest.approx(share)

@@ -1,0 +1,48 @@
+"""Runs the notebooks of docs/notebooks and writes their outputs into them: `make docs`.
+
+    python tools/run_notebooks.py [--check]      --check: run them, write nothing
+
+Each runs in an empty folder of its own, on one thread. What a run says of times and paths is left out: the pages show
+results, not progress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+
+
+def run(path: Path, *, write: bool) -> None:
+    """Execute one notebook; an error of a cell is an error here."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # times
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+    if write:
+        nbformat.write(notebook, path)
+
+
+def main() -> None:
+    """Run all of them."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--check", action="store_true")
+    check = options.parse_args().check
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for path in sorted(FOLDER.glob("*.ipynb")):
+        print(path.name, file=sys.stderr, flush=True)
+        run(path, write=not check)
+
+
+if __name__ == "__main__":
+    main()
