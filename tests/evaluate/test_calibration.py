@@ -20,12 +20,12 @@ def held_out(rng, *, signal, noise=1.0, sequences=150, length=8):
 
 def test_by_hand():
     """Â = ±1 and G - g = 2 Â + e, in three sequences: slope, sandwich error and R² as sums."""
-    advantage, e = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]), np.array([1.0, 1.0, -1.0, -1.0, 0.0, 0.0])
+    advantage, e = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]), np.array([1.0, 0.0, -1.0, 0.0, 0.0, 0.0])
     baseline, sequence = np.array([5.0, 1.0, 2.0, 8.0, 3.0, 0.0]), np.array([0, 0, 1, 1, 2, 2])
     found = calibrate(baseline + 2 * advantage + e, baseline, baseline + advantage, sequence)
-    assert found.slope == pytest.approx(2 + (advantage @ e) / 6)
-    scores = [(advantage * e)[sequence == one].sum() for one in range(3)]
-    assert found.se == pytest.approx(np.sqrt(sum(one**2 for one in scores) * 3 / 2) / 6)
+    assert advantage @ e == e.sum() == 0
+    assert found.slope == pytest.approx(2)
+    assert found.se == pytest.approx(np.sqrt((1**2 + (-1) ** 2 + 0**2) * 3 / 2) / 6)
     assert found.r2 == pytest.approx(1 - (advantage + e).var() / (2 * advantage + e).var())
     assert found.spread == pytest.approx(1.0)
 
