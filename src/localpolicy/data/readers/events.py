@@ -89,6 +89,8 @@ def _layout(file: Path, config: PrepareConfig) -> Layout:
 def _columns(names: tuple[str, ...], config: PrepareConfig) -> dict[str, str]:
     """The user's map, and our own names for what it leaves out."""
     columns = {name: name for name in COLUMNS if name in names} | dict(config.columns)
+    if not {"request", "place"} <= columns.keys():  # one alone means something else: a place may be a town
+        columns = {name: theirs for name, theirs in columns.items() if name not in ("request", "place")}
     if config.event is not None:
         columns.pop("event", None)
     return columns
