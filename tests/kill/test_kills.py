@@ -27,7 +27,8 @@ VERBS = {
                   "-k", "5"),
     "evaluate": ("evaluate", "{place}/run", "--json", "{out}/figures.json"),
     "compare": ("compare", "{place}/run", "{place}/other", "--no-baselines", "--html", "{out}/page.html"),
-    "paper": ("paper", "table2", "--simulate", "retailrocket", "--sequences", "300", "--items", "30", "--out", "{out}/paper"),
+    "paper": ("paper", "table2", "--simulate", "retailrocket", "--sequences", "300", "--items", "30",
+              "--out", "{out}/paper"),
     "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objective", "mle",
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
 }  # fmt: skip
