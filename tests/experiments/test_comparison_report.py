@@ -292,7 +292,7 @@ def test_a_floor_of_nothing_is_no_divisor():
 def test_words_do_not_hide_a_simple_baseline_that_wins():
     answer, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
     assert answer.sentence == (
-        "item-kNN, a simple baseline, beats every trained policy: click nDCG@20 0.4000 against 0.3500 of lpi."
+        "No trained policy ranks above item-kNN, a simple baseline: click nDCG@20 0.3500 of lpi against 0.4000."
     )
     assert answer.next_step.startswith("Deploy none of the trained policies yet.")
     assert found["every trained policy ranks above the simple baselines"] is False

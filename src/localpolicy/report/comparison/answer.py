@@ -68,8 +68,8 @@ def _risk(section: Section, best: PolicyRow) -> str:
 
 def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
     return (
-        f"{simple.name}, a simple baseline, beats every trained policy: {section.main_metric} "
-        f"{short(main_value(simple, section))} against {short(main_value(best, section))} of {best.name}."
+        f"No trained policy ranks above {simple.name}, a simple baseline: {section.main_metric} "
+        f"{short(main_value(best, section))} of {best.name} against {short(main_value(simple, section))}."
     )
 
 
