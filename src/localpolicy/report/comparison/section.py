@@ -43,9 +43,7 @@ def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
         "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
     headline = comparison_headline(comparison, section)
-    contents = Contents(
-        "Policies compared", headline.sentence, [section], settings, headline.numbers, headline.next_step
-    )
+    contents = Contents.under(headline, "Policies compared", [section], settings)
     write_report(contents, path)
     return contents
 
