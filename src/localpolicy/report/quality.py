@@ -13,8 +13,6 @@ from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import whole_file
 
-LONG = 1_000  # events that no single visit has
-
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     """Everything there is to say about a prepared data set."""
@@ -98,8 +96,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
             "length",
             f"{quality.mean_length:.1f}",
             f"{quality.median_length:.0f}",
-            f"mean, median; longest {quality.longest:,}"
-            + (": a robot, or many people? See --session-gap, --most-recent" if quality.longest >= LONG else ""),
+            f"mean, median; longest {quality.longest:,}",
         )
     )
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())
