@@ -3,14 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track
+comma  := ,
 
 TOOLS  := .tools/bin
 
 .PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit install-demo release clean
 
-setup: $(VENV)/.ready
+READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt  # one mark for each list of extras: another list installs what is missing
 	@$(PYTHON) -c 'import sys; sys.exit(f"localpolicy needs Python 3.11 or newer, found {sys.version.split()[0]}; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'

@@ -37,6 +37,7 @@ class Batch:
     history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
+    context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
 
     @property
     def size(self) -> int:
@@ -46,6 +47,11 @@ class Batch:
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: the token after it, and whether there is one in the same sequence."""
         after = self.scored + 1
+        if self.context is not None:  # after a list comes the next list, not the place below
+            here = torch.arange(len(self.row), device=self.row.device)
+            begins = torch.where(self.context == here, here, len(here))
+            coming = torch.cat([begins.flip(0).cummin(0).values.flip(0), here.new_full((1,), len(here))])
+            after = coming[after]
         inside = after < len(self.row)
         after = torch.where(inside, after, self.scored)
         return after, inside & (self.row[after] == self.row[self.scored])

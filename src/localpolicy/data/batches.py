@@ -82,6 +82,11 @@ class Windows:
             scored = column >= (widths - self.config.last)[row]
         if self.context is not None:
             scored = scored & (event != self.context)
+        context = None
+        if (above := self.arrays.get("above")) is not None:
+            behind = above[index].long()
+            scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
+            context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
         propensity = self.arrays.get("propensity")
         return Batch(
             sequences=sequences,
@@ -95,6 +100,7 @@ class Windows:
             history=index - start[row],
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],
+            context=context,
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:

@@ -164,7 +164,11 @@ class Network(nn.Module):
         return self.backbone(self.embed(batch), layout)  # type: ignore[no-any-return]
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The context of every token, [M, D]."""
+        """The context of every token, [M, D]; the places of one list share the context of the first."""
+        hidden = self._read(batch)
+        return hidden if batch.context is None else hidden[batch.context]
+
+    def _read(self, batch: Batch) -> Tensor:
         if self.reads_in is None:
             return self.encode(batch, Layout.of(batch))
         with torch.autocast(self.embedding.device.type, dtype=self.reads_in):

@@ -39,6 +39,12 @@ def gate_answer(verdict: Verdict) -> Answer:
     return Answer(verdict.sentence, numbers, NEXT[verdict.answer])
 
 
+def gate_findings(verdict: Verdict) -> list[Finding]:
+    """Every check that was asked for."""
+    asked = [check for check in verdict.checks if check.outcome != "not asked"]
+    return [Finding(check.name, check.passed, check.reason) for check in asked]
+
+
 def gate_contents(verdict: Verdict) -> Contents:
     """The verdict as a report of its own."""
     answer = gate_answer(verdict)
@@ -46,9 +52,7 @@ def gate_contents(verdict: Verdict) -> Contents:
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
         rows=(),
-        findings=[
-            Finding(check.name, check.passed, check.reason) for check in verdict.checks if check.outcome != "not asked"
-        ],
+        findings=gate_findings(verdict),
         facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
     return Contents("Should it be deployed?", answer.sentence, [section], {}, answer.numbers, answer.next_step)

@@ -96,7 +96,8 @@ def _findings(data: Prepared, quality: Quality) -> Table:
             "length",
             f"{quality.mean_length:.1f}",
             f"{quality.median_length:.0f}",
-            f"mean, median; longest {quality.longest:,}",
+            f"mean, median; longest {quality.longest:,}"
+            + (": a robot, or many people? See --session-gap, --most-recent" if quality.longest >= LONG else ""),
         )
     )
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())

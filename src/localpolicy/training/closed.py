@@ -118,6 +118,7 @@ class ClosedForm:
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
+                learning_rate=self.config.train.learning_rate * self.objective.critic_rate,
             ),
         )
 

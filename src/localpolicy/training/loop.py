@@ -39,7 +39,7 @@ from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
-from localpolicy.training.checks import check_data, check_settings
+from localpolicy.training.checks import check_data, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
@@ -90,6 +90,7 @@ def train(
         return run
     config = resolve(config, data)
     check_settings(config, run.folder)
+    check_history(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
@@ -303,7 +304,7 @@ class Trainer:
         if config.gradient_clip is not None:
             clip(self.network, config.gradient_clip, ranks)
         for group in self.optimiser.param_groups:
-            group["lr"] = config.learning_rate * group["rate"] * self._rate(number)
+            group["lr"] = config.learning_rate * self._rate(number)
         self.optimiser.step()
         return terms.detached()
 

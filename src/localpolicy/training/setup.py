@@ -72,17 +72,14 @@ def build_reader(
 
 
 def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
-    """Adam, with decoupled weight decay; the value head has its own, and a critic's body its own learning rate."""
-    body_rate = getattr(config.objective, "body_rate", 1.0) if not config.objective.reads().policy else 1.0
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in network.named_parameters():
-        decay = config.train.value_decay if name.startswith("heads.value.") else config.train.weight_decay
-        rate = 1.0 if name.startswith("heads.") else body_rate
-        groups.setdefault((decay, rate), []).append(parameter)
-    settings = [
-        {"params": parameters, "weight_decay": decay, "rate": rate} for (decay, rate), parameters in groups.items()
-    ]
-    return torch.optim.AdamW(settings, lr=config.train.learning_rate, fused=True)
+    """Adam, with decoupled weight decay; the value head has its own."""
+    named = list(network.named_parameters())
+    value = [parameter for name, parameter in named if name.startswith("heads.value.")]
+    others = [parameter for name, parameter in named if not name.startswith("heads.value.")]
+    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
+    if value:
+        groups.append({"params": value, "weight_decay": config.train.value_decay})
+    return torch.optim.AdamW(groups, lr=config.train.learning_rate, fused=True)
 
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:

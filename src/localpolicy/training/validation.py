@@ -7,6 +7,10 @@ import math
 import torch
 
 from localpolicy.data.batches import Windows
+from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
+from localpolicy.evaluation.off_policy.estimators import self_normalised
+from localpolicy.evaluation.off_policy.intervals import lower_bound
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
 from localpolicy.model.network import Network
@@ -34,8 +38,22 @@ def validate(
     refuse_broken_weights(policy.network, figures["logp"], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
+    if (log := decisions(scores)) is not None:
+        figures |= _value(log)
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def _value(log: Decisions) -> dict[str, float]:
+    """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
+
+    Where the log says too little of the policy (see `LEAST_EFFECTIVE`) the bound is the smallest reward.
+    """
+    values = self_normalised(log)
+    share = effective_sample(log.weight) / len(log.weight)
+    low = lower_bound(values, log.sequence) if share >= LEAST_EFFECTIVE else -math.inf
+    lowest = float(log.reward.min())
+    return {"value": float(values.mean()), "value_low": max(low, lowest), "effective": share}
 
 
 @torch.no_grad()
