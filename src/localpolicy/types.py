@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,9 +67,10 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return Batch(
-            **{name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()}
-        )
+        moved: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()
+        }
+        return Batch(**moved)
 
 
 class Reads(NamedTuple):
