@@ -34,7 +34,11 @@ def test_steps_of_a_fixed_size_train_the_same(name, windows, small, tmp_path, mo
 
 
 def test_what_cannot_be_captured_says_why(small, tmp_path):
-    run = train(small, out=tmp_path / "run", config=Config.parse({"train": {"epochs": 1, "device": "cpu"}}))
+    run = train(
+        small,
+        out=tmp_path / "run",
+        config=Config.parse({"objective": {"name": "mle"}, "train": {"epochs": 1, "device": "cpu"}}),
+    )
     assert not run.manifest["steps_captured"]
     assert run.manifest["steps_not_captured"] == "graphs are captured on CUDA devices alone"
     config = Config.parse({"train": {"device": "cuda", "capture": False}})
