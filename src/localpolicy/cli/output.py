@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from localpolicy.report.table import Table
 
+STDOUT = "-"  # as a file's name
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
 UNREAD = 141  # exit code of a closed output pipe, as a shell reports it: a gate that was cut off has not said yes
