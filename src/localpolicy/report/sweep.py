@@ -58,8 +58,9 @@ def _worth(one: Tried) -> str:
 
 
 def _shares(one: Tried, name: str) -> str:
-    shares = [each.about["run"]["weights"][name] for each in one.good]
-    return f"{sum(shares) / len(shares):.0%}"
+    found = [each.about["run"]["weights"] for each in one.good]
+    shares = [weights[name] for weights in found if name in weights]
+    return f"{sum(shares) / len(shares):.0%}" if shares else "–"  # the closed form weighs nothing
 
 
 def _verdict(sweep: Sweep, one: Tried, *, chosen: bool) -> str:
@@ -192,8 +193,9 @@ def sweep_contents(sweep: Sweep) -> Contents:
         noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
         numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
-    meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
-    numbers.append(KeyNumber(_shares(chosen, "effective_share"), f"effective sample of {name}", meaning))
+    if (share := _shares(chosen, "effective_share")) != "–":
+        meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+        numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
     run = f"runs/{chosen.seeds[0].name}"
     step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
     return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
