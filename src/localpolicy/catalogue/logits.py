@@ -104,7 +104,8 @@ class LinearLogits(NamedTuple):
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        part = Head(*(None if one is None else one[start:stop] for one in self.head)).to(self.hidden.dtype)
+        weight, bias = self.head
+        part = Head(weight[start:stop], None if bias is None else bias[start:stop]).to(self.hidden.dtype)
         if part.bias is None:
             return torch.mm(self.hidden, part.weight.T, out=out)
         return torch.addmm(part.bias, self.hidden, part.weight.T, out=out)
