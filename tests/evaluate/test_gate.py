@@ -448,6 +448,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert found.deployed is None and found.against == "the policy that wrote the log"
     value = found.checks[0]
     assert value.name == "value" and "against the log's own" in value.reason and value.n
+    assert "its lower end must be above 0" in value.reason, "no worse is no reason to deploy"
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)
 
