@@ -56,10 +56,13 @@ check-docs: setup  # the same commands, compared with the pages on disk
 	$(BIN)/python tools/run_pages.py --check
 
 site: setup  # all links and anchors are checked
-	test -x $(BIN)/mkdocs || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -c 'import mkdocs, mkdocstrings, nbconvert' 2>/dev/null || \
+		$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
 	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
+	$(BIN)/python -m nbconvert --log-level ERROR --to markdown scratch/site/docs/notebooks/*.ipynb
+	sed -i 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
 

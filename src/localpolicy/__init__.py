@@ -37,7 +37,13 @@ _HOMES = {
     "localpolicy.report.demo.page": ("demo",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.run": ("Run",),
+    "localpolicy.serving.audit": ("Audit", "audit"),
+    "localpolicy.serving.erase": ("erase",),
+    "localpolicy.serving.export": ("export",),
     "localpolicy.serving.recommend": ("recommend",),
+    "localpolicy.serving.recommender": ("Recommender",),
+    "localpolicy.serving.rotate": ("rotate",),
+    "localpolicy.serving.service": ("serve",),
     "localpolicy.simulation": ("load_world", "simulate"),
     "localpolicy.training.loop": ("train",),
     "localpolicy.types": ("Reads", "Readout", "Terms"),
@@ -77,7 +83,14 @@ if TYPE_CHECKING:
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.run import Run as Run
+    from localpolicy.serving.audit import Audit as Audit
+    from localpolicy.serving.audit import audit as audit
+    from localpolicy.serving.erase import erase as erase
+    from localpolicy.serving.export import export as export
     from localpolicy.serving.recommend import recommend as recommend
+    from localpolicy.serving.recommender import Recommender as Recommender
+    from localpolicy.serving.rotate import rotate as rotate
+    from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
     from localpolicy.training.loop import train as train

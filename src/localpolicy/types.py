@@ -13,8 +13,8 @@ A **position** is a token whose action counts in the loss or in a metric.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,6 +37,15 @@ class Batch:
     history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
+    context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
+    counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
+    whole: bool = False  # every token is a position: scored = 0 … M - 1
+    block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
+
+    @property
+    def positions(self) -> int:
+        """N."""
+        return len(self.scored)
 
     @property
     def size(self) -> int:
@@ -46,14 +55,20 @@ class Batch:
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: the token after it, and whether there is one in the same sequence."""
         after = self.scored + 1
+        if self.context is not None:  # after a list comes the next list, not the place below
+            here = torch.arange(len(self.row), device=self.row.device)
+            begins = torch.where(self.context == here, here, len(here))
+            coming = torch.cat([begins.flip(0).cummin(0).values.flip(0), here.new_full((1,), len(here))])
+            after = coming[after]
         inside = after < len(self.row)
         after = torch.where(inside, after, self.scored)
         return after, inside & (self.row[after] == self.row[self.scored])
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        moved = {one.name: value.to(device) for one in fields(self) if (value := getattr(self, one.name)) is not None}
-        return Batch(**moved)
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
 
 class Reads(NamedTuple):
@@ -105,6 +120,12 @@ class Terms:
     losses: Mapping[str, Tensor]
     weight: Tensor  # the constant factor of -log π
     clipped: Tensor | None = None  # where the weight met its cap or its floor
+
+    def masked(self, counted: Tensor) -> Terms:
+        """The same with no loss, weight or cap where a position does not count."""
+        losses = {name: torch.where(counted, loss, 0.0) for name, loss in self.losses.items()}
+        clipped = None if self.clipped is None else self.clipped & counted
+        return Terms(losses, torch.where(counted, self.weight, 0.0), clipped)
 
     def detached(self) -> Terms:
         """The same numbers without their graph."""

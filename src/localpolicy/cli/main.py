@@ -15,10 +15,13 @@ import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
+from localpolicy.cli.audit import audit
 from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
 from localpolicy.cli.doctor import doctor
+from localpolicy.cli.erase import erase
 from localpolicy.cli.evaluate import evaluate
+from localpolicy.cli.export import export
 from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
@@ -27,6 +30,9 @@ from localpolicy.cli.output import leave_when_unread
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.rollout import app as rollout
+from localpolicy.cli.rotate import rotate
+from localpolicy.cli.serve import serve
 from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
@@ -47,6 +53,11 @@ VERBS = {
     "gate": gate,
     "sweep": sweep,
     "recommend": recommend,
+    "export": export,
+    "serve": serve,
+    "rotate": rotate,
+    "audit": audit,
+    "erase": erase,
     "loop": loop,
     "verify": verify,
 }
@@ -72,6 +83,7 @@ app = typer.Typer(
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)  # type: ignore[type-var]
 app.add_typer(paper, name="paper", cls=Verbs)
+app.add_typer(rollout, name="rollout", cls=Verbs)
 
 
 def _version(show: bool) -> None:

@@ -7,6 +7,7 @@
     position               row order
     reward                 where the log states it (else a reward map gives it)
     propensity, policy     impression logs: the logged probability, and a code of who logged it
+    request, place         impression logs of lists: which list a row stood in (else empty), and where, from 0
 
 The SELECT written here is the only place that knows how raw columns become these.
 """
@@ -34,6 +35,8 @@ def fields_of(reading: Reading, answers: Answers) -> tuple[str, ...]:
         "reward": not answers.rewards,
         "propensity": shown and reading.has_propensity,
         "policy": shown and bool(answers.policies),
+        "request": shown and reading.has_lists,
+        "place": shown and reading.has_lists,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
 
@@ -83,6 +86,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             "reward": self._reward(),
             "propensity": self._propensity(),
             "policy": self._policy(),
+            "request": self._request(),
+            "place": self._place(),
         }
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
 
@@ -223,3 +228,16 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if "policy" not in self.raw.table.columns:
             return "CAST(-1 AS SMALLINT)"
         return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")
+
+    def _request(self) -> str:
+        value = self.value("request")
+        text = "CAST('' AS STRING)" if value is None else f"COALESCE(CAST({value} AS STRING), '')"
+        return self._reads("request", text)
+
+    def _place(self) -> str:
+        value = self.value("place")
+        if value is None:
+            return "CAST(0 AS SMALLINT)"
+        raw, number = self._reads("raw_place", value), self._reads("place", f"TRY_CAST({value} AS SMALLINT)")
+        self._must(f"({raw} IS NULL OR {number} >= 0)", "place is not a whole number from 0 on")
+        return f"COALESCE({number}, CAST(0 AS SMALLINT))"

@@ -237,7 +237,7 @@ class _Preparation:
         engine.drop(*kept.behind)
         engine.table("items", sql.ITEMS)
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
-        optional = tuple(name for name in OPTIONAL if name in fields)
+        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {
             "source": source,
             "asked": self.config.model_dump(mode="json", exclude_unset=True),

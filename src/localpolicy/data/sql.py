@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+STORED = ("time", "reward", "propensity", "policy", "request", "place")  # optional columns, as `final` gives them
 EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
@@ -27,13 +28,14 @@ def order(fields: Sequence[str], *, answers: bool) -> str:
 
     Ties in time are broken by event, then item: a click precedes the purchase it led to. Where the event is the
     answer to the item (a rating, or what came of an impression) item comes first: else the order would tell the
-    answer, and on logs that know only the day it would tell most of them.
+    answer, and on logs that know only the day it would tell most of them. A list stays together, in its own order.
     """
     if "position" in fields:
         return "position"
     ties = ["item_id", "event"] if answers else ["event", "item_id"]
     rest = [name for name in ("reward", "propensity", "policy") if name in fields]
-    return ", ".join(["time", *ties, *rest])
+    lists = ["request", "place"] if "request" in fields else []
+    return ", ".join(["time", *lists, *ties, *rest])
 
 
 def _reversed(order: str) -> str:
@@ -149,7 +151,7 @@ def parts(sequences: int, events: int) -> list[tuple[int, int]]:
 
 def final(first: int, stop: int, *, fields: Sequence[str], order: str) -> str:
     """Every event of sequences `first` to `stop`, in the order it is stored."""
-    stored = "".join(f", e.{name}" for name in ("time", "reward", "propensity", "policy") if name in fields)
+    stored = "".join(f", e.{name}" for name in STORED if name in fields)
     within = ", ".join(f"e.{part}" for part in order.split(", "))
     return f"""SELECT e.sequence, i.index AS item, e.event{stored}
 FROM numbered e JOIN items i ON e.item_id = i.item_id

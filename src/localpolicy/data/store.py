@@ -40,8 +40,10 @@ DTYPES = {
     "propensity": np.float32,
     "policy": np.int16,
     "time": np.int64,
+    "place": np.int16,  # in its list, from 0
+    "above": np.int16,  # rows of the same list that precede this one: all share the context of the first
 }
-OPTIONAL = ("propensity", "policy", "time")
+OPTIONAL = ("propensity", "policy", "time", "place", "above")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from localpolicy.data.store import SPLITS, StoreWriter
 
@@ -55,7 +56,19 @@ def _append(
         arrays = {column: part.column(column).to_numpy() for column in columns if column in part.column_names}
         if "reward" not in arrays:
             arrays["reward"] = worth[arrays["event"]]
+        if "above" in columns:
+            arrays["above"] = _above(part)
         store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays)
+
+
+def _above(part: pa.Table) -> np.ndarray:
+    """How many rows before each are of the same list of the same sequence; lists lie together."""
+    request, sequence = part.column("request").combine_chunks(), part.column("sequence").to_numpy()
+    same = pc.equal(request[1:], request[:-1]).to_numpy(zero_copy_only=False)
+    named = pc.not_equal(request[1:], "").to_numpy(zero_copy_only=False)
+    goes_on = np.concatenate([[False], same & named & (sequence[1:] == sequence[:-1])])
+    place = np.arange(len(goes_on))
+    return np.asarray(place - np.maximum.accumulate(np.where(goes_on, 0, place)))
 
 
 def write_ids(store: StoreWriter, batches: Iterable[pa.RecordBatch], *, sizes: Sizes) -> None:

@@ -26,7 +26,7 @@ from localpolicy.runtime.ranks import ALONE, Ranks
 
 BY_REFERENCE = ("js", "kl", "logp")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "value_taken", "value_expected")
+OPTIONAL = ("propensity", "value_taken", "value_expected", "above")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Scores:
     settings: dict[str, Any]
     shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
     propensity: np.ndarray | None = None  # as logged; NaN where none was
+    above: np.ndarray | None = None  # logs of lists: positions of the same list just before this one
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a)
     js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
@@ -107,6 +108,8 @@ def score(
                 if (values := getattr(part, name)) is not None:
                     kept.add(name, values[at])
             kept.add("sequence", sequence)
+            if part.context is not None:
+                kept.add("above", at - part.context[at])
             kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
             rows = policy.logits(part)
             if isinstance(rows, ShardedLogits):

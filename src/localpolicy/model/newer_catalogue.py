@@ -54,6 +54,7 @@ class OverNewerCatalogue(Policy):
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """Unnormalised log μ̂(·|x) over the newer catalogue at these tokens."""
         known, before = known_history(batch, self.place)
+        tokens = tokens if batch.context is None else batch.context[tokens]
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
         return LinearLogits(hidden, self._head.to(hidden.dtype))
 
@@ -83,5 +84,6 @@ def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:
         history=batch.history[at],
         scored=at[:0],
         propensity=None,
+        context=None,
     )
     return known, number

@@ -49,7 +49,7 @@ BASELINE_FIELD = {
     "none": None,
 }
 WEIGHTED = ("cap", "baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
-CLOSED = ("critics", "body_rate", "believe", "max_js")
+CLOSED = ("critics", "critic_rate", "believe", "max_js")
 
 
 class Improvement(Objective):
@@ -65,10 +65,9 @@ class Improvement(Objective):
     )  # fmt: skip
     logging: str = Field("head", description=LOGGING)
     critics: int = Field(1, ge=1, description="closed: how many critics are averaged")
-    body_rate: float = Field(
-        0.1, gt=0, description="closed: learning rate of a critic's embeddings and backbone, which start from μ̂'s, "
-        "relative to train.learning_rate"
-    )  # fmt: skip
+    critic_rate: float = Field(
+        0.3, gt=0, description="closed: a critic's learning rate, relative to train.learning_rate: it starts from μ̂"
+    )
     believe: bool = Field(
         False, description="closed: tilt by the critic as it is, also where held-out actions say that it knows nothing"
     )
@@ -135,7 +134,7 @@ class LPIBandit(Improvement):
 
     def critic_objective(self, logging: str) -> Critic:
         """(r̂(x,a) - r)²."""
-        return Critic(kind="reward", gamma=0.0, body_rate=self.body_rate, logging=logging)
+        return Critic(kind="reward", gamma=0.0, logging=logging)
 
     def reads(self) -> Reads:
         """The baseline's numbers, and r̂ where it is needed; of the closed form, what its stages read."""
@@ -171,7 +170,7 @@ class LPI(Improvement, TDObjective):
 
     def critic_objective(self, logging: str) -> Critic:
         """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²."""
-        return Critic(kind="q", gamma=self.gamma, body_rate=self.body_rate, logging=logging)
+        return Critic(kind="q", gamma=self.gamma, logging=logging)
 
     @property
     def next_state(self) -> Literal["max", "expected"]:

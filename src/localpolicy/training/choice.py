@@ -31,7 +31,7 @@ from localpolicy.evaluation.calibration import Calibration, calibrate
 from localpolicy.evaluation.off_policy.decisions import Decisions
 from localpolicy.evaluation.off_policy.estimators import self_normalised
 from localpolicy.evaluation.off_policy.intervals import lower_bound
-from localpolicy.evaluation.off_policy.overlap import effective_sample
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.towers import Towers
@@ -41,7 +41,6 @@ from localpolicy.runtime.ranks import Ranks
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
-LEAST_EFFECTIVE = 0.1  # share of the decisions
 DELTA = 0.05
 STEPS = 30  # halvings in search of a β within the budget
 

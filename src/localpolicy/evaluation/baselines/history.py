@@ -35,11 +35,12 @@ def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, 
     wanted &= batch.previous_item >= 0
     answered_so_far = wanted.cumsum(0)
     pairs = []
-    token = batch.scored
+    first = batch.scored if batch.context is None else batch.context[batch.scored]
+    token = first
     position = torch.arange(len(token), device=token.device)
     # One step back at a time, for as long as some position still has a step before it.
     while len(token):
-        lag = answered_so_far[batch.scored[position]] - answered_so_far[token]
+        lag = answered_so_far[first[position]] - answered_so_far[token]
         here = wanted[token] & (lag < depth)
         pairs.append(torch.stack([position[here], batch.previous_item[token[here]], lag[here]]))
         further = (batch.column[token] > 0) & (lag < depth)

@@ -34,13 +34,31 @@ def decisions(scores: Scores, *, propensities: str | None = None) -> Decisions |
         log_mu = np.log(scores.propensity.astype(np.float64))
     else:
         return None
-    known = ~np.isnan(log_mu)
+    logp = scores.logp.astype(np.float64)
+    if scores.above is not None and propensities is None:
+        logp = conditional(logp, scores.above, scores.sequence, scores.history)
+    known = ~np.isnan(log_mu) & ~np.isnan(logp)
     if not known.any():
         return None
     return Decisions(
-        weight=np.exp(scores.logp.astype(np.float64) - log_mu)[known],
+        weight=np.exp(logp - log_mu)[known],
         reward=scores.reward.astype(np.float64)[known],
         sequence=scores.sequence[known],
         value_taken=None if scores.value_taken is None else scores.value_taken.astype(np.float64)[known],
         value_expected=None if scores.value_expected is None else scores.value_expected.astype(np.float64)[known],
     )
+
+
+def conditional(logp: np.ndarray, above: np.ndarray, sequence: np.ndarray, history: np.ndarray) -> np.ndarray:
+    """log π(a_j|x) / (1 - Σ_{i<j} π(a_i|x)): of place j of a list, given the places above it, as its propensity is.
+
+    All places share one context, so what π gives the items above is what it was scored with at their own rows. NaN
+    where one of those rows is not among the scored.
+    """
+    place = np.arange(len(logp))
+    first = place - above
+    whole = (first >= 0) & (sequence[first] == sequence) & (history[first] == history - above)
+    upto = np.concatenate([[0.0], np.exp(logp).cumsum()])
+    taken = upto[place] - upto[np.maximum(first, 0)]
+    left = np.log1p(-np.minimum(taken, 1 - 1e-12))
+    return np.where(whole, logp - np.where(above > 0, left, 0.0), np.nan)

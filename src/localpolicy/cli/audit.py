@@ -1,0 +1,31 @@
+"""`lpi audit`: are the logged propensities true?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localpolicy.cli.output import show_table
+
+WORDS = {"passed": "ok", "fault": "FAULT", "unsure": "unsure"}
+
+
+def audit(
+    log: Annotated[str, typer.Argument(help="a log (SQLite file, postgresql://…), or the folder it was rotated to")],
+    run: Annotated[list[Path] | None, typer.Option(help="a run or export that served it; give all of them")] = None,
+    answered: Annotated[float, typer.Option(help="least share of lists that must have an answer")] = 0.0,
+    json: Annotated[Path | None, typer.Option(help="write the findings here too")] = None,
+) -> None:
+    """Check logged propensities: exit code 0 for true, 3 for a fault, 4 where it cannot be told."""
+    from localpolicy.runtime.files import write_json
+    from localpolicy.serving.audit import audit as run_it
+
+    found = run_it(log, runs=run or (), answered=answered)
+    rows = [(WORDS[one.status], one.check, one.text) for one in found.findings]
+    show_table(f"audit of {found.lists:,} lists", ("", "check", "found"), rows)
+    if json is not None:
+        write_json(json, found.json())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)

@@ -1,0 +1,26 @@
+"""`lpi export`: a run as ONNX, checked against PyTorch."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LOG = logging.getLogger(__name__)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="a finished run")],
+    out: Annotated[Path, typer.Option(help="the folder to write")],
+    force: Annotated[bool, typer.Option("--force", help="replace a folder, once the new one is whole")] = False,
+) -> None:
+    """Export a run: ONNX graphs that onnxruntime and numpy answer from, without torch."""
+    from localpolicy.serving.export import export as run_it
+
+    made = run_it(run, out=out, force=force)
+    LOG.info(
+        f"wrote {out}: policy {made.version}, {made.size:,} items, {'with' if made.has_dial else 'without'} a dial; "
+        f"log-probabilities are within {made.about['largest_difference']:.1e} nats of PyTorch's"
+    )

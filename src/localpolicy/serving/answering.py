@@ -1,0 +1,263 @@
+"""What each endpoint does, apart from HTTP: one object per worker."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.serving.batcher import Batcher, Made, Question
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.deployment import Deployment
+from localpolicy.serving.draw import check_floor, check_length, top
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import Log
+from localpolicy.serving.metrics import Metrics
+from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_id, now, time_of
+from localpolicy.serving.schema import (
+    Headline,
+    Listed,
+    Look,
+    Looked,
+    PastEvent,
+    Policies,
+    PolicyState,
+    Recommend,
+    ShownReport,
+    Side,
+    Stored,
+)  # fmt: skip
+
+
+class Unknown(LocalPolicyError):
+    """Nobody made such a request here."""
+
+
+class Service:
+    """A deployment, a queue, a log and counters."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        check_floor(config.floor)
+        self.deployment = Deployment(
+            config.export, candidate=config.candidate, rollout=config.rollout, threads=config.threads
+        )
+        self.log = Log(config.log)
+        self.batcher = Batcher(batch=config.batch)
+        self.metrics = Metrics()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Write what waits, and let go."""
+        self.batcher.close()
+        self.log.close()
+
+    async def watch(self) -> None:
+        """Look for new exports and stages until cancelled."""
+        while True:
+            await asyncio.sleep(self.config.poll_seconds)
+            await asyncio.to_thread(self.deployment.refresh)
+
+    # ------------------------------------------------------------------ lists
+
+    async def recommend(self, asked: Recommend) -> Listed:
+        """Make a list, write it down, then answer."""
+        began, moment = time.perf_counter(), now()
+        request = new_id(moment)
+        made_by, arm = self.deployment.recommender(asked.person or request)
+        question = self._question(asked, made_by)
+        made = await self.batcher.ask(question)
+        logged = self._is_logged(request)
+        if logged:
+            record = Request(
+                id=request, time=moment, person=asked.person, history=question.history,
+                items=made.items, propensities=made.propensities, policy=made.policy,
+                beta=None if made.mode == "fallback" else asked.beta, mode=made.mode, floor=question.floor,
+                narrow=question.narrow, deferred=asked.defer, share=self.config.share, arm=arm,
+                stage=self.deployment.assignment.stage,
+            )  # fmt: skip
+            await asyncio.wrap_future(self.log.append(record))
+        self._count(made, arm, time.perf_counter() - began)
+        if self.deployment.shadow is not None:
+            self._shadow(asked, request)
+        unknown = sum(item not in made_by.index for item in question.items)
+        return Listed(
+            request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
+            beta=asked.beta, floor=question.floor, filter=question.narrow.digest, arm=arm, unknown=unknown,
+            logged=logged,
+        )  # fmt: skip
+
+    def _question(self, asked: Recommend, made_by: Recommender) -> Question:
+        """The question in the policy's words; raises where it makes none."""
+        config = self.config
+        items, events = self._history(asked.history, made_by)
+        for name, ids in (("candidates", asked.candidates or ()), ("exclude", asked.exclude)):
+            _at_most(config.most_ids, len(ids), name)
+            _of_type(ids, made_by, name)
+        if asked.k > config.longest_list:
+            raise DataError(f"k must be at most {config.longest_list}, got {asked.k}.")
+        check_length(asked.k, made_by.size)
+        if asked.beta is not None:
+            made_by.check_beta(asked.beta)
+        candidates = None if asked.candidates is None else tuple(asked.candidates)
+        return Question(
+            made_by, items, events, asked.k, asked.beta, asked.sample, config.floor if asked.sample else 0.0,
+            Filter(tuple(asked.exclude), candidates, asked.exclude_seen),
+            fallback=not items and config.empty_history == "fallback",
+        )  # fmt: skip
+
+    def _history(self, history: Sequence[Any], made_by: Recommender) -> tuple[list[Any], list[str]]:
+        _at_most(self.config.longest_history, len(history), "history")
+        items = [one.item if isinstance(one, PastEvent) else one for one in history]
+        events = [one.event if isinstance(one, PastEvent) else made_by.events[0] for one in history]
+        _of_type(items, made_by, "history")
+        made_by.check_events(events)
+        return items, events
+
+    def _is_logged(self, request: str) -> bool:
+        """Whether a request is in the logged share: by its id, so that its answers agree."""
+        if self.config.share >= 1:
+            return True
+        return int(hashlib.sha256(request.encode()).hexdigest()[:13], 16) / 16**13 < self.config.share
+
+    def _count(self, made: Made, arm: str, seconds: float) -> None:
+        self.metrics.add("lists", mode=made.mode, policy=made.policy, arm=arm)
+        self.metrics.took(seconds)
+        if made.failed:
+            self.metrics.add("model_failures")
+
+    def _shadow(self, asked: Recommend, request: str) -> None:
+        """Ask the candidate too, and only note whether it answers."""
+        candidate = self.deployment.shadow
+        if candidate is None or len(self._tasks) >= self.config.batch:
+            return
+
+        async def look() -> None:
+            try:
+                failed = (await self.batcher.ask(self._question(asked, candidate))).failed
+            except LocalPolicyError:
+                failed = True  # the current policy answered the same question
+            self.metrics.add("shadow", outcome="failed" if failed else "answered")
+            await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed)))
+
+        task = asyncio.create_task(look())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------------ what became of them
+
+    async def shown(self, report: ShownReport) -> Stored:
+        """How much of a list was seen."""
+        if not self._is_logged(report.request):
+            return Stored(stored=False)
+        found = await self._find(report.request)
+        if found is None:
+            return Stored(stored=False, late=True)
+        items, _ = found
+        places = len(items) if report.places is None else report.places
+        if places > len(items):
+            raise DataError(f"the list has {len(items)} places, {places} cannot have been shown.")
+        record = Shown(report.request, places, now() if report.time is None else report.time)
+        self.metrics.add("shown")
+        return Stored(stored=await asyncio.wrap_future(self.log.append(record)))
+
+    async def feedback(self, answer: Headline) -> Stored:
+        """What came back for one shown item."""
+        if not self._is_logged(answer.request):
+            return Stored(stored=False)
+        found = await self._find(answer.request)
+        moment = now() if answer.time is None else answer.time
+        made = time_of(answer.request) if found is None else found[1]
+        assert made is not None, "an id that is none was refused"
+        if found is not None and answer.item not in found[0]:
+            raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
+        late = moment > made + self.config.window_ms
+        record = Feedback(
+            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late or found is None
+        )
+        stored = await asyncio.wrap_future(self.log.append(record))
+        self.metrics.add("feedback", late=str(record.late).lower())
+        return Stored(stored=stored, late=record.late)
+
+    async def _find(self, request: str) -> tuple[Sequence[Any], int] | None:
+        """The request; None where it was made so long ago that it may have been rotated away."""
+        found = await asyncio.wrap_future(self.log.find(request))
+        made = time_of(request)
+        if found is None and (made is None or not 0 < made < now() - self.config.window_ms):
+            raise Unknown(f"no request {request!r} was made here.")
+        return found
+
+    # ------------------------------------------------------------------ looks
+
+    async def look(self, asked: Look) -> Looked:
+        """μ̂'s list and the dial's."""
+        made_by = self.deployment.current.loaded
+        assert made_by is not None
+        items, events = self._history(asked.history, made_by)
+        if asked.k > self.config.longest_list:
+            raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
+        check_length(asked.k, made_by.size)
+        made_by.check_beta(asked.beta)
+        return await asyncio.to_thread(_look, made_by, items, events, asked.beta, asked.k)
+
+    def policies(self) -> Policies:
+        """Who answers."""
+        share = self.deployment.assignment.share
+        slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
+        states = [
+            PolicyState(
+                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"], items=slot.loaded.size,
+                dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
+            )
+            for arm, slot, part in slots if slot is not None and slot.loaded is not None
+        ]  # fmt: skip
+        current = self.deployment.current
+        assert current.loaded is not None
+        samples = [{"history": one["history"], "events": one["events"]} for one in current.loaded.about["samples"]]
+        stage = self.deployment.assignment.stage
+        return Policies(policies=states, stage=stage, refused=current.refused, samples=samples)
+
+
+def _at_most(most: int, count: int, name: str) -> None:
+    if count > most:
+        raise DataError(f"{name} may hold {most:,} ids at most, got {count:,}.")
+
+
+def _of_type(ids: Sequence[Any], made_by: Recommender, name: str) -> None:
+    """Ids of another type than the catalogue's would all be strangers, and nobody would notice."""
+    kind = type(made_by.ids[0])
+    wrong = next((item for item in ids if type(item) is not kind), None)
+    if wrong is not None:
+        expected = "whole numbers" if kind is int else "texts"
+        raise DataError(f"{name}: this policy's items are {expected}, got {wrong!r}.")
+
+
+def _look(made_by: Recommender, items: list[Any], events: list[str], beta: float, k: int) -> Looked:
+    logs = [_log_softmax(made_by.logits([items], [events], beta=one)[0]) for one in (np.inf, beta)]
+    logging, policy = logs
+    middle = np.logaddexp(logging, policy) - np.log(2)
+    kl = float((np.exp(policy) * (policy - logging)).sum())
+    js = float(((np.exp(policy) * (policy - middle)).sum() + (np.exp(logging) * (logging - middle)).sum()) / 2)
+
+    def side(mine: np.ndarray, other: np.ndarray) -> Side:
+        best = top(mine[None], k).indices[0]
+        return Side(
+            items=[made_by.ids[one] for one in best], probabilities=np.exp(mine[best]).tolist(),
+            other=np.exp(other[best]).tolist(),
+        )  # fmt: skip
+
+    return Looked(
+        logging=side(logging, policy), policy=side(policy, logging), beta=beta, js=max(js, 0.0), kl=max(kl, 0.0)
+    )
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.astype(np.float64)
+    shifted = logits - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))

@@ -1,0 +1,177 @@
+"""The HTTP service: endpoints, and every error as a clear body."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+from localpolicy import __version__
+from localpolicy.errors import LocalPolicyError
+from localpolicy.serving.answering import Service, Unknown
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.limits import Limits, PatientProtocol
+from localpolicy.serving.log import LogError
+from localpolicy.serving.schema import (
+    Headline,
+    Health,
+    Listed,
+    Look,
+    Looked,
+    Policies,
+    Problem,
+    Recommend,
+    ShownReport,
+    Stored,
+)  # fmt: skip
+
+LOG = logging.getLogger(__name__)
+SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: how workers learn what to serve
+SHOWN_PROBLEMS = 3
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "the body is not JSON"},
+    401: {"model": Problem, "description": "no token, or not this one"},
+    408: {"model": Problem, "description": "the body came too slowly"},
+    413: {"model": Problem, "description": "the body is too large"},
+    422: {"model": Problem, "description": "the question makes no sense"},
+    429: {"model": Problem, "description": "too many requests wait; try again after Retry-After seconds"},
+    503: {"model": Problem, "description": "the log cannot be written, so nothing is answered"},
+}
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "no such request was made here"}}
+
+
+def from_environment() -> FastAPI:
+    """The application of one worker."""
+    config = ServeConfig.model_validate_json(os.environ[SETTINGS])
+    PatientProtocol.header_seconds = config.body_seconds
+    return make_app(config, token=os.environ.get(TOKEN) or None)
+
+
+def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
+    """The application; raises where the export or the log cannot be opened."""
+    service = Service(config)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(service.watch())
+        yield
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        service.close()
+
+    app = FastAPI(
+        title="localpolicy", version=__version__, lifespan=life, docs_url=None, redoc_url=None,
+        description="Lists with exact propensities, and a log of what became of them.",
+    )  # fmt: skip
+    app.state.service = service
+    app.add_middleware(
+        Limits, token=token, queue=config.queue, largest_body=config.largest_body, body_seconds=config.body_seconds
+    )
+    _errors(app)
+    _endpoints(app, service)
+    return app
+
+
+def _endpoints(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/recommend", responses=PROBLEMS)
+    async def recommend(asked: Recommend) -> Listed:
+        """A list for a history, drawn with known probabilities and logged before it is answered."""
+        return await service.recommend(asked)
+
+    @app.post("/v1/shown", responses={**PROBLEMS, **UNKNOWN})
+    async def shown(report: ShownReport) -> Stored:
+        """How much of a list was really seen, and when."""
+        return await service.shown(report)
+
+    @app.post("/v1/feedback", responses={**PROBLEMS, **UNKNOWN})
+    async def feedback(answer: Headline) -> Stored:
+        """What came back for one item; the same id counts once, late ones are kept and marked."""
+        return await service.feedback(answer)
+
+    @app.post("/v1/look", responses=PROBLEMS)
+    async def look(asked: Look) -> Looked:
+        """The list of the logging policy's estimate and the dial's, side by side; not logged."""
+        return await service.look(asked)
+
+    open_problems: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 408, 413, 429)}
+
+    @app.get("/v1/policies", responses=open_problems)
+    async def policies() -> Policies:
+        """Which policies answer, and which share of traffic each has."""
+        return service.policies()
+
+    @app.get("/healthz", responses=open_problems)
+    async def healthz() -> Health:
+        """The process lives."""
+        return Health(status="ok")
+
+    @app.get("/readyz", responses={**open_problems, 503: PROBLEMS[503]})
+    async def readyz() -> Health:
+        """A policy is loaded and the log answers."""
+        await asyncio.wrap_future(service.log.find(""))
+        return Health(status="ok")
+
+    @app.get("/metrics", response_class=PlainTextResponse, responses=open_problems)
+    async def metrics() -> str:
+        """Counters of this worker, for Prometheus."""
+        gauges = {
+            "batches": service.batcher.batches,
+            "batched_requests": service.batcher.questions,
+            "log_records": service.log.records,
+            "log_transactions": service.log.transactions,
+            "export_refused": float(service.deployment.current.refused is not None),
+        }
+        return service.metrics.text(gauges)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page() -> str:
+        """The dial, to look at."""
+        return (files("localpolicy.serving") / "page.html").read_text(encoding="utf-8")
+
+
+def _errors(app: FastAPI) -> None:
+    def problem(status: int, error: str, field: str | None = None, **headers: str) -> JSONResponse:
+        return JSONResponse({"error": error, "field": field}, status, headers=headers or None)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = error.errors()
+        if any(one["type"] == "json_invalid" for one in found):
+            return problem(400, "the body is not JSON.")
+        # What came is not repeated: it may be large, or hold what JSON cannot.
+        said = [f"{_field(one)}: {one['msg']}" for one in found[:SHOWN_PROBLEMS]]
+        more = f" (and {len(found) - SHOWN_PROBLEMS} more)" if len(found) > SHOWN_PROBLEMS else ""
+        return problem(422, "; ".join(said) + more, _field(found[0]) if found else None)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, str(error.detail), **(error.headers or {}))
+
+    @app.exception_handler(LocalPolicyError)
+    async def ours(request: Request, error: LocalPolicyError) -> JSONResponse:
+        if isinstance(error, LogError):
+            LOG.error("%s", error)
+            return problem(503, "the log cannot be written, so nothing is answered.", None, **{"retry-after": "1"})
+        return problem(404 if isinstance(error, Unknown) else 422, str(error))
+
+    @app.middleware("http")
+    async def unforeseen(request: Request, call_next: Any) -> Any:
+        try:
+            return await call_next(request)
+        except Exception as error:  # told to the operator, not to the client
+            LOG.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+            return problem(503, "the service could not answer; its operator can see why.", None)
+
+
+def _field(one: Any) -> str:
+    return ".".join(str(part) for part in one["loc"] if part != "body") or "body"

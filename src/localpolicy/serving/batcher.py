@@ -1,0 +1,134 @@
+"""Concurrent requests are answered together: while one batch is at work, the next gathers.
+
+Nobody waits for company: a request that comes alone is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.recommender import MOST_SCORES, Recommender
+from localpolicy.serving.records import FALLBACK, Mode
+
+
+@dataclass(frozen=True)
+class Question:
+    """One list that is wanted."""
+
+    recommender: Recommender
+    items: Sequence[Any]
+    events: Sequence[str]
+    k: int
+    beta: float | None
+    sample: bool
+    floor: float
+    narrow: Filter
+    fallback: bool = False  # do not ask the policy
+
+    @property
+    def history(self) -> list[tuple[Any, str]]:
+        """Items and their events."""
+        return list(zip(self.items, self.events, strict=True))
+
+
+@dataclass(frozen=True)
+class Made:
+    """The list, and who made it."""
+
+    items: list[Any]
+    propensities: list[float]
+    policy: str
+    mode: Mode
+    failed: bool = False  # the policy was asked, and broke
+
+
+class Batcher:
+    """A queue of questions and one thread that answers them."""
+
+    def __init__(self, *, batch: int) -> None:
+        self.batch = batch
+        self.batches = self.questions = 0
+        self._waiting: list[tuple[Question, asyncio.Future[Made]]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lists")
+        self._rng = np.random.default_rng()
+        self._worker: asyncio.Task[None] | None = None
+
+    async def ask(self, question: Question) -> Made:
+        """The list, or the error that the user can mend."""
+        answer: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, answer))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await answer
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            size = max(1, min(self.batch, MOST_SCORES // self._waiting[0][0].recommender.size))
+            taken, self._waiting = self._waiting[:size], self._waiting[size:]
+            made = await loop.run_in_executor(self._thread, self.answer, [question for question, _ in taken])
+            self.batches, self.questions = self.batches + 1, self.questions + len(taken)
+            for (_, answer), result in zip(taken, made, strict=True):
+                if answer.done():  # the client is gone
+                    continue
+                if isinstance(result, Made):
+                    answer.set_result(result)
+                else:
+                    answer.set_exception(result)
+
+    def answer(self, questions: Sequence[Question]) -> list[Made | LocalPolicyError]:
+        """Lists for all; questions of one kind are scored and drawn together."""
+        kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for number, one in enumerate(questions):
+            kinds[id(one.recommender), one.beta, one.k, one.sample, one.floor, one.fallback].append(number)
+        found: dict[int, Made | LocalPolicyError] = {}
+        for numbers in kinds.values():
+            alike = [questions[number] for number in numbers]
+            found |= dict(zip(numbers, self._alike(alike), strict=True))
+        return [found[number] for number in range(len(questions))]
+
+    def _alike(self, questions: list[Question]) -> list[Made | LocalPolicyError]:
+        try:
+            return list(self._draw(questions, fallback=questions[0].fallback))
+        except Exception as error:
+            if len(questions) > 1:  # one of them is at fault: the others are answered
+                return [made for one in questions for made in self._alike([one])]
+            if isinstance(error, LocalPolicyError) and not isinstance(error, RunError):
+                return [error]
+        try:
+            (made,) = self._draw(questions, fallback=True, failed=True)
+        except LocalPolicyError as error:
+            return [error]
+        return [made]
+
+    def _draw(self, questions: list[Question], *, fallback: bool, failed: bool = False) -> list[Made]:
+        first = questions[0]
+        made_by, items = first.recommender, [one.items for one in questions]
+        if fallback:
+            logits = made_by.fallback(len(questions))
+        else:
+            logits = made_by.logits(items, [one.events for one in questions], beta=first.beta)
+        sample = first.sample or fallback
+        drawn = made_by.draw(
+            logits, first.k, items, [one.narrow for one in questions], rng=self._rng if sample else None,
+            floor=first.floor,
+        )  # fmt: skip
+        mode: Mode = "fallback" if fallback else "drawn" if sample else "top"
+        policy = FALLBACK if fallback else made_by.version
+        return [
+            Made([made_by.ids[one] for one in indices], propensity.tolist(), policy, mode, failed)
+            for indices, propensity in zip(drawn.indices.tolist(), drawn.propensity, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

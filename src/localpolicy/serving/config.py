@@ -1,0 +1,42 @@
+"""The service's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from localpolicy.settings import Settings
+
+
+class ServeConfig(Settings):
+    """What is served, from where, and what a client may ask of it."""
+
+    export: Path = Field(description="the export that answers; a new one in its place is swapped in")
+    log: str = Field(description="a SQLite file, or postgresql://… for several servers")
+    candidate: Path | None = Field(None, description="the export that a rollout tries")
+    rollout: Path | None = Field(None, description="the rollout's file, as 'lpi rollout plan' writes it")
+    host: str = Field("127.0.0.1", description="where it listens; loopback unless said otherwise")
+    port: int = Field(8471, ge=0, le=65535, description="0 lets the system choose")
+    workers: int = Field(1, ge=1, le=64, description="processes")
+    threads: int = Field(1, ge=1, le=64, description="of onnxruntime, per worker")
+    floor: float = Field(0.0, ge=0, le=1, description="exploration floor ε of drawn lists")
+    empty_history: Literal["fallback", "model"] = Field(
+        "fallback", description="who answers where nothing is known of a person"
+    )
+    share: float = Field(1.0, gt=0, le=1, description="share of requests that is logged")
+    window: float = Field(3600.0, gt=0, description="seconds after which an answer is late")
+    longest_list: int = Field(200, ge=1, description="largest k")
+    longest_history: int = Field(1000, ge=1, description="most events of a history")
+    most_ids: int = Field(10_000, ge=1, description="most candidates, and most exclusions")
+    largest_body: int = Field(1 << 20, ge=1024, description="bytes of a request's body")
+    body_seconds: float = Field(10.0, gt=0, description="time a client has for its headers, and again for its body")
+    queue: int = Field(256, ge=1, description="requests at work or waiting, per worker; more are refused")
+    batch: int = Field(32, ge=1, description="requests answered together at most")
+    poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
+
+    @property
+    def window_ms(self) -> int:
+        """In milliseconds."""
+        return round(self.window * 1000)

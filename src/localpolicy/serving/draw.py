@@ -1,0 +1,178 @@
+"""k items drawn one after another without replacement, each with the probability it was really drawn with.
+
+The law is Plackett and Luce's (Luce 1959; Plackett 1975): place j takes item a with probability
+
+    w(a) / Σ w(what is left),     w(a) = (1 - ε) π(a) + ε / n over the n items that may be shown.
+
+Gumbel noise and a top-k draw from the same law (Yellott 1977), but cost one logarithm per item, and give the
+propensity only through a second sum. Here weights are summed once, in blocks; each place looks up one uniform number
+among the block sums, then within one block. So the catalogue is read once, and the propensity is the very quotient
+that the draw used: numerator and denominator come from the same numbers. Filters set weights to 0 before the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from localpolicy.errors import ConfigError, DataError, RunError
+
+BLOCK = 1024  # items per block sum
+UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits
+SMALLEST_FLOOR = 1e-6  # of ε, where it is not 0: keeps every weight far from underflow
+
+
+class Drawn(NamedTuple):
+    """B lists of K places."""
+
+    indices: np.ndarray  # [B, K] int64
+    propensity: np.ndarray  # [B, K] float64: of each place, given the places above it; 1 where nothing was drawn
+
+
+def check_floor(floor: float) -> float:
+    """ε, or an error."""
+    if floor != 0 and not SMALLEST_FLOOR <= floor <= 1:  # NaN included
+        raise ConfigError(f"the exploration floor must be 0 or between {SMALLEST_FLOOR:g} and 1, got {floor}.")
+    return floor
+
+
+def check_length(k: int, left: int) -> None:
+    """Raise unless a list of k can be made of what is left."""
+    if not 1 <= k <= left:
+        raise DataError(f"k must be between 1 and {left} (items left after filters), got {k}.")
+
+
+def top(logits: np.ndarray, k: int, *, forbidden: Sequence[np.ndarray] | None = None) -> Drawn:
+    """The k best of each row, best first; equal ones in order of index. Deterministic, so each has propensity 1."""
+    logits = _masked(logits, forbidden, k)
+    size = logits.shape[1]
+    index = np.empty((len(logits), k), np.int64)
+    for row, values in enumerate(logits):
+        if k < size:
+            border = np.partition(values, size - k)[size - k]
+            better = np.flatnonzero(values > border)
+            chosen = np.concatenate([better, np.flatnonzero(values == border)[: k - len(better)]])
+        else:
+            chosen = np.arange(size)
+        index[row] = chosen[np.lexsort((chosen, -values[chosen]))]
+    return Drawn(index, np.ones(index.shape))
+
+
+def plackett_luce(
+    logits: np.ndarray,
+    k: int,
+    *,
+    rng: np.random.Generator,
+    floor: float = 0.0,
+    forbidden: Sequence[np.ndarray] | None = None,
+) -> Drawn:
+    """k draws without replacement from each row of unnormalised log-probabilities [B, V]."""
+    logits = _masked(logits, forbidden, k)
+    weights = _Weights(logits, check_floor(floor))
+    index, propensity = np.empty((len(logits), k), np.int64), np.empty((len(logits), k))
+    for place in range(k):
+        index[:, place], propensity[:, place] = weights.take(rng.random(len(logits)))
+    return Drawn(index, propensity)
+
+
+def conditional_propensities(
+    logits: np.ndarray, index: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None
+) -> np.ndarray:
+    """The propensities [B, K] with which `plackett_luce` would have drawn these lists: for audits."""
+    logits = _masked(logits, forbidden, index.shape[1])
+    weights = _Weights(logits, check_floor(floor))
+    found = np.empty(index.shape)
+    for place in range(index.shape[1]):
+        found[:, place] = weights.remove(index[:, place])
+    return found
+
+
+def first_place(logits: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None) -> np.ndarray:
+    """The probability [B, V] of each item at the first place."""
+    weights = _Weights(_masked(logits, forbidden, 1), check_floor(floor))
+    return np.asarray(weights.weight[:, : weights.size] / weights.sums.sum(1, keepdims=True))
+
+
+def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) -> np.ndarray:
+    """A copy in float32 with -inf at what may not be shown."""
+    logits = np.array(logits, dtype=np.float32, ndmin=2)
+    if not np.isfinite(logits).all():
+        raise RunError("the policy gave a score that is not a finite number; the list was not drawn.")
+    for row, gone in enumerate(forbidden or ()):
+        logits[row, gone] = -np.inf
+    least = min((logits.shape[1] - len(np.unique(gone)) for gone in forbidden or ()), default=logits.shape[1])
+    check_length(k, least)
+    return logits
+
+
+class _Weights:
+    """What is left of B rows of weights, and the sums over blocks of them."""
+
+    def __init__(self, logits: np.ndarray, floor: float) -> None:
+        self.logits, self.floor = logits, floor
+        rows, size = logits.shape
+        self.size, self.block = size, min(BLOCK, size)
+        self.blocks = -(-size // self.block)
+        self.weight = np.zeros((rows, self.blocks * self.block), np.float32)
+        self.sums = np.empty((rows, self.blocks))
+        self.rows = np.arange(rows)
+        self._fill(self.rows)
+        if floor:
+            allowed = logits > -np.inf
+            share = floor / allowed.sum(1, keepdims=True)
+            own = self.weight[:, :size] * ((1 - floor) / self.sums.sum(1, keepdims=True))
+            self.weight[:, :size] = np.where(allowed, own + share, 0)
+            self._sum(self.rows)
+
+    def _fill(self, rows: np.ndarray) -> None:
+        """exp(logit - the largest) for whole rows."""
+        logits = self.logits if len(rows) == len(self.rows) else self.logits[rows]
+        largest = logits.max(1, keepdims=True)
+        self.weight[rows, : self.size] = np.exp(logits - largest)
+        self._sum(rows)
+
+    def _sum(self, rows: np.ndarray) -> None:
+        whole = len(rows) == len(self.rows)
+        weight = self.weight if whole else self.weight[rows]
+        self.sums[rows] = weight.reshape(len(rows), self.blocks, self.block).sum(2, dtype=np.float64)
+
+    def _block(self, block: np.ndarray) -> np.ndarray:
+        """The weights of one block of each row [B, block], in float64."""
+        blocked = self.weight.reshape(len(self.rows), self.blocks, self.block)
+        return np.asarray(blocked[self.rows, block], np.float64)
+
+    def take(self, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One more item of each row and its probability, by inverting the cumulative sum at `uniform` [B]."""
+        upto = self.sums.cumsum(1)
+        aim = uniform * upto[:, -1]
+        block = _first_above(upto, aim, self.sums)
+        before = np.where(block > 0, upto[self.rows, block - 1], 0.0)
+        inside = self._block(block)
+        within = _first_above(inside.cumsum(1), aim - before, inside)
+        item = block * self.block + within
+        return item, self.remove(item)
+
+    def remove(self, item: np.ndarray) -> np.ndarray:
+        """Take these items out [B]; the share each had of what was left."""
+        share = self.weight[self.rows, item] / self.sums.sum(1)
+        self.weight[self.rows, item] = 0
+        self.logits[self.rows, item] = -np.inf
+        block = item // self.block
+        self.sums[self.rows, block] = self._block(block).sum(1)
+        if not self.floor:
+            # A peaked policy leaves next to nothing after its first places: what is left is scaled up again.
+            faint = np.flatnonzero(self.sums.sum(1) < UNDERFLOW)
+            faint = faint[np.isfinite(self.logits[faint].max(1))]  # nothing left at all: the list is whole
+            if len(faint):
+                self._fill(faint)
+        return np.asarray(share)
+
+
+def _first_above(upto: np.ndarray, aim: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The first column whose cumulative sum exceeds the aim; rounding at the end gives the last part above 0."""
+    found: np.ndarray = (upto <= aim[:, None]).sum(1)
+    late = np.flatnonzero(found == upto.shape[1])
+    found[late] = upto.shape[1] - 1 - (parts[late, ::-1] > 0).argmax(1)
+    return found

@@ -1,0 +1,146 @@
+"""`erase`: one person out of the log, its files and the data sets prepared from them.
+
+What is erased changes digests. The erasure is therefore recorded, without the person, beside what it changed: old and
+new digest of each file; a reader that knows the old one can see why it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from localpolicy.data.store import LOG, SPLITS, Prepared, writing
+from localpolicy.errors import DataError
+from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
+from localpolicy.serving.database import Database
+from localpolicy.serving.log import dumps
+from localpolicy.serving.records import new_id, now
+
+RECORD = "erasures.json"  # beside Parquet files and in data sets: what was erased from them, without whom
+
+
+def erase(
+    person: str,
+    *,
+    log: Path | str | None = None,
+    files: Iterable[Path | str] = (),
+    data: Iterable[Path | str] = (),
+) -> dict[str, Any]:
+    """Remove all rows of a person; what was removed where."""
+    moment = now()
+    found: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
+    for path in _parquet(files):
+        if changed := _erase_file(Path(path), person):
+            found["files"][str(path)] = changed
+            _record(Path(path).parent / RECORD, {"id": found["id"], "time": moment, "file": Path(path).name, **changed})
+    for folder in data:
+        if changed := _erase_prepared(Path(folder), person, {"id": found["id"], "time": moment}):
+            found["data"][str(folder)] = changed
+    if log is not None:
+        found["log"] = _erase_log(log, person, found)
+    return found
+
+
+def _parquet(files: Iterable[Path | str]) -> list[Path]:
+    paths: list[Path] = []
+    for path in map(Path, files):
+        if not path.exists():
+            raise DataError(f"{path} does not exist.")
+        paths += sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    return paths
+
+
+def _erase_log(log: Path | str, person: str, found: dict[str, Any]) -> dict[str, int]:
+    database = Database(log)
+    mine = "(SELECT id FROM requests WHERE person = ?)"
+    try:
+        with database.transaction():
+            gone = {
+                "feedback": f"DELETE FROM feedback WHERE request IN {mine}",
+                "shown": f"DELETE FROM shown WHERE request IN {mine}",
+                "requests": "DELETE FROM requests WHERE person = ?",
+                "persons": "DELETE FROM persons WHERE person = ?",
+            }
+            counts = {name: int(database.execute(sql, (person,)).rowcount) for name, sql in gone.items()}
+            for path, changed in found["files"].items():
+                database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
+                                 (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
+            content = {**found, "log": counts}
+            database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (found["id"], found["time"], dumps(content)))
+        if not database.postgres:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # deleted rows would stay readable there
+            database.execute("VACUUM")
+    finally:
+        database.close()
+    return counts
+
+
+def _erase_file(path: Path, person: str) -> dict[str, Any] | None:
+    """Rewrite one Parquet file without the person's rows."""
+    table = pq.read_table(path)
+    column = table["sequence_id" if "sequence_id" in table.column_names else "person"]
+    kept = table.filter(_others(column, person))
+    if len(kept) == len(table):
+        return None
+    before = sha256(path)
+    with whole_file(path) as partial:
+        pq.write_table(kept, partial)
+    return {"before": before, "after": sha256(path), "erased": len(table) - len(kept), "rows": len(kept)}
+
+
+def _others(column: Any, person: str) -> Any:
+    """Which rows are not the person's."""
+    return pc.fill_null(pc.not_equal(column.cast("string"), person), True)
+
+
+def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[str, Any] | None:
+    """Write a data set anew without the person's sequences; its catalogue stays, so that runs still fit it."""
+    data = Prepared(folder)
+    keep = {}
+    for name in SPLITS:
+        ids = pc.replace_substring_regex(data.sequence_ids(name).cast("string"), r"#-?\d+$", "")
+        keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
+    if all(one.all() for one in keep.values()):
+        return None
+    manifest = data.manifest
+    fixed = {"format", "kind", "counts", "splits", "events", "rewards", "settings", "files", "digest"}
+    extra = {key: value for key, value in manifest.items() if key not in fixed}
+    erased = int(sum((~one).sum() for one in keep.values()))
+    extra["erasures"] = [*extra.get("erasures", []), {**about, "before": data.digest, "sequences": erased}]
+    columns = tuple(name for name in data["train"].arrays if name not in ("item", "event", "reward"))
+    ids = {name: data.sequence_ids(name) for name in SPLITS}
+    with writing(
+        folder, kind=data.kind, events=data.events, rewards=manifest["rewards"], settings=manifest["settings"],
+        optional=columns, extra=extra, force=True,
+    ) as store:  # fmt: skip
+        for name in SPLITS:
+            split, wanted = data[name], keep[name]
+            lengths = np.diff(split.offsets)
+            rows = np.repeat(wanted, lengths)
+            store.splits[name].append(
+                lengths[wanted], {key: np.asarray(array)[rows] for key, array in split.arrays.items()}
+            )
+            store.splits[name].append_ids(ids[name].filter(wanted))
+        shutil.copyfile(folder / "items.parquet", store.folder / "items.parquet")
+        if (folder / LOG).exists():
+            rows = pq.read_table(folder / LOG)
+            pq.write_table(rows.filter(_others(rows["sequence_id"], person)), store.folder / LOG, compression="zstd")
+    return {"before": data.digest, "after": Prepared(folder).digest, "sequences": erased}
+
+
+def _record(path: Path, entry: dict[str, Any]) -> None:
+    known = read_json(path) if path.exists() else []
+    write_json(path, [*known, entry])
+
+
+def accepted_digests(path: Path) -> dict[str, str]:
+    """Old digest -> new digest of what erasures changed, as recorded in a folder."""
+    entries = json.loads((path / RECORD).read_text()) if (path / RECORD).exists() else []
+    return {entry["before"]: entry["after"] for entry in entries}

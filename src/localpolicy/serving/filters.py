@@ -1,0 +1,60 @@
+"""What may be shown: decided before the draw, so that propensities stay exact under any filter.
+
+A filter is logged by its digest, and its content once per digest, so that an audit can draw the same border again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Id = int | str
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Items that may not be shown, items that alone may be shown, and whether seen ones may."""
+
+    exclude: tuple[Id, ...] = ()
+    candidates: tuple[Id, ...] | None = None
+    seen: bool = False  # also leave out what the history holds
+
+    def content(self) -> dict[str, Any]:
+        """For the log; equal filters give equal content."""
+        whole = {"exclude": _sorted(self.exclude), "seen": self.seen}
+        return whole if self.candidates is None else {**whole, "candidates": _sorted(self.candidates)}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Filter:
+        """Back from the log."""
+        candidates = content.get("candidates")
+        return cls(tuple(content["exclude"]), None if candidates is None else tuple(candidates), content["seen"])
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits; empty where nothing is filtered."""
+        if self == Filter():
+            return ""
+        return hashlib.sha256(json.dumps(self.content()).encode()).hexdigest()[:16]
+
+    def forbidden(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray:
+        """Indices that are excluded, sorted; items the catalogue lacks cannot be shown anyway."""
+        gone = [*self.exclude, *(history if self.seen else ())]
+        return np.unique(np.array([index[item] for item in gone if item in index], np.int64))
+
+    def allowed(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray | None:
+        """Indices that alone may be shown, sorted; None where there are no candidates, so that all may."""
+        if self.candidates is None:
+            return None
+        mine = np.unique(np.array([index[item] for item in self.candidates if item in index], np.int64))
+        return np.setdiff1d(mine, self.forbidden(history, index), assume_unique=True)
+
+
+def _sorted(ids: Sequence[Id]) -> list[Id]:
+    """Without doubles, numbers before texts."""
+    return sorted(set(ids), key=lambda item: (isinstance(item, str), item))

@@ -1,0 +1,119 @@
+"""A policy as an ONNX graph: padded histories in, one score per item out, any batch size and any length.
+
+Training runs on flat tokens without padding; a graph wants rectangles. Padding comes after a history's end, where
+nothing causal sees it, so the rectangle's last real token has the same hidden state.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from localpolicy.model.backbones.layout import Layout
+from localpolicy.model.policy import Policy
+from localpolicy.model.towers import Towers
+from localpolicy.types import Batch
+
+LARGE = 1 << 30  # bytes of weights from which they lie in a file of their own: one message holds 2 GiB at most
+OPSET = 20
+
+
+class Rectangle(Layout):
+    """B rows of T tokens each: padding and flattening are views."""
+
+    def pad(self, flat: Tensor) -> Tensor:
+        """[B·T, ...] -> [B, T, ...]."""
+        return flat.view(self.rows, self.columns, *flat.shape[1:])
+
+    def flatten(self, block: Tensor) -> Tensor:
+        """[B, T, ...] -> [B·T, ...]."""
+        return block.reshape(self.rows * self.columns, *block.shape[2:])
+
+
+class Graph(nn.Module):
+    """(items [B, T], events [B, T], lengths [B]) -> logits [B, V]; with `dial`, also beta [1].
+
+    A policy is one linear head over a hidden state. So is its dial where μ̂ and the critic are towers of their own: the
+    head of [h_μ; h_q/β]. On one backbone it is the sum of two heads. Heads are put together once, here.
+    """
+
+    def __init__(self, policy: Policy, *, dial: bool) -> None:
+        super().__init__()
+        self.network, self.own = policy.network, 0
+        base, critic = (policy.origin.estimates_logging, policy.critic) if dial else ("policy", "policy")
+        assert base is not None and critic is not None
+        weight, self.bias = _numbers(policy, base)
+        tilt, self.tilt_bias = _numbers(policy, critic)
+        if dial and isinstance(policy.network, Towers):
+            self.own = policy.network.logging.config.width
+            weight = nn.Buffer(torch.cat([weight[:, : self.own], tilt[:, self.own :]], dim=1))
+        self.weight, self.tilt_weight = weight, tilt
+
+    def forward(self, items: Tensor, events: Tensor, lengths: Tensor, beta: Tensor | None = None) -> Tensor:
+        """One row of scores for each history."""
+        rows, columns = items.shape
+        row = torch.arange(rows).repeat_interleave(columns)
+        column = torch.arange(columns).repeat(rows)
+        flat = items.reshape(-1)
+        nothing = torch.zeros_like(flat)
+        tokens = Batch(
+            sequences=torch.arange(rows), row=row, column=column, previous_item=flat, previous_event=events.reshape(-1),
+            item=nothing, event=nothing, reward=nothing, history=column, scored=lengths,
+        )  # fmt: skip
+        hidden = self.network.encode(tokens, Rectangle(row, column, rows, columns))
+        last = hidden.view(rows, columns, -1)[torch.arange(rows), lengths - 1]
+        if beta is None:
+            return last @ self.weight.T + self.bias
+        if not self.own:
+            return last @ self.weight.T + self.bias + (last @ self.tilt_weight.T + self.tilt_bias) / beta
+        both = torch.cat([last[:, : self.own], last[:, self.own :] / beta], dim=1)
+        return both @ self.weight.T + self.bias + self.tilt_bias / beta
+
+
+def _numbers(policy: Policy, name: str) -> tuple[nn.Buffer, nn.Buffer]:
+    """A head's weights [V, D] and biases [V], as constants."""
+    head = policy.network.head(name).detach()
+    bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
+    return nn.Buffer(head.weight), nn.Buffer(bias)
+
+
+def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:
+    """Write the policy, or its dial, to `path`."""
+    graph = Graph(policy, dial=dial).eval()
+    columns = min(3, policy.network.length)
+    items = torch.zeros((2, columns), dtype=torch.long)
+    given: tuple[Tensor, ...] = (items, torch.zeros_like(items), torch.full((2,), columns))
+    names = ["items", "events", "lengths"]
+    free = torch.export.Dim.DYNAMIC
+    rectangle = {0: free, 1: free} if columns > 1 else {0: free}
+    shapes: list[dict[int, object]] = [rectangle, rectangle, {0: free}]
+    if dial:
+        given, names, shapes = (*given, torch.ones(1)), [*names, "beta"], [*shapes, {}]
+    with _quiet():
+        program = torch.onnx.export(
+            graph, given, dynamo=True, input_names=names, output_names=["logits"], dynamic_shapes=tuple(shapes),
+            opset_version=OPSET, verbose=False, optimize=True,
+        )  # fmt: skip
+        assert program is not None
+        weights = sum(one.numel() * one.element_size() for one in policy.network.parameters())
+        program.save(path, external_data=weights > LARGE)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Neither torch's warnings about its own inside, nor its talk of packages that this export does not need."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

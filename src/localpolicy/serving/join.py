@@ -1,0 +1,94 @@
+"""From logged lists, reports and answers to events: one row per shown item, with the reward that came back in time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from localpolicy.data.rewards import DEFAULT, RewardMap
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.serving.database import Database
+from localpolicy.settings import Settings
+
+COLUMNS = (
+    "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
+    "beta", "mode", "floor", "share", "arm", "stage",
+)  # fmt: skip
+QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
+    r.filter, r.deferred, r.share, r.arm, r.stage, s.places, s.time
+FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.time >= ? AND r.time < ? ORDER BY r.time, r.id"""
+ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
+WHERE r.time >= ? AND r.time < ? ORDER BY f.time, f.id"""
+
+
+class JoinConfig(Settings):
+    """How answers become rewards."""
+
+    window: float = Field(3600.0, gt=0, description="seconds after a list within which an answer counts")
+    rewards: str = Field(DEFAULT, description="reward of each event, where the answer states none")
+    default: float = Field(0.0, description="reward of a shown item that nothing came back for")
+    aggregation: Literal["max", "sum", "first", "last"] = Field("max", description="of several answers to one item")
+
+    @property
+    def window_ms(self) -> int:
+        """In milliseconds."""
+        return round(self.window * 1000)
+
+
+def joined(
+    database: Database, config: JoinConfig, *, since: int, upto: int, known: set[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Events of the requests made in [since, upto). Persons not in `known` begin with their first request's history.
+
+    That history is what the policy saw and this log did not: its rows are `context`, which no policy chose.
+    """
+    worth = RewardMap.parse(config.rewards)
+    answers: dict[str, list[tuple[Any, str, float | None, int]]] = {}
+    for request, item, event, reward, time in database.stream(ANSWERS, (since, upto)):
+        answers.setdefault(request, []).append((json.loads(item), event, reward, time))
+    known = set() if known is None else known
+    for row in database.rows(QUERY, (since, upto)):
+        (request, made, person, history, items, propensities, policy, beta, mode, floor, narrow, deferred, share,
+         arm, stage, places, seen) = row  # fmt: skip
+        if deferred and places is None:
+            continue  # built is not seen
+        items, policy = json.loads(items), policy if beta is None else f"{policy} at beta {beta:g}"
+        shown = len(items) if places is None else places
+        at = made if seen is None else seen
+        sequence = request if person is None else person
+        if person is None or person not in known:
+            if person is not None:
+                known.add(person)
+            past = json.loads(history)
+            for number, (item, _) in enumerate(past):
+                yield _context(sequence, item, at - len(past) + number, policy)
+        mine = [one for one in answers.get(request, ()) if one[3] <= at + config.window_ms]
+        for place, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
+            event, reward = aggregate(((e, _worth(worth, e, r)) for i, e, r, _ in mine if i == item), config)
+            values = (sequence, item, event, at, reward, propensity, policy, request, place, narrow, beta, mode, floor,
+                      share, arm, stage)  # fmt: skip
+            yield dict(zip(COLUMNS, values, strict=True))
+
+
+def _worth(worth: RewardMap, event: str, reward: float | None) -> float:
+    return worth.of(event) if reward is None else reward
+
+
+def aggregate(answers: Iterable[tuple[str, float]], config: JoinConfig) -> tuple[str, float]:
+    """The event and the reward of one shown item, from its answers in order of time."""
+    found: Sequence[tuple[str, float]] = list(answers)
+    if not found:
+        return NO_ANSWER, config.default
+    best = max(found, key=lambda one: one[1])
+    if config.aggregation == "sum":
+        return best[0], sum(reward for _, reward in found)
+    return {"max": best, "first": found[0], "last": found[-1]}[config.aggregation]
+
+
+def _context(sequence: str, item: Any, at: int, policy: str) -> dict[str, Any]:
+    blank: dict[str, Any] = dict.fromkeys(COLUMNS)
+    return {**blank, "sequence_id": sequence, "item_id": item, "event": CONTEXT, "timestamp": at, "reward": 0.0,
+            "policy": policy}  # fmt: skip

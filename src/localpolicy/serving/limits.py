@@ -1,0 +1,129 @@
+"""What a client may not do to the service: send too much, too slowly, too often, or without its token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+OPEN = ("/", "/healthz", "/readyz", "/openapi.json")  # answered without a token
+UNCOUNTED = ("/healthz", "/readyz", "/metrics")  # answered even when the queue is full
+
+
+async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """Headline with a problem, before the application sees the request. The connection ends: its body is not read."""
+    body = json.dumps({"error": error, "field": None}).encode()
+    own = (
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    )
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Limits:
+    """ASGI middleware: token, queue, size and time, in this order."""
+
+    def __init__(self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float) -> None:
+        self.app, self.token, self.queue = app, token, queue
+        self.largest_body, self.body_seconds = largest_body, body_seconds
+        self.working = self.refused = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Refuse, or hand on with the body read."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path, headers = scope["path"], dict(scope["headers"])
+        if not self._may(path, headers):
+            await refuse(send, 401, "expected 'Authorization: Bearer TOKEN' with this service's token.",
+                         ((b"www-authenticate", b"Bearer"),))  # fmt: skip
+            return
+        counted = path not in UNCOUNTED
+        if counted and self.working >= self.queue:
+            self.refused += 1
+            await refuse(send, 429, f"{self.queue} requests wait already; try again.", ((b"retry-after", b"1"),))
+            return
+        self.working += counted
+        try:
+            await self._read(scope, receive, send, headers)
+        finally:
+            self.working -= counted
+
+    def _may(self, path: str, headers: dict[bytes, bytes]) -> bool:
+        if self.token is None or path in OPEN:
+            return True
+        given = headers.get(b"authorization", b"")
+        return hmac.compare_digest(given, b"Bearer " + self.token.encode())
+
+    async def _read(self, scope: Any, receive: Any, send: Any, headers: dict[bytes, bytes]) -> None:
+        """Read the body within its limits, then let the application have it."""
+        too_large = f"the body is larger than {self.largest_body:,} bytes; send less at once."
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.largest_body:
+            await refuse(send, 413, too_large)
+            return
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    if len(body) > self.largest_body:
+                        await refuse(send, 413, too_large)
+                        return
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            await refuse(send, 408, f"the body took longer than {self.body_seconds:g} seconds.")
+            return
+        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+        async def replay() -> Any:
+            return whole.pop() if whole else await receive()
+
+        await self.app(scope, replay, send)
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP whose clients have a limited time for their headers; a connection that says nothing is closed."""
+
+    header_seconds = 10.0
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Run the clock while headers are awaited, and from their first byte on."""
+        waiting = self.conn.their_state is h11.IDLE
+        if waiting and self._clock is None:
+            self._clock = self.loop.call_later(self.header_seconds, self._too_slow)
+        elif not waiting:
+            self._stop()
+
+    def _too_slow(self) -> None:
+        self._clock = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None

@@ -1,0 +1,127 @@
+"""The log: what is acknowledged is on the disk.
+
+One thread writes. It takes all records that wait, writes them in one transaction, and tells each waiting one once that
+transaction is committed: many requests share one flush of the disk, and no answer leaves before its record is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from localpolicy.errors import LocalPolicyError
+from localpolicy.serving.database import Database
+from localpolicy.serving.records import Record, Request, Shadowed, Shown
+
+GROUP = 512  # records of one transaction at most
+
+INSERT_REQUEST = f"INSERT INTO requests VALUES ({', '.join('?' * 15)})"
+INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
+INSERT_SHOWN = (
+    "INSERT INTO shown VALUES (?, ?, ?) ON CONFLICT (request) DO UPDATE SET places = excluded.places, "
+    "time = excluded.time WHERE excluded.places > shown.places"
+)  # scrolling on shows more; less is an older report that came late
+INSERT_FEEDBACK = f"INSERT INTO feedback VALUES ({', '.join('?' * 7)}) ON CONFLICT DO NOTHING"
+INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+
+class LogError(LocalPolicyError):
+    """The log does not take what it is given; nothing of it was acknowledged."""
+
+
+def dumps(content: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def write(database: Database, record: Record) -> bool:
+    """Write one record within a transaction; whether it was new."""
+    if isinstance(record, Request):
+        if record.narrow.digest:
+            database.execute(INSERT_FILTER, (record.narrow.digest, dumps(record.narrow.content())))
+        values = (
+            record.id, record.time, record.person, dumps(record.history), dumps(record.items),
+            dumps(record.propensities), record.policy, record.beta, record.mode, record.floor, record.narrow.digest,
+            int(record.deferred), record.share, record.arm, record.stage,
+        )  # fmt: skip
+        return bool(database.execute(INSERT_REQUEST, values).rowcount)
+    if isinstance(record, Shown):
+        return bool(database.execute(INSERT_SHOWN, (record.request, record.places, record.time)).rowcount)
+    if isinstance(record, Shadowed):
+        return bool(database.execute(INSERT_SHADOW, (record.request, record.policy, int(record.failed))).rowcount)
+    answer = (
+        record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(record.late),
+    )  # fmt: skip
+    return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
+
+
+Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made
+
+
+class Log:
+    """A thread that writes records in groups, and looks requests up."""
+
+    def __init__(self, place: Path | str) -> None:
+        self.place = place
+        self._waiting: queue.SimpleQueue[tuple[Callable[[Database], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._database = Database(place)  # raises here, where the caller can be told
+        self._thread = threading.Thread(target=self._work, name="log", daemon=True)
+        self._thread.start()
+        self.records = self.transactions = 0
+
+    def append(self, record: Record) -> Future[bool]:
+        """Whether the record was new; done once it is on the disk."""
+        return self._ask(lambda database: write(database, record))
+
+    def find(self, request: str) -> Future[Found]:
+        """A request that was made, unless it was rotated away already."""
+
+        def look(database: Database) -> Found:
+            rows = database.rows("SELECT items, time FROM requests WHERE id = ?", (request,))
+            return (json.loads(rows[0][0]), rows[0][1]) if rows else None
+
+        return self._ask(look)
+
+    def _ask(self, work: Callable[[Database], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._waiting.put((work, answer))
+        return answer
+
+    def close(self) -> None:
+        """Write what waits, then stop."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._database.close()
+
+    def _work(self) -> None:
+        while True:
+            group = [self._waiting.get()]
+            while len(group) < GROUP and group[-1] is not None:
+                try:
+                    group.append(self._waiting.get_nowait())
+                except queue.Empty:
+                    break
+            asked = [one for one in group if one is not None]
+            if asked:
+                self._write(asked)
+            if group[-1] is None:
+                return
+
+    def _write(self, asked: list[tuple[Callable[[Database], Any], Future[Any]]]) -> None:
+        try:
+            if self._database.broken:
+                self._database.reconnect()
+            with self._database.transaction():
+                found = [work(self._database) for work, _ in asked]
+        except Exception as error:  # whatever it is, nobody may be told that the record is safe
+            for _, answer in asked:
+                answer.set_exception(LogError(f"the log could not be written ({error})."))
+            return
+        self.records, self.transactions = self.records + len(asked), self.transactions + 1
+        for (_, answer), result in zip(asked, found, strict=True):
+            answer.set_result(result)

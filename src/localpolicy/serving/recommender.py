@@ -1,0 +1,239 @@
+"""`Recommender`: an exported policy that answers without torch, through onnxruntime and numpy.
+
+An export is a folder:
+
+    export.json    what it is: version, events, longest history, graphs, digests of the files, lists it must give
+    items.json     item ids by index
+    policy.onnx    (items [B, T], events [B, T], lengths [B]) -> logits [B, V]: the trained policy
+    dial.onnx      the same with `beta` [1]: μ̂ exp(Q/β), where the run has μ̂ and a critic; β = ∞ gives μ̂ itself
+    counts.json    how often each item was chosen in the log: what the fallback list is drawn from
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
+from localpolicy.serving.filters import Filter
+
+FORMAT = 1
+START = -1  # stands before the first item of a history that is not cut off
+SMOOTHING = 0.5  # added to each item's count in the fallback, so that every item can be shown
+SMALLEST_BETA = 1e-6  # Q/β must stay a finite number
+MOST_SCORES = 1 << 24  # scores held at once: more histories are answered in turns
+
+Histories = Sequence[Sequence[Hashable]]
+Events = Sequence[Sequence[str]]
+
+
+class Lists(NamedTuple):
+    """Lists for B histories."""
+
+    items: list[list[Any]]  # item ids, best or first drawn first
+    propensity: np.ndarray  # [B, K] of each place given those above; 1 where the list is the top k
+    indices: np.ndarray  # [B, K] the same items as indices
+
+
+class Recommender:
+    """A policy out of an export folder. `threads` is onnxruntime's."""
+
+    def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
+        self.folder = Path(folder)
+        self.about = _about(self.folder, verify=verify)
+        self.version: str = self.about["version"]
+        self.events: list[str] = self.about["events"]
+        self.length: int = self.about["length"]
+        self.ids: list[Any] = json.loads((self.folder / "items.json").read_text())
+        self.index = {item: number for number, item in enumerate(self.ids)}
+        self._codes = {name: code for code, name in enumerate(self.events)}
+        self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.about["graphs"]}
+        self._counts: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        """V."""
+        return len(self.ids)
+
+    @property
+    def has_dial(self) -> bool:
+        """Whether a β can be asked for."""
+        return "dial" in self._sessions
+
+    # ------------------------------------------------------------------ scores
+
+    def logits(self, histories: Histories, events: Events | None = None, *, beta: float | None = None) -> np.ndarray:
+        """Unnormalised log π(·|x) of each history [B, V]; a β means the dial, and β = ∞ the logging policy μ̂."""
+        feed = self._feed(histories, events)
+        if beta is not None:
+            self.check_beta(beta)
+            feed["beta"] = np.array([beta], np.float32)
+        session = self._sessions["policy" if beta is None else "dial"]
+        wanted = {one.name for one in session.get_inputs()}  # an input that changes nothing is not in the graph
+        found: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
+        return found
+
+    def check_events(self, events: Sequence[str]) -> None:
+        """Raise unless the policy knows all of these."""
+        unknown = next((name for name in events if name not in self._codes), None)
+        if unknown is not None:
+            raise DataError(f"no event '{unknown}'{nearest(str(unknown), self._codes)}")
+
+    def check_beta(self, beta: float) -> None:
+        """Raise unless this policy can be dialled to β."""
+        if not beta >= SMALLEST_BETA:  # NaN included
+            raise ConfigError(f"beta must be at least {SMALLEST_BETA:g}, got {beta}.")
+        if not self.has_dial:
+            raise ConfigError(
+                f"a {self.about['objective']} policy has no dial: it lacks a critic or an estimate of the logging "
+                "policy. Leave beta out to use the trained policy."
+            )
+
+    def fallback(self, rows: int = 1) -> np.ndarray:
+        """log(count + ½) of each item, for lists where the policy cannot speak: [B, V]."""
+        if self._counts is None:
+            counts = np.array(json.loads((self.folder / "counts.json").read_text()), np.float64)
+            self._counts = np.log(counts + SMOOTHING).astype(np.float32)
+        return np.broadcast_to(self._counts, (rows, self.size))
+
+    def _feed(self, histories: Histories, events: Events | None) -> dict[str, np.ndarray]:
+        """Padded indices: START and the known items, the most recent `length` of these, padding after them."""
+        rows = [self._encode(number, history, None if events is None else events[number])
+                for number, history in enumerate(histories)]  # fmt: skip
+        lengths = np.array([len(row) for row in rows], np.int64)
+        items = np.zeros((len(rows), int(lengths.max(initial=1))), np.int64)
+        codes = np.zeros_like(items)
+        for number, row in enumerate(rows):
+            items[number, : len(row)], codes[number, : len(row)] = np.array(row, np.int64).T
+        return {"items": items, "events": codes, "lengths": lengths}
+
+    def _encode(self, number: int, history: Sequence[Hashable], events: Sequence[str] | None) -> list[tuple[int, int]]:
+        """(index, event code) of the tokens of one history; items the policy never saw are left out."""
+        if events is None:
+            events = [self.events[0]] * len(history)
+        if len(events) != len(history):
+            raise DataError(f"history {number} has {len(history)} items and {len(events)} events.")
+        self.check_events(events)
+        known = [
+            (self.index[item], self._codes[name])
+            for item, name in zip(history, events, strict=True)
+            if item in self.index
+        ]
+        return [(START, 0), *known][-self.length :]
+
+    # ------------------------------------------------------------------ lists
+
+    def recommend(
+        self,
+        histories: Histories,
+        k: int,
+        *,
+        events: Events | None = None,
+        beta: float | None = None,
+        sample: bool = True,
+        floor: float = 0.0,
+        filters: Sequence[Filter] | None = None,
+        seed: int | None = None,
+    ) -> Lists:
+        """Lists of k for each history: drawn with exact propensities, or with sample=False the k best."""
+        filters = [Filter()] * len(histories) if filters is None else filters
+        rng = np.random.default_rng(seed)
+        parts = []
+        step = max(1, MOST_SCORES // self.size)
+        for start in range(0, len(histories), step):
+            part = slice(start, start + step)
+            logits = self.logits(histories[part], None if events is None else events[part], beta=beta)
+            parts.append(self.draw(logits, k, histories[part], filters[part], rng=rng if sample else None, floor=floor))
+        indices = np.concatenate([part.indices for part in parts]) if parts else np.empty((0, k), np.int64)
+        propensity = np.concatenate([part.propensity for part in parts]) if parts else np.empty((0, k))
+        return Lists([[self.ids[one] for one in row] for row in indices], propensity, indices)
+
+    def draw(
+        self,
+        logits: np.ndarray,
+        k: int,
+        histories: Histories,
+        filters: Sequence[Filter],
+        *,
+        rng: np.random.Generator | None,
+        floor: float = 0.0,
+    ) -> Drawn:
+        """Lists out of scores under each history's filter; without a generator the k best."""
+        if any(one.candidates is not None for one in filters):
+            rows = [
+                self._draw_from(one, k, history, narrow, rng, floor)
+                for one, history, narrow in zip(logits, histories, filters, strict=True)
+            ]
+            return Drawn(
+                np.concatenate([row.indices for row in rows]), np.concatenate([row.propensity for row in rows])
+            )
+        forbidden = None
+        if any(one != Filter() for one in filters):
+            forbidden = [one.forbidden(history, self.index) for one, history in zip(filters, histories, strict=True)]
+        if rng is None:
+            return top(logits, k, forbidden=forbidden)
+        return plackett_luce(logits, k, rng=rng, floor=floor, forbidden=forbidden)
+
+    def _draw_from(
+        self,
+        logits: np.ndarray,
+        k: int,
+        history: Sequence[Hashable],
+        narrow: Filter,
+        rng: np.random.Generator | None,
+        floor: float,
+    ) -> Drawn:
+        """One list out of candidates: only their scores are looked at."""
+        allowed = narrow.allowed(history, self.index)
+        if allowed is None:
+            return self.draw(logits[None], k, [history], [narrow], rng=rng, floor=floor)
+        check_length(k, len(allowed))
+        own = logits[None, allowed]
+        drawn = top(own, k) if rng is None else plackett_luce(own, k, rng=rng, floor=floor)
+        return Drawn(allowed[drawn.indices], drawn.propensity)
+
+    # ------------------------------------------------------------------ is it what was exported?
+
+    def check(self) -> None:
+        """Raise unless it gives the lists that were written down at export."""
+        for sample in self.about["samples"]:
+            found = self.recommend([sample["history"]], len(sample["top"]), events=[sample["events"]], sample=False)
+            if found.items[0] != sample["top"]:
+                raise RunError(f"{self.folder} does not give the lists it gave at export: {found.items[0]}, expected "
+                               f"{sample['top']}. Export the run again on this kind of machine.")  # fmt: skip
+
+
+def _about(folder: Path, *, verify: bool) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    except FileNotFoundError:
+        raise RunError(
+            f"{folder} is not an export (no export.json); 'lpi export RUN --out {folder}' makes one."
+        ) from None
+    except ValueError as error:
+        raise RunError(f"{folder / 'export.json'} cannot be read ({error}): it was altered. Export again.") from None
+    if about.get("format") != FORMAT:
+        raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}. Export again.")
+    for name, expected in about["files"].items() if verify else ():
+        path = folder / name
+        if not path.is_file():
+            raise RunError(f"{path} is missing: the export is damaged. Export again.")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise RunError(f"{path} was altered (its digest differs). Export again.")
+    return about
+
+
+def _session(path: Path, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,88 @@
+"""What the service writes down: lists it made, what was shown of them, and what came back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from localpolicy.serving.filters import Filter, Id
+
+Mode = Literal["drawn", "top", "fallback"]
+FALLBACK = "fallback"  # the policy named by lists that were drawn from popularity
+TIME_DIGITS = 12  # of a request id: milliseconds since 1970 in hex, so that ids sort by time
+
+
+@dataclass(frozen=True)
+class Request:
+    """One list, as it was made."""
+
+    id: str
+    time: int  # milliseconds since 1970
+    person: str | None
+    history: Sequence[tuple[Id, str]]  # (item, event), most recent last
+    items: Sequence[Id]
+    propensities: Sequence[float]  # of each place given those above
+    policy: str  # who drew it: the version of a policy, or 'fallback'
+    beta: float | None
+    mode: Mode
+    floor: float  # ε
+    narrow: Filter
+    deferred: bool  # counts as shown only once the client says so
+    share: float  # of traffic that is logged
+    arm: str = ""  # 'current' or 'candidate' while a rollout goes on
+    stage: str = ""  # and its stage
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How many places of a list were really seen, from the top, and when."""
+
+    request: str
+    places: int
+    time: int
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """One answer to one shown item."""
+
+    id: str  # the client's: the same id twice is one answer
+    request: str
+    item: Id
+    event: str
+    reward: float | None
+    time: int  # when it happened
+    late: bool  # past the window
+
+
+@dataclass(frozen=True)
+class Shadowed:
+    """The candidate was asked too, and nobody saw its list."""
+
+    request: str
+    policy: str
+    failed: bool
+
+
+Record = Request | Shown | Feedback | Shadowed
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id(moment: int) -> str:
+    """An id that nobody else has: the time, then 80 random bits."""
+    return f"{moment:0{TIME_DIGITS}x}{os.urandom(10).hex()}"
+
+
+def time_of(request: Any) -> int | None:
+    """The time within an id; None where it is no id of ours."""
+    try:
+        return int(request[:TIME_DIGITS], 16) if len(request) == TIME_DIGITS + 20 else None
+    except ValueError:
+        return None

@@ -1,0 +1,152 @@
+"""What clients send and get: the OpenAPI document is made from these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+
+LARGEST_ID = 2**63 - 1
+LONGEST_TEXT = 256
+
+
+def _writable(text: str) -> str:
+    """Text that can be stored: no half of a surrogate pair, no zero byte."""
+    if "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("text holds a character that cannot be stored")
+    return text
+
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_writable)]
+Number = Annotated[StrictInt, Field(ge=-LARGEST_ID - 1, le=LARGEST_ID)]
+Item = Number | Text
+Moment = Annotated[StrictInt, Field(ge=0, le=253_402_300_799_999)]  # milliseconds, to the year 9999
+
+
+class Body(BaseModel):
+    """Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class PastEvent(Body):
+    """One past event of a history."""
+
+    item: Item
+    event: Text
+
+
+class Recommend(Body):
+    """A question for a list."""
+
+    history: list[Item | PastEvent] = Field(description="items, or items with their events; most recent last")
+    k: StrictInt = Field(10, ge=1, description="length of the list")
+    person: Text | None = Field(None, description="who it is for; the same person keeps the same arm of a rollout")
+    candidates: list[Item] | None = Field(None, description="only these may be shown")
+    exclude: list[Item] = Field([], description="these may not be shown")
+    exclude_seen: StrictBool = Field(False, description="nor what the history holds")
+    beta: float | None = Field(None, gt=0, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
+    sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
+    defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
+
+
+class Listed(BaseModel):
+    """A list, and with which probability each place was drawn given those above it."""
+
+    request: str
+    items: list[int | str]
+    propensities: list[float]
+    policy: str = Field(description="version of the policy that made it, or 'fallback'")
+    mode: str = Field(description="drawn, top or fallback")
+    beta: float | None
+    floor: float
+    filter: str = Field(description="digest of what was filtered; empty where nothing was")
+    arm: str
+    unknown: int = Field(description="items of the history that the policy does not know")
+    logged: bool
+
+
+class ShownReport(Body):
+    """What was really seen of a list."""
+
+    request: Text
+    places: StrictInt | None = Field(None, ge=0, le=10_000, description="how many, from the top; default: all")
+    time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
+
+
+class Headline(Body):
+    """What came back."""
+
+    id: Text = Field(description="yours: sent twice, it counts once")
+    request: Text
+    item: Item
+    event: Text
+    reward: float | None = Field(None, ge=-1e9, le=1e9, description="default: what the reward map says of the event")
+    time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
+
+
+class Stored(BaseModel):
+    """It is on the disk."""
+
+    stored: bool = Field(description="false where the same was stored before, or the request is not in the log's share")
+    late: bool = False
+
+
+class Look(Body):
+    """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
+
+    history: list[Item | PastEvent]
+    beta: float = Field(gt=0)
+    k: StrictInt = Field(10, ge=1)
+
+
+class Side(BaseModel):
+    """One of two lists: its best items, their probabilities, and those under the other policy."""
+
+    items: list[int | str]
+    probabilities: list[float]
+    other: list[float]
+
+
+class Looked(BaseModel):
+    """Both lists, and how far apart the policies are in this context, in nats."""
+
+    logging: Side
+    policy: Side
+    beta: float
+    js: float
+    kl: float
+
+
+class PolicyState(BaseModel):
+    """A policy that answers, or might."""
+
+    arm: str
+    version: str
+    objective: str
+    items: int
+    dial: bool
+    share: float
+    events: list[str]
+
+
+class Policies(BaseModel):
+    """Who answers."""
+
+    policies: list[PolicyState]
+    stage: str
+    refused: str | None = Field(description="why the last new export was refused, where one was")
+    samples: list[dict[str, Any]] = Field(description="histories to look at")
+
+
+class Health(BaseModel):
+    """ok."""
+
+    status: str
+
+
+class Problem(BaseModel):
+    """What is wrong, and what to do."""
+
+    error: str
+    field: str | None = None

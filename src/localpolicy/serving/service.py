@@ -1,0 +1,107 @@
+"""`serve`: an export behind HTTP, in one process or several."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from localpolicy.errors import ConfigError, LocalPolicyError
+from localpolicy.runtime.files import read_json
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.deployment import Deployment
+from localpolicy.serving.log import Log
+
+LOG = logging.getLogger(__name__)
+IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
+
+
+def exported(path: Path) -> Path:
+    """The export at `path`; a run is exported into its folder first, where that was not done yet."""
+    if (path / "export.json").exists() or not (path / "policy.json").exists():
+        return path
+    made = path / "export"
+    digest = read_json(path / "manifest.json").get("policy_sha256") if (path / "manifest.json").exists() else None
+    if not (made / "export.json").exists() or read_json(made / "export.json").get("policy_sha256") != digest:
+        from localpolicy.serving.export import export  # the only part that needs torch
+
+        LOG.info("exporting %s to %s", path, made)
+        export(path, out=made, force=True)
+    return made
+
+
+def serve(
+    run: Path | str,
+    *,
+    log: str | None = None,
+    candidate: Path | str | None = None,
+    token: str | None = None,
+    changes: Sequence[str] = (),
+    **settings: Any,
+) -> None:
+    """Serve a run or an export until stopped. `settings` are the fields of `ServeConfig`, `changes` more of them."""
+    try:
+        import uvicorn
+
+        from localpolicy.serving.app import SETTINGS, TOKEN
+        from localpolicy.serving.limits import PatientProtocol
+    except ImportError as error:
+        raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
+    folder = exported(Path(run))
+    tried = None if candidate is None else exported(Path(candidate))
+    config = ServeConfig.parse(
+        {**settings, "export": folder.resolve(), "candidate": tried and tried.resolve(), "log": log or "lpi-log.db"}
+    ).with_changes(changes)
+    _check(config)
+    bound = _bind(config)
+    LOG.info(
+        f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {_without_password(config.log)}"
+        + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
+    )
+    os.environ[SETTINGS] = config.model_dump_json()
+    if token:
+        os.environ[TOKEN] = token
+    server = uvicorn.Config(
+        "localpolicy.serving.app:from_environment", factory=True, host=config.host, port=config.port,
+        workers=config.workers, http=PatientProtocol, ws="none", log_level="warning", access_log=False,
+        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=1024,
+        limit_concurrency=max(64, IDLE_CONNECTIONS * config.queue),
+    )  # fmt: skip
+    if config.workers == 1:
+        uvicorn.Server(server).run(sockets=[bound])
+    else:
+        from uvicorn.supervisors import Multiprocess
+
+        Multiprocess(server, sockets=[bound]).run()
+
+
+def _check(config: ServeConfig) -> None:
+    """Open everything once, here, where an error can be told."""
+    Deployment(config.export, candidate=config.candidate, rollout=config.rollout)
+    Log(config.log).close()
+
+
+def _bind(config: ServeConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((config.host, config.port))
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"{config.host}:{config.port} cannot be listened on ({error.strerror}): choose another "
+                          "--port, or 0 for any that is free.") from None  # fmt: skip
+    bound.set_inheritable(True)
+    return bound
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "::1", "localhost")
+
+
+def _without_password(place: str) -> str:
+    head, at, tail = place.rpartition("@")
+    return f"{head.split('://')[0]}://…@{tail}" if at and "://" in head else place

@@ -1,0 +1,215 @@
+"""An audit passes a true log and names each planted fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from localpolicy.errors import DataError
+from localpolicy.serving.audit import audit
+from localpolicy.serving.database import Database
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import write
+from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.records import Feedback, Request, new_id
+from localpolicy.serving.rotate import rotate
+
+START = 1_700_000_000_000
+LISTS = int(os.environ.get("LPI_AUDITED_LISTS", "1500"))
+
+
+@pytest.fixture(scope="module")
+def other(exported, tmp_path_factory) -> Recommender:
+    """Another policy: the same network with another bias."""
+    folder = shutil.copytree(exported.folder, tmp_path_factory.mktemp("other") / "export")
+    model = onnx.load(folder / "policy.onnx")
+    (bias,) = [one for one in model.graph.initializer if list(one.dims) == [12]][:1]
+    values = numpy_helper.to_array(bias)
+    bias.CopyFrom(numpy_helper.from_array(values + np.linspace(0, 3, 12, dtype=np.float32), bias.name))
+    onnx.save(model, folder / "policy.onnx")
+    about = json.loads((folder / "export.json").read_text())
+    about["files"]["policy.onnx"] = hashlib.sha256((folder / "policy.onnx").read_bytes()).hexdigest()
+    (folder / "export.json").write_text(json.dumps({**about, "version": "0" * 16}))
+    return Recommender(folder)
+
+
+def simulate(
+    path: Path, exported: Recommender, *, lists: int = LISTS, k: int = 3, fault=None, seed: int = 0, **settings
+):
+    """A shop's log: histories of a few items, some with a filter; `fault` alters what is played or logged."""
+    rng = np.random.default_rng(seed)
+    database = Database(path)
+    with database.transaction():
+        for start in range(0, lists, 500):
+            size = min(500, lists - start)
+            histories = [rng.integers(100, 112, rng.integers(0, 5)).tolist() for _ in range(size)]
+            events = [[exported.events[item % 3] for item in history] for history in histories]
+            filters = [Filter(seen=True) if n % 3 == 0 else Filter(exclude=(101,)) if n % 3 == 1 else Filter()
+                       for n in range(size)]  # fmt: skip
+            given = dict(events=events, filters=filters, seed=seed + start, **settings)
+            found = exported.recommend(histories, k, **given)
+            items, propensity = [list(one) for one in found.items], found.propensity
+            for number in range(size):
+                record = dict(
+                    id=new_id(START + start + number), time=START + start + number, person=f"p{start + number}",
+                    history=list(zip(histories[number], events[number], strict=True)), items=items[number],
+                    propensities=propensity[number].tolist(), policy=exported.version, beta=settings.get("beta"),
+                    mode="drawn" if settings.get("sample", True) else "top", floor=settings.get("floor", 0.0),
+                    narrow=filters[number], deferred=False, share=1.0,
+                )  # fmt: skip
+                if fault is not None:
+                    record = fault(record)
+                write(database, Request(**record))
+                answer = Feedback(record["id"], record["id"], record["items"][0], "click", None, record["time"], False)
+                write(database, answer)
+    database.close()
+    return path
+
+
+def faults(found) -> str:
+    return " ".join(one.text for one in found.findings if one.status == "fault")
+
+
+@pytest.mark.parametrize("settings", [{}, {"beta": 0.3}, {"floor": 0.2}, {"sample": False}], ids=str)
+def test_a_true_log_passes(exported, tmp_path, settings):
+    """The full trial: LPI_AUDITED_LISTS=1000000."""
+    log = simulate(tmp_path / "log.db", exported, **settings)
+    found = audit(log, runs=[exported.folder])
+    assert not faults(found), faults(found)
+    assert found.exit_code == (4 if settings.get("sample") is False else 0) and found.lists == LISTS
+    print(f"{found.lists:,} lists: exit code {found.exit_code}")
+    if settings:
+        return
+    rotate(log, out=tmp_path / "events", upto=START + 10**9)
+    again = audit(tmp_path / "events", runs=[exported.folder])
+    assert again.exit_code == 0 and again.lists == LISTS
+
+
+def test_argmax_played_softmax_logged(exported, tmp_path):
+    def fault(record):
+        history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
+        best = exported.recommend([history], 3, events=[events], filters=[record["narrow"]], sample=False)
+        logits = exported.logits([history], [events])
+        from localpolicy.serving.draw import conditional_propensities
+
+        gone = record["narrow"].forbidden(history, exported.index)
+        logged = conditional_propensities(logits, best.indices, forbidden=[gone])
+        return {**record, "items": best.items[0], "propensities": logged[0].tolist()}
+
+    found = audit(simulate(tmp_path / "log.db", exported, lists=200, fault=fault), runs=[exported.folder])
+    assert found.exit_code == 3 and "argmax played, softmax logged" in faults(found)
+
+
+def test_a_filter_applied_after_the_draw(exported, tmp_path):
+    def fault(record):
+        history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
+        everything = exported.recommend([history], 12, events=[events], seed=int(record["time"]))
+        gone = {101, *history} if record["narrow"] != Filter() else set()
+        kept = [place for place, item in enumerate(everything.items[0]) if item not in gone][:3]
+        items = [everything.items[0][place] for place in kept]
+        return {**record, "items": items, "propensities": [everything.propensity[0][place] for place in kept]}
+
+    found = audit(simulate(tmp_path / "log.db", exported, lists=300, fault=fault), runs=[exported.folder])
+    assert found.exit_code == 3 and "the filter was applied after the draw" in faults(found)
+
+
+def test_a_stale_policy_version(exported, other, tmp_path):
+    log = simulate(tmp_path / "log.db", other, lists=200, fault=lambda record: {**record, "policy": exported.version})
+    found = audit(log, runs=[exported.folder, other.folder])
+    assert found.exit_code == 3
+    assert f"stale policy version: lists named {exported.version} were drawn by {other.version}" in faults(found)
+    alone = audit(log, runs=[exported.folder])
+    assert alone.exit_code == 3 and "propensities are not those of policy" in faults(alone)
+
+
+def test_other_faults_are_named(exported, tmp_path):
+    forgotten = simulate(
+        tmp_path / "floor.db", exported, lists=100, fault=lambda record: {**record, "floor": 0.3}
+    )  # fmt: skip
+    assert "the exploration floor is not in the propensities" in faults(audit(forgotten, runs=[exported.folder]))
+    softened = simulate(
+        tmp_path / "top.db", exported, lists=100, sample=False, fault=lambda one: {**one, "propensities": [0.5] * 3}
+    )
+    assert "a top-k list is logged with propensities other than 1" in faults(audit(softened, runs=[exported.folder]))
+    reversed_ = simulate(
+        tmp_path / "rev.db", exported, lists=100, sample=False, fault=lambda one: {**one, "items": one["items"][::-1]}
+    )
+    assert "a list logged as the best k holds others" in faults(audit(reversed_, runs=[exported.folder]))
+
+
+def test_lists_drawn_flatter_than_logged(exported, other, tmp_path):
+    """Right propensities for what was shown, but shown by another policy: only the distribution tells."""
+    from localpolicy.serving.draw import conditional_propensities
+
+    def fault(record):
+        history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
+        indices = np.array([[exported.index[item] for item in record["items"]]])
+        gone = record["narrow"].forbidden(history, exported.index)
+        logged = conditional_propensities(exported.logits([history], [events]), indices, forbidden=[gone])
+        return {**record, "propensities": logged[0].tolist(), "policy": exported.version}
+
+    found = audit(simulate(tmp_path / "log.db", other, fault=fault), runs=[exported.folder])
+    assert found.exit_code == 3 and "not drawn with the logged probabilities" in faults(found)
+
+
+def test_whole_lists_are_counted_where_a_context_comes_often(exported, tmp_path):
+    """Places that are each right, but not independent: only whole lists tell."""
+    narrow = Filter(candidates=(100, 101, 102))
+
+    def log(path, fault):
+        rng = np.random.default_rng(0)
+        database = Database(path)
+        found = exported.recommend([[]] * 600, 2, filters=[narrow] * 600, seed=3)
+        with database.transaction():
+            for number, items in enumerate(found.items):
+                chosen = fault(items, rng)
+                write(database, Request(
+                    id=new_id(START), time=START + number, person=None, history=[], items=chosen[0],
+                    propensities=chosen[1] if len(chosen) > 1 else found.propensity[number].tolist(),
+                    policy=exported.version, beta=None, mode="drawn", floor=0.0, narrow=narrow, deferred=False,
+                    share=1.0))  # fmt: skip
+        database.close()
+        return audit(path, runs=[exported.folder])
+
+    true = log(tmp_path / "true.db", lambda items, rng: (items,))
+    assert [one.status for one in true.findings if one.check == "whole lists"] == ["passed"]
+
+    def second_place_best(items, rng):
+        from localpolicy.serving.draw import conditional_propensities
+
+        left = sorted({100, 101, 102} - {items[0]}, key=lambda item: -exported.logits([[]])[0][exported.index[item]])
+        shown = [items[0], left[0]]
+        gone = np.setdiff1d(np.arange(12), [exported.index[item] for item in (100, 101, 102)])
+        indices = np.array([[exported.index[item] for item in shown]])
+        return shown, conditional_propensities(exported.logits([[]]), indices, forbidden=[gone])[0].tolist()
+
+    false = log(tmp_path / "false.db", second_place_best)
+    assert [one.check for one in false.findings if one.status == "fault"] == ["whole lists"]
+
+
+def test_what_cannot_be_told(exported, tmp_path):
+    log = simulate(tmp_path / "log.db", exported, lists=100)
+    found = audit(log)
+    assert found.exit_code == 4 and "were not given" in found.findings[1].text
+    few = simulate(tmp_path / "few.db", exported, lists=10)
+    assert audit(few, runs=[exported.folder]).exit_code == 4
+    assert audit(log, runs=[exported.folder], answered=1.1).exit_code == 3
+    for nothing in (tmp_path / "none.db", tmp_path):
+        with pytest.raises(DataError):
+            audit(nothing)
+
+
+def test_answers_to_a_list_that_is_missing(exported, tmp_path):
+    log = simulate(tmp_path / "log.db", exported, lists=100)
+    database = Database(log)
+    database.execute("DELETE FROM requests WHERE time < ?", (START + 5,))
+    database.close()
+    assert "5 answers name a request that is missing" in faults(audit(log, runs=[exported.folder]))

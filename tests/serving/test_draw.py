@@ -1,0 +1,131 @@
+"""Lists are drawn with the probabilities they claim: proven on catalogues small enough to enumerate."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.serving import draw
+from localpolicy.serving.draw import conditional_propensities, plackett_luce, top
+
+LOGITS = np.log(np.array([[0.4, 0.1, 0.25, 0.05, 0.2]]))
+
+
+def exact(weights: np.ndarray, items: tuple[int, ...]) -> list[float]:
+    """w(a) / Σ w(what is left), place by place."""
+    left, found = weights.copy(), []
+    for item in items:
+        found.append(left[item] / left.sum())
+        left[item] = 0
+    return found
+
+
+def mixed(floor: float, gone: tuple[int, ...] = ()) -> np.ndarray:
+    """(1 - ε) π + ε / n over what may be shown."""
+    weights = np.exp(LOGITS[0])
+    weights[list(gone)] = 0
+    allowed = weights > 0
+    return (1 - floor) * weights / weights.sum() + floor * allowed / allowed.sum()
+
+
+class Planned:
+    """A generator that gives the uniform numbers it is told."""
+
+    def __init__(self, *uniform: np.ndarray) -> None:
+        self.uniform = list(uniform)
+
+    def random(self, size: int) -> np.ndarray:
+        return self.uniform.pop(0)
+
+
+@pytest.fixture(params=[2, 1024], ids=["three blocks", "one block"])
+def blocks(request, monkeypatch):
+    monkeypatch.setattr(draw, "BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("gone", [(), (0, 3)], ids=["all", "filtered"])
+@pytest.mark.parametrize("floor", [0.0, 0.3])
+def test_every_list_has_its_plackett_luce_probability(floor, gone):
+    weights = mixed(floor, gone)
+    allowed = [item for item in range(5) if item not in gone]
+    total = 0.0
+    for items in permutations(allowed, 3):
+        found = conditional_propensities(
+            LOGITS, np.array([items]), floor=floor, forbidden=[np.array(gone, np.int64)]
+        )  # fmt: skip
+        assert found[0] == pytest.approx(exact(weights, items), rel=1e-6)
+        total += found.prod()
+    assert total == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("floor", [0.0, 0.3])
+def test_a_draw_inverts_the_distribution(floor):
+    """Over a grid of uniform numbers, each pair of places is drawn as often as its probability says."""
+    size = 120
+    grid = (np.arange(size) + 0.5) / size
+    first, second = (one.ravel() for one in np.meshgrid(grid, grid))
+    found = plackett_luce(np.repeat(LOGITS, size**2, axis=0), 2, rng=Planned(first, second), floor=floor)
+    weights = mixed(floor)
+    for pair in permutations(range(5), 2):
+        share = (found.indices == pair).all(1).mean()
+        assert share == pytest.approx(np.prod(exact(weights, pair)), abs=3 / size)
+        at = (found.indices == pair).all(1).argmax()
+        assert found.propensity[at] == pytest.approx(exact(weights, pair), rel=1e-6)
+
+
+def test_a_draw_tells_what_an_audit_finds():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(7, 3000)) * 3
+    gone = [rng.choice(3000, 5, replace=False) for _ in range(7)]
+    found = plackett_luce(logits, 20, rng=rng, forbidden=gone, floor=0.05)
+    again = conditional_propensities(logits, found.indices, forbidden=gone, floor=0.05)
+    np.testing.assert_allclose(found.propensity, again, rtol=1e-12)
+    for index, forbidden in zip(found.indices, gone, strict=True):
+        assert len(set(index)) == 20 and not set(index) & set(forbidden)
+
+
+def test_a_peaked_policy_still_draws_whole_lists():
+    """Weights from 1 to e^-800: float32 ends at e^-104."""
+    logits = -200.0 * np.arange(5.0)[None]
+    found = plackett_luce(logits, 5, rng=np.random.default_rng(0))
+    assert found.indices.tolist() == [[0, 1, 2, 3, 4]]
+    assert found.propensity == pytest.approx(1.0)
+
+
+def test_uniform_numbers_at_the_very_end_draw_something_allowed():
+    logits = np.array([[0.0, 1.0, 2.0]])
+    edge = np.array([np.nextafter(1, 0)])
+    for gone in ([], [2], [1, 2]):
+        found = plackett_luce(logits, 1, rng=Planned(edge), forbidden=[np.array(gone, np.int64)])
+        assert found.indices[0, 0] == 2 - len(gone)
+
+
+def test_the_best_are_deterministic():
+    logits = np.array([[0.1, 0.9, 0.5, 0.9, 0.2], [5.0, 1.0, 1.0, 1.0, 1.0]])
+    found = top(logits, 3)
+    assert found.indices.tolist() == [[1, 3, 2], [0, 1, 2]]
+    assert (found.propensity == 1).all()
+    assert top(logits, 2, forbidden=[np.array([1]), np.array([0, 2])]).indices.tolist() == [[3, 2], [1, 3]]
+    assert top(logits, 5).indices[0].tolist() == [1, 3, 2, 4, 0]
+
+
+@pytest.mark.parametrize("k", [0, -1, 4])
+def test_lists_longer_than_what_is_left(k):
+    gone = [np.array([0, 0, 1])]
+    with pytest.raises(DataError, match="between 1 and 3"):
+        top(LOGITS, k, forbidden=gone)
+    with pytest.raises(DataError, match="between 1 and 3"):
+        plackett_luce(LOGITS, k, rng=np.random.default_rng(0), forbidden=gone)
+
+
+def test_what_is_no_score_or_no_floor():
+    with pytest.raises(RunError, match="not a finite number"):
+        top(np.array([[0.0, np.nan]]), 1)
+    for floor in (-0.1, 1.1, 1e-9, float("nan")):
+        with pytest.raises(ConfigError, match="exploration floor"):
+            plackett_luce(LOGITS, 1, rng=np.random.default_rng(0), floor=floor)

@@ -1,0 +1,148 @@
+"""An export gives what PyTorch gives, on every backbone, and is refused where it does not or was altered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from serve_runs import small_run
+
+from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.model.towers import Towers
+from localpolicy.runs.run import Run
+from localpolicy.serving import export as exporting
+from localpolicy.serving.export import export
+from localpolicy.serving.recommender import Recommender
+
+HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)], [999, 105, "no item"]]
+EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"] * 15, ["click", "purchase", "none"]]
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return torch.log_softmax(torch.from_numpy(logits).double(), dim=1).numpy()
+
+
+def same(run, found, beta=None) -> None:
+    expected = run.policy(beta=beta).log_probabilities(HISTORIES, EVENTS).double().numpy()
+    assert np.abs(log_softmax(found.logits(HISTORIES, EVENTS, beta=beta)) - expected).max() < 1e-5
+    assert np.abs(expected - expected[0]).max() > 1e-2, "histories matter, or nothing was compared"
+
+
+def test_a_gru_gives_what_pytorch_gives(small, tmp_path):
+    run = small_run(small, tmp_path / "run", backbone="gru")
+    found = export(run.folder, out=tmp_path / "export")
+    same(run, found)
+    with pytest.raises(ConfigError, match="a mle policy has no dial"):
+        found.logits([[100]], beta=1.0)
+
+
+def test_towers_of_convolutions_and_their_dial_give_what_pytorch_gives(small, tmp_path):
+    """Local policy improvement in closed form: μ̂ and its critic are towers of their own."""
+    run = small_run(small, tmp_path / "run", objective="lpi_rl", backbone="convolution", epochs=2)
+    assert isinstance(run.policy().network, Towers)
+    # A critic that was silenced in so short a training would leave nothing to dial.
+    found = export(_resaved(run, tmp_path / "again").folder, out=tmp_path / "export")
+    for beta in (None, 0.2, 5.0):
+        same(Run(tmp_path / "again"), found, beta)
+    assert np.abs(found.logits(HISTORIES, EVENTS, beta=0.2) - found.logits(HISTORIES, EVENTS, beta=5.0)).max() > 1e-2
+
+
+def _resaved(run: Run, folder) -> Run:
+    shutil.copytree(run.folder, folder)
+    about = json.loads((folder / "policy.json").read_text())
+    about["network"]["slope"] = 0.7
+    (folder / "policy.json").write_text(json.dumps(about))
+    return Run(folder)
+
+
+@pytest.mark.parametrize("beta", [None, 0.1, 3.0])
+def test_the_policy_and_its_dial_give_what_pytorch_gives(run, exported, beta):
+    same(run, exported, beta)
+
+
+def test_an_infinite_beta_is_the_logging_policy(run, exported):
+    expected = run.policy().logging().log_probabilities(HISTORIES, EVENTS).double().numpy()
+    assert np.abs(log_softmax(exported.logits(HISTORIES, EVENTS, beta=np.inf)) - expected).max() < 1e-5
+
+
+def test_one_history_or_many_is_the_same(exported):
+    together = exported.logits(HISTORIES, EVENTS)
+    for number, (history, events) in enumerate(zip(HISTORIES, EVENTS, strict=True)):
+        np.testing.assert_allclose(exported.logits([history], [events])[0], together[number], atol=1e-5)
+
+
+def test_the_recommender_needs_no_torch(exported):
+    code = (
+        "import sys; from localpolicy.serving.recommender import Recommender\n"
+        f"made = Recommender({str(exported.folder)!r}); made.check()\n"
+        "print(made.recommend([[100, 101]], 3, seed=0).items)\n"
+        "heavy = {'torch', 'pyarrow', 'pydantic', 'duckdb', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{exported.recommend([[100, 101]], 3, seed=0).items}\n"
+
+
+def test_it_checks_real_histories_and_keeps_some(exported, run):
+    samples = exported.about["samples"]
+    assert samples[0]["history"] == [] and len(samples) > 4
+    assert exported.about["largest_difference"] < exported.about["tolerance"]
+    expected = run.policy().recommend([one["history"] for one in samples], 12, answers=[s["events"] for s in samples])
+    assert [one["top"] for one in samples] == expected.items
+
+
+def test_a_graph_that_differs_is_refused(small, exported, tmp_path, monkeypatch):
+    other = small_run(small, tmp_path / "run", objective="sqn", seed=1)
+    stale = lambda policy, path, dial=False: shutil.copy(exported.folder / path.name, path)  # noqa: E731
+    monkeypatch.setattr(exporting, "write_graph", stale)
+    with pytest.raises(RunError, match="differs from PyTorch by"):
+        export(other.folder, out=tmp_path / "export")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "items.json", "counts.json"])
+def test_an_altered_export_is_refused(exported, tmp_path, name):
+    folder = shutil.copytree(exported.folder, tmp_path / "export")
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(RunError, match=f"{name} was altered"):
+        Recommender(folder)
+    (folder / name).unlink()
+    with pytest.raises(RunError, match=f"{name} is missing"):
+        Recommender(folder)
+
+
+def test_lists_that_are_not_those_of_the_export_are_refused(exported, tmp_path):
+    folder = shutil.copytree(exported.folder, tmp_path / "export")
+    about = json.loads((folder / "export.json").read_text())
+    about["samples"][1]["top"].reverse()
+    (folder / "export.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match="does not give the lists"):
+        Recommender(folder).check()
+
+
+def test_what_is_no_export(tmp_path):
+    with pytest.raises(RunError, match="is not an export"):
+        Recommender(tmp_path)
+    (tmp_path / "export.json").write_text("{")
+    with pytest.raises(RunError, match="cannot be read"):
+        Recommender(tmp_path)
+    (tmp_path / "export.json").write_text('{"format": 99}')
+    with pytest.raises(RunError, match="has format 99"):
+        Recommender(tmp_path)
+
+
+def test_questions_it_cannot_answer(exported):
+    with pytest.raises(DataError, match="no event 'clik'.*did you mean 'click'"):
+        exported.logits([[100]], [["clik"]])
+    with pytest.raises(DataError, match="has 1 items and 2 events"):
+        exported.logits([[100]], [["click", "click"]])
+    for beta in (0, -1, float("nan")):
+        with pytest.raises(ConfigError, match="beta must be at least"):
+            exported.logits([[100]], beta=beta)

@@ -1,0 +1,398 @@
+"""The service over HTTP: what it answers, what it writes down, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from localpolicy.serving.app import make_app
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.database import Database
+from localpolicy.serving.draw import conditional_propensities
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.records import new_id, now
+
+HISTORY = [{"item": 100, "event": "click"}, {"item": 103, "event": "none"}]
+
+
+@pytest.fixture
+def start(exported, tmp_path):
+    """Starts a service and gives a client of it."""
+    clients = []
+
+    def make(*, token=None, **settings) -> TestClient:
+        given = {"export": exported.folder, "log": str(tmp_path / "log.db"), **settings}
+        client = TestClient(make_app(ServeConfig.parse(given), token=token))
+        clients.append(client.__enter__())
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def client(start):
+    return start()
+
+
+def rows(tmp_path, sql: str) -> list[tuple]:
+    database = Database(tmp_path / "log.db")
+    try:
+        return database.rows(sql)
+    finally:
+        database.close()
+
+
+def ask(client, **changes) -> dict:
+    answer = client.post("/v1/recommend", json={"history": HISTORY, "k": 3, **changes})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+# ---------------------------------------------------------------------- lists
+
+
+def test_a_list_is_logged_as_it_is_answered(client, exported, tmp_path):
+    found = ask(client, person="anna", exclude=[101], exclude_seen=True, beta=0.7)
+    assert found["policy"] == exported.version and found["mode"] == "drawn" and found["beta"] == 0.7
+    (row,) = rows(tmp_path, "SELECT id, person, history, items, propensities, policy, beta, mode, filter FROM requests")
+    assert row[:2] == (found["request"], "anna")
+    assert json.loads(row[2]) == [[100, "click"], [103, "none"]]
+    assert (json.loads(row[3]), json.loads(row[4])) == (found["items"], found["propensities"])
+    assert row[5:] == (exported.version, 0.7, "drawn", found["filter"])
+    narrow = Filter(exclude=(101,), seen=True)
+    assert found["filter"] == narrow.digest
+    logits = exported.logits([[100, 103]], [["click", "none"]], beta=0.7)
+    expected = conditional_propensities(
+        logits, np.array([[exported.index[one] for one in found["items"]]]),
+        forbidden=[narrow.forbidden([100, 103], exported.index)],
+    )  # fmt: skip
+    assert found["propensities"] == pytest.approx(expected[0].tolist())
+
+
+def test_the_best_are_logged_as_certain(client, exported):
+    found = ask(client, sample=False)
+    assert found["mode"] == "top" and found["propensities"] == [1.0] * 3
+    assert found["items"] == exported.recommend([[100, 103]], 3, events=[["click", "none"]], sample=False).items[0]
+
+
+def test_plain_items_are_a_history_too(client, exported):
+    found = ask(client, history=[100, 103, 999], sample=False)
+    assert found["unknown"] == 1
+    assert found["items"] == exported.recommend([[100, 103]], 3, sample=False).items[0]
+
+
+def test_an_empty_history_gets_a_fallback_that_says_so(client, start, exported):
+    found = ask(client, history=[])
+    assert (found["policy"], found["mode"]) == ("fallback", "fallback")
+    counts = np.array(json.loads((exported.folder / "counts.json").read_text())) + 0.5
+    assert found["propensities"][0] == pytest.approx(counts[exported.index[found["items"][0]]] / counts.sum())
+    assert ask(start(empty_history="model"), history=[])["mode"] == "drawn"
+
+
+def test_a_model_that_fails_is_replaced_by_the_fallback(client, monkeypatch):
+    service = client.app.state.service
+    made_by = service.deployment.current.loaded
+    monkeypatch.setattr(made_by, "logits", lambda *given, **settings: np.full((1, made_by.size), np.nan))
+    assert ask(client)["mode"] == "fallback"
+
+    def broken(*given, **settings):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(made_by, "logits", broken)
+    assert ask(client)["mode"] == "fallback"
+    assert "model_failures_total{} 2" in client.get("/metrics").text
+
+
+def test_the_floor_is_part_of_the_propensity(start, exported):
+    found = ask(start(floor=1.0), k=2)
+    assert found["propensities"] == pytest.approx([1 / 12, 1 / 11]) and found["floor"] == 1.0
+
+
+def test_requests_that_come_together_are_answered_together(client, monkeypatch):
+    service = client.app.state.service
+    made_by = service.deployment.current.loaded
+    gate, began, logits = threading.Event(), threading.Event(), made_by.logits
+
+    def slow(*given, **settings):
+        began.set()
+        assert gate.wait(30)
+        return logits(*given, **settings)
+
+    monkeypatch.setattr(made_by, "logits", slow)
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(ask, client)
+        assert began.wait(30)
+        others = [pool.submit(ask, client, k=k) for k in (2, 3, 3, 3, 3, 2, 12, 3)]
+        while len(service.batcher._waiting) < 8:
+            threading.Event().wait(0.01)
+        gate.set()
+        lists = [one.result(30) for one in (first, *others)]
+    assert [len(one["items"]) for one in lists] == [3, 2, 3, 3, 3, 3, 2, 12, 3]
+    assert (service.batcher.batches, service.batcher.questions) == (2, 9)
+
+
+def test_one_question_that_cannot_be_answered_does_not_spoil_the_others(client):
+    batcher = client.app.state.service.batcher
+    service = client.app.state.service
+    from localpolicy.serving.schema import Recommend
+
+    made_by = service.deployment.current.loaded
+    good = service._question(Recommend(history=[100], k=3), made_by)
+    bad = service._question(Recommend(history=[100], k=3, candidates=[101]), made_by)
+    found = batcher.answer([good, bad, good])
+    assert [len(getattr(one, "items", [])) for one in found] == [3, 0, 3]
+    assert "between 1 and 1" in str(found[1])
+
+
+# ---------------------------------------------------------------------- what became of them
+
+
+def test_shown_and_feedback_are_stored_once(client, tmp_path):
+    found = ask(client, defer=True)
+    assert client.post("/v1/shown", json={"request": found["request"], "places": 2}).json() == {
+        "stored": True,
+        "late": False,
+    }
+    answer = {"id": "f1", "request": found["request"], "item": found["items"][0], "event": "click"}
+    assert client.post("/v1/feedback", json=answer).json() == {"stored": True, "late": False}
+    assert client.post("/v1/feedback", json=answer).json() == {"stored": False, "late": False}
+    late = {**answer, "id": "f2", "time": now() + 3_600_001}
+    assert client.post("/v1/feedback", json=late).json() == {"stored": True, "late": True}
+    assert rows(tmp_path, "SELECT id, late FROM feedback ORDER BY id") == [("f1", 0), ("f2", 1)]
+    assert rows(tmp_path, "SELECT places FROM shown") == [(2,)]
+
+
+def test_answers_to_requests_that_were_rotated_away_are_kept_as_late(client, tmp_path):
+    old = new_id(now() - 4_000_000)
+    answer = {"id": "f1", "request": old, "item": 100, "event": "click"}
+    assert client.post("/v1/feedback", json=answer).json() == {"stored": True, "late": True}
+    assert client.post("/v1/shown", json={"request": old}).json() == {"stored": False, "late": True}
+
+
+@pytest.mark.parametrize("request_id", ["nonsense", new_id(now()), "f" * 32])
+def test_answers_to_nothing(client, request_id):
+    answer = client.post("/v1/feedback", json={"id": "f", "request": request_id, "item": 1, "event": "click"})
+    assert answer.status_code == 404 and "no request" in answer.json()["error"]
+    assert client.post("/v1/shown", json={"request": request_id}).status_code == 404
+
+
+def test_answers_that_do_not_fit_their_list(client):
+    found = ask(client)
+    missing = next(item for item in range(100, 112) if item not in found["items"])
+    answer = client.post(
+        "/v1/feedback", json={"id": "f", "request": found["request"], "item": missing, "event": "click"}
+    )
+    assert answer.status_code == 422 and "holds no item" in answer.json()["error"]
+    answer = client.post("/v1/shown", json={"request": found["request"], "places": 4})
+    assert answer.status_code == 422 and "3 places" in answer.json()["error"]
+
+
+def test_a_share_of_the_traffic_is_logged_with_all_its_answers(start, tmp_path):
+    client = start(share=0.5)
+    lists = [ask(client) for _ in range(60)]
+    logged = {one["request"] for one in lists if one["logged"]}
+    assert 10 < len(logged) < 50 and {id for (id,) in rows(tmp_path, "SELECT id FROM requests")} == logged
+    for one in lists[:10]:
+        answer = {"id": one["request"], "request": one["request"], "item": one["items"][0], "event": "click"}
+        assert client.post("/v1/feedback", json=answer).json()["stored"] == one["logged"]
+    assert rows(tmp_path, "SELECT DISTINCT share FROM requests") == [(0.5,)]
+
+
+def test_a_log_that_cannot_be_written_answers_nothing(client, monkeypatch, caplog):
+    def full(*given):
+        raise OSError("disk is full")
+
+    monkeypatch.setattr("localpolicy.serving.log.write", full)
+    answer = client.post("/v1/recommend", json={"history": [100]})
+    assert answer.status_code == 503 and "items" not in answer.json() and answer.headers["retry-after"]
+    assert "disk is full" in caplog.text
+
+
+# ---------------------------------------------------------------------- looks
+
+
+def test_the_two_lists_side_by_side(client, exported, tmp_path):
+    found = client.post("/v1/look", json={"history": HISTORY, "beta": 0.05, "k": 4}).json()
+    both = [exported.logits([[100, 103]], [["click", "none"]], beta=beta)[0].astype(float) for beta in (np.inf, 0.05)]
+    mu, pi = (np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in both)
+    assert found["kl"] == pytest.approx((pi * np.log(pi / mu)).sum())
+    middle = (pi + mu) / 2
+    assert found["js"] == pytest.approx(((pi * np.log(pi / middle)).sum() + (mu * np.log(mu / middle)).sum()) / 2)
+    best = [exported.ids[one] for one in np.argsort(-pi)[:4]]
+    assert found["policy"]["items"] == best
+    assert found["policy"]["other"] == pytest.approx([mu[exported.index[one]] for one in best])
+    assert rows(tmp_path, "SELECT COUNT(*) FROM requests") == [(0,)]
+
+
+def test_who_answers(client, exported):
+    found = client.get("/v1/policies").json()
+    assert [one["version"] for one in found["policies"]] == [exported.version] and found["refused"] is None
+    assert client.get("/healthz").json() == client.get("/readyz").json() == {"status": "ok"}
+    ask(client)
+    text = client.get("/metrics").text
+    assert f'localpolicy_lists_total{{arm="",mode="drawn",policy="{exported.version}"}} 1' in text
+    assert "localpolicy_seconds_count 1" in text
+
+
+# ---------------------------------------------------------------------- bad input and abuse
+
+BAD = {
+    "no json": (b"{", 400),
+    "nothing": (b"", 422),
+    "a number": (b"7", 422),
+    "not utf-8": (b'{"history": ["\xff"]}', 400),
+    "deeply nested": (b"[" * 100_000, 400),
+    "a huge number": (b'{"history": [1], "k": ' + b"9" * 5000 + b"}", 400),
+    "history missing": (b'{"k": 3}', 422),
+    "history no list": (b'{"history": 5}', 422),
+    "wrong id type": (b'{"history": ["a"]}', 422),
+    "true as id": (b'{"history": [true]}', 422),
+    "float as id": (b'{"history": [1.5]}', 422),
+    "id past 64 bits": (b'{"history": [9223372036854775808]}', 422),
+    "half a surrogate": (rb'{"history": [1], "person": "\ud800"}', 422),
+    "zero byte": (rb'{"history": [1], "person": "a\u0000"}', 422),
+    "k of 0": (b'{"history": [1], "k": 0}', 422),
+    "k negative": (b'{"history": [1], "k": -3}', 422),
+    "k above the catalogue": (b'{"history": [1], "k": 13}', 422),
+    "k enormous": (b'{"history": [1], "k": 1000000000000}', 422),
+    "k as text": (b'{"history": [1], "k": "3"}', 422),
+    "beta 0": (b'{"history": [1], "beta": 0}', 422),
+    "beta negative": (b'{"history": [1], "beta": -1}', 422),
+    "beta tiny": (b'{"history": [1], "beta": 1e-300}', 422),
+    "beta nan": (b'{"history": [1], "beta": NaN}', 422),
+    "beta infinite": (b'{"history": [1], "beta": Infinity}', 422),
+    "unknown field": (b'{"history": [1], "kk": 3}', 422),
+    "unknown event": (b'{"history": [{"item": 1, "event": "clik"}]}', 422),
+    "event missing": (b'{"history": [{"item": 1}]}', 422),
+    "too few candidates": (b'{"history": [1], "k": 3, "candidates": [100, 101]}', 422),
+    "no candidates": (b'{"history": [1], "k": 1, "candidates": []}', 422),
+    "a million ids": (b'{"history": [' + b"1," * 10**6 + b"1]}", 413),
+    "many ids": (b'{"history": [' + b"1," * 10**5 + b"1]}", 422),
+    "many candidates": (b'{"history": [1], "candidates": [' + b"1," * 10**5 + b"1]}", 422),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_a_reason(client, tmp_path, name):
+    body, status = BAD[name]
+    answer = client.post("/v1/recommend", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"] and "Traceback" not in answer.text and len(answer.text) < 1000
+    assert rows(tmp_path, "SELECT COUNT(*) FROM requests") == [(0,)]
+
+
+def test_reasons_name_the_field(client):
+    answer = client.post("/v1/recommend", json={"history": [1], "k": 0}).json()
+    assert answer["field"] == "k" and "greater than or equal to 1" in answer["error"]
+
+
+def test_paths_and_methods_that_do_not_exist(client):
+    for method, path, status in [("GET", "/v1/recommend", 405), ("POST", "/nope", 404), ("GET", "/../etc/passwd", 404)]:
+        answer = client.request(method, path)
+        assert answer.status_code == status and answer.json()["error"]
+
+
+def test_an_error_nobody_foresaw_is_told_to_the_operator_alone(client, monkeypatch, caplog):
+    def broken():
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(client.app.state.service, "policies", broken)
+    answer = client.get("/v1/policies")
+    assert answer.status_code == 503 and "secret" not in answer.text
+    assert "secret detail" in caplog.text
+
+
+def test_a_token_is_wanted_where_there_is_one(start):
+    client = start(token="s3cret")
+    for headers in (
+        {},
+        {"authorization": "Bearer no"},
+        {"authorization": "s3cret"},
+        {"authorization": "Bearer \u00e9"},
+    ):
+        answer = client.post(
+            "/v1/recommend", json={"history": [100]}, headers={k: v.encode() for k, v in headers.items()}
+        )
+        assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/metrics").status_code == 401 and client.get("/healthz").status_code == 200
+    answer = client.post("/v1/recommend", json={"history": [100]}, headers={"authorization": "Bearer s3cret"})
+    assert answer.status_code == 200
+
+
+def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
+    client = start(queue=4)
+    made_by = client.app.state.service.deployment.current.loaded
+    gate, logits = threading.Event(), made_by.logits
+
+    def slow(*given, **settings):
+        assert gate.wait(30)
+        return logits(*given, **settings)
+
+    monkeypatch.setattr(made_by, "logits", slow)
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(client.post, "/v1/recommend", json={"history": [100]}) for _ in range(12)]
+        while sum(one.done() for one in asked) < 8:
+            threading.Event().wait(0.01)
+        assert client.get("/healthz").status_code == 200, "who watches it is always answered"
+        gate.set()
+        answers = [one.result(30) for one in asked]
+    codes = sorted(one.status_code for one in answers)
+    assert codes == [200] * 4 + [429] * 8
+    assert all(one.headers["retry-after"] == "1" for one in answers if one.status_code == 429)
+
+
+# ---------------------------------------------------------------------- a new policy
+
+
+def test_a_new_export_is_swapped_in_and_a_broken_one_refused(small, exported, start, tmp_path):
+    folder = shutil.copytree(exported.folder, tmp_path / "served")
+    client = start(export=folder)
+    service = client.app.state.service
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
+    service.deployment.refresh()
+    assert ask(client)["policy"] == "b" * 16
+    content = (folder / "policy.onnx").read_bytes()
+    (folder / "policy.onnx").write_bytes(content[:-10])
+    (folder / "export.json").write_text(json.dumps({**about, "version": "c" * 16}))
+    service.deployment.refresh()
+    assert ask(client)["policy"] == "b" * 16
+    assert "was altered" in client.get("/v1/policies").json()["refused"]
+    assert "localpolicy_export_refused 1" in client.get("/metrics").text
+    (folder / "policy.onnx").write_bytes(content)
+    (folder / "export.json").write_text(json.dumps({**about, "version": "d" * 16, "x": 1}))
+    service.deployment.refresh()
+    assert ask(client)["policy"] == "d" * 16 and client.get("/v1/policies").json()["refused"] is None
+
+
+def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
+    folder = shutil.copytree(exported.folder, tmp_path / "candidate")
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
+    plan = tmp_path / "rollout.json"
+    plan.write_text(json.dumps({"salt": "s", "stage": "shadow", "share": 0.0}))
+    client = start(candidate=folder, rollout=plan)
+    assert ask(client, person="p")["policy"] == exported.version
+    plan.write_text(json.dumps({"salt": "s", "stage": "50", "share": 0.5}))
+    client.app.state.service.deployment.refresh()
+    arms = {f"p{n}": ask(client, person=f"p{n}") for n in range(40)}
+    assert {one["arm"] for one in arms.values()} == {"candidate", "current"}
+    for person, one in arms.items():
+        assert one["policy"] == ("b" * 16 if one["arm"] == "candidate" else exported.version)
+        assert ask(client, person=person)["arm"] == one["arm"]
+    assert set(rows(tmp_path, "SELECT DISTINCT arm, stage FROM requests WHERE stage = '50'")) == {
+        ("candidate", "50"), ("current", "50")
+    }  # fmt: skip
+    plan.write_text("{")
+    client.app.state.service.deployment.refresh()
+    assert ask(client, person="p")["arm"] == ""
+    text = client.get("/metrics").text
+    assert 'localpolicy_shadow_total{outcome="answered"} 1' in text

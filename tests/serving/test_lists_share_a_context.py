@@ -1,0 +1,92 @@
+"""The places of one list were chosen in one context: what stands above in the list is not history."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.store import Prepared, writing
+from localpolicy.evaluation.baselines.history import recent
+from localpolicy.evaluation.off_policy.decisions import conditional
+from localpolicy.model.network import ModelConfig, Network
+
+#         one list of 3    alone  a list of 2
+ITEMS = [[3, 1, 4,         2,     0, 4], [1, 2]]  # fmt: skip
+ABOVE = [[0, 1, 2, 0, 0, 1], [0, 1]]
+
+
+@pytest.fixture
+def data(tmp_path) -> Prepared:
+    events = ["none", "click"]
+    with writing(tmp_path / "data", kind="impressions", events=events, optional=("place", "above")) as store:
+        for name, split in store.splits.items():
+            rows = (ITEMS, ABOVE) if name == "train" else ([[0]], [[0]])
+            item, above = (np.concatenate(one) for one in rows)
+            arrays = {"item": item, "event": item % 2, "reward": item * 0.1, "place": above, "above": above}
+            split.append(np.array([len(one) for one in rows[0]]), arrays)
+        store.write_items(np.arange(5), np.ones(5, np.int64))
+    return Prepared(tmp_path / "data")
+
+
+def batch(data: Prepared, length: int = 10):
+    return Windows(data, "train", WindowConfig(length=length)).cut(torch.arange(2))
+
+
+def network() -> Network:
+    torch.manual_seed(0)
+    return Network(
+        ModelConfig(width=8, answers=True), items=5, events=2, length=10, heads=("policy", "q_a", "q_b")
+    ).eval()
+
+
+def test_every_place_has_the_context_of_the_first(data):
+    given = batch(data)
+    assert given.context.tolist() == [0, 0, 0, 3, 4, 4, 6, 6]
+    hidden = network().hidden_without_dropout(given)
+    for one, other in [(0, 1), (0, 2), (4, 5), (6, 7)]:
+        assert torch.equal(hidden[one], hidden[other])
+    assert not torch.allclose(hidden[0], hidden[3]) and not torch.allclose(hidden[3], hidden[4])
+    plain = network()._read(given)
+    assert torch.equal(hidden[3], plain[3]), "what was shown before, the whole list, is history to the next"
+
+
+def test_after_a_list_comes_the_next_list(data):
+    after, exists = batch(data).next_token()
+    assert exists.tolist() == [True, True, True, True, False, False, False, False]
+    assert after[exists].tolist() == [3, 3, 3, 4]
+
+
+def test_a_window_that_begins_amid_a_list_does_not_score_its_rest(data):
+    given = batch(data, length=4)
+    assert given.item.tolist() == [4, 2, 0, 4, 1, 2]
+    assert given.scored.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_baseline_reads_the_same_context(data):
+    given = batch(data)
+    position, item, _ = recent(given, [1], depth=10)
+    seen = {n: sorted(item[position == n].tolist()) for n in range(len(given.scored))}
+    assert seen == {0: [], 1: [], 2: [], 3: [1, 3], 4: [1, 3], 5: [1, 3], 6: [], 7: []}
+
+
+def test_weights_use_the_targets_conditional_at_the_same_place():
+    """Over all lists of two, drawn place by place from μ, the mean weight of each place is 1."""
+    pi, mu = np.array([0.5, 0.2, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+    mean = np.zeros(2)
+    for first, second in permutations(range(4), 2):
+        logp = np.log(pi[[first, second]])
+        found = conditional(logp, np.array([0, 1]), np.array([7, 7]), np.array([3, 4]))
+        assert found == pytest.approx([np.log(pi[first]), np.log(pi[second] / (1 - pi[first]))])
+        logged = np.array([mu[first], mu[second] / (1 - mu[first])])
+        mean += logged.prod() * np.exp(found) / logged
+    assert mean == pytest.approx(1)
+
+
+def test_a_place_whose_list_is_not_whole_has_no_weight():
+    logp, above = np.log([0.5, 0.2, 0.1]), np.array([1, 0, 2])
+    found = conditional(logp, above, np.array([0, 0, 0]), np.array([4, 5, 9]))
+    assert np.isnan(found).tolist() == [True, False, True]

@@ -1,0 +1,129 @@
+"""A real server: killed, swapped, asked slowly, and asked by many."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+from live import serving
+
+from localpolicy.serving.database import Database
+
+KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_KILLED_RECORDS", "300"))
+
+
+def load(server, acknowledged: list[tuple[str, str]], enough: threading.Event, goal: int) -> None:
+    """Ask and answer until the server is gone; note what it acknowledged."""
+    connection = server.connect()
+    number = 0
+    try:
+        while True:
+            number += 1
+            status, found = server.call("POST", "/v1/recommend", {"history": [100], "k": 3}, over=connection)
+            assert status == 200, found
+            acknowledged.append(("requests", found["request"]))
+            answer = {
+                "id": f"f{found['request']}",
+                "request": found["request"],
+                "item": found["items"][0],
+                "event": "click",
+            }
+            status, stored = server.call("POST", "/v1/feedback", answer, over=connection)
+            assert status == 200 and stored["stored"]
+            acknowledged.append(("feedback", answer["id"]))
+            if len(acknowledged) >= goal:
+                enough.set()
+    except (ConnectionError, http.client.HTTPException, json.JSONDecodeError):
+        pass  # it was killed
+    finally:
+        enough.set()
+        connection.close()
+
+
+def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(exported, tmp_path):
+    """The full trial: LPI_KILLS=50 LPI_KILLED_RECORDS=100000."""
+    acknowledged: list[tuple[str, str]] = []
+    for kill in range(KILLS):
+        with serving(exported.folder, tmp_path / "log.db") as server:
+            enough, goal = threading.Event(), RECORDS * (kill + 1) // KILLS
+            clients = [threading.Thread(target=load, args=(server, acknowledged, enough, goal)) for _ in range(8)]
+            for client in clients:
+                client.start()
+            assert enough.wait(120)
+            server.kill()
+            for client in clients:
+                client.join(120)
+    database = Database(tmp_path / "log.db")
+    found = {(table, id) for table in ("requests", "feedback") for (id,) in database.rows(f"SELECT id FROM {table}")}
+    lost = set(acknowledged) - found
+    print(f"{KILLS} kills, {len(acknowledged):,} acknowledged, {len(lost)} lost")
+    assert len(acknowledged) >= RECORDS and not lost
+    assert database.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_path):
+    with serving(exported.folder, tmp_path / "log.db", "--workers", "2", "--set", "body_seconds=1") as server:
+        found = [server.call("POST", "/v1/recommend", {"history": [100], "k": 2}) for _ in range(20)]
+        assert {status for status, _ in found} == {200}
+        slow = [
+            b"POST /v1/recom",
+            b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\n",
+            b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+            b"",
+        ]
+        for start in slow:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+                client.sendall(start)
+                answer = client.recv(1000)  # returns once the server has had enough
+                assert answer == b"" or answer.startswith(b"HTTP/1.1 408"), answer
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 200_000)
+            with suppress(ConnectionError):
+                assert client.recv(1000).startswith(b"HTTP/1.1 400")
+        assert server.call("GET", "/healthz")[0] == 200
+        assert server.stop() == 0
+    ids = {id for (id,) in Database(tmp_path / "log.db").rows("SELECT id FROM requests")}
+    assert ids == {one["request"] for _, one in found}
+
+
+def test_a_swap_drops_no_request(exported, tmp_path):
+    served = shutil.copytree(exported.folder, tmp_path / "served")
+    about = json.loads((served / "export.json").read_text())
+    seen: list[str] = []
+    wrong: list[tuple[int, dict]] = []
+    swapped = threading.Event()
+
+    def ask() -> None:
+        connection = server.connect()
+        while not swapped.is_set():
+            status, found = server.call("POST", "/v1/recommend", {"history": [100]}, over=connection)
+            (seen.append(found["policy"]) if status == 200 else wrong.append((status, found)))
+            if "b" * 16 in seen:
+                swapped.set()
+        connection.close()
+
+    with serving(served, tmp_path / "log.db", "--set", "poll_seconds=0.05") as server:
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        new = shutil.copytree(served, tmp_path / "new")
+        (new / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
+        served.rename(tmp_path / "old")
+        new.rename(served)
+        for client in clients:
+            client.join(120)
+    assert not wrong and set(seen) == {exported.version, "b" * 16}
+
+
+def test_a_port_that_is_taken(exported, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        twice = serving(exported.folder, tmp_path / "log.db", "--port", port)
+        with pytest.raises(AssertionError, match="cannot be listened on"), twice:
+            pass
