@@ -47,7 +47,6 @@ IMPROVED = "improved"  # the run that is judged
 FEWEST, MOST_EPOCHS = 3, 20
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
-MANY = 3_000  # events of one sequence that are worth a word
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,6 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     improve = None if len(rewards) == 1 else "lpi_cb" if bandit else "lpi_rl"
     if improve is None:
         notes.append("all events are worth the same: there is nothing to improve on, and the log is imitated only")
-    if (longest := int(max(np.diff(split.offsets).max(initial=0) for split in data.splits.values()))) >= MANY:
-        notes.append(
-            f"one sequence has {longest:,} events: a robot, or several people? --session-gap of lpi prepare cuts"
-        )
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},

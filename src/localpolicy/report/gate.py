@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.gate import Check, Verdict
-from localpolicy.report.contents import Answer, Contents, Finding, KeyNumber, Section
+from localpolicy.report.contents import Contents, Finding, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
 
@@ -33,10 +33,10 @@ def gate_table(verdict: Verdict) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_answer(verdict: Verdict) -> Answer:
+def gate_headline(verdict: Verdict) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
-    return Answer(verdict.sentence, numbers, NEXT[verdict.answer])
+    return Headline(verdict.sentence, numbers, NEXT[verdict.answer])
 
 
 def gate_findings(verdict: Verdict) -> list[Finding]:
@@ -47,7 +47,6 @@ def gate_findings(verdict: Verdict) -> list[Finding]:
 
 def gate_contents(verdict: Verdict) -> Contents:
     """The verdict as a report of its own."""
-    answer = gate_answer(verdict)
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
@@ -55,7 +54,7 @@ def gate_contents(verdict: Verdict) -> Contents:
         findings=gate_findings(verdict),
         facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
-    return Contents("Should it be deployed?", answer.sentence, [section], {}, answer.numbers, answer.next_step)
+    return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
 def _number(check: Check, verdict: Verdict) -> KeyNumber:

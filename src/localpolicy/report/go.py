@@ -9,7 +9,7 @@ from localpolicy import __version__
 from localpolicy.experiments.go import Went
 from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents
-from localpolicy.report.gate import gate_answer, gate_findings
+from localpolicy.report.gate import gate_findings, gate_headline
 from localpolicy.report.html.page import write_report
 
 
@@ -25,8 +25,6 @@ def write_go(went: Went, path: Path) -> Contents:
         "the figure that decides": went.verdict.metric,
         **{f"note {number}": note for number, note in enumerate(went.verdict.notes, start=1)},
     }
-    answer = gate_answer(went.verdict)
-    title = "From the log to a verdict"
-    contents = Contents(title, answer.sentence, [section], settings, answer.numbers, answer.next_step)
+    contents = Contents.under(gate_headline(went.verdict), "From the log to a verdict", [section], settings)
     write_report(contents, path)
     return contents

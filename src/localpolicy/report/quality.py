@@ -96,8 +96,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
             "length",
             f"{quality.mean_length:.1f}",
             f"{quality.median_length:.0f}",
-            f"mean, median; longest {quality.longest:,}"
-            + (": a robot, or many people? See --session-gap, --most-recent" if quality.longest >= LONG else ""),
+            f"mean, median; longest {quality.longest:,}",
         )
     )
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())

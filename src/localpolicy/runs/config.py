@@ -48,7 +48,13 @@ class TrainConfig(Settings):
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
     )
-    catalogue: Literal["chunked", "dense"] = Field("chunked", description="backend of the catalogue statistics")
+    catalogue: Literal["auto", "fused", "chunked", "dense"] = Field(
+        "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
+    )
+    capture: bool = Field(
+        True, description="on CUDA, replay a step as one captured graph; where that cannot be, steps run one by one "
+        "and the manifest says why"
+    )  # fmt: skip
     shard_catalogue: bool = Field(
         False, description="split embedding and head rows over processes instead of copying them to each"
     )

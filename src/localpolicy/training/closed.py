@@ -96,8 +96,7 @@ class ClosedForm:
         if isinstance(policy.network, Towers):
             raise RunError(
                 f"objective.logging: {given} is an improved policy of {1 + len(policy.network.critics)} towers, and "
-                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log; or "
-                "make one network of it first (lpi distill)."
+                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log."
             )
         if policy.origin.estimates_logging != "policy" or not policy.items["item_id"].equals(
             self.data.catalogue["item_id"]

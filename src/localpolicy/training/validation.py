@@ -20,6 +20,8 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
 
+ON_A_GPU = 8192  # sequences of a batch in validation
+
 
 def validate(
     policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
@@ -30,7 +32,7 @@ def validate(
         windows,
         events=events,
         min_history=config.train.min_history,
-        batch_size=config.train.batch_size,
+        batch_size=_batch_size(config),
         description="validation",
         ranks=ranks,
     )
@@ -42,6 +44,11 @@ def validate(
         figures |= _value(log)
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def _batch_size(config: Config) -> int:
+    """Sequences looked at together: a GPU is idle with as few as a step has."""
+    return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
 
 
 def _value(log: Decisions) -> dict[str, float]:
@@ -64,7 +71,7 @@ def validate_critic(
     network, reads = policy.network, config.objective.reads()
     assert reads.critic is not None
     errors, targets = [], []
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         hidden = network.hidden_without_dropout(batch)[batch.scored]
         targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
         errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
@@ -83,7 +90,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     network, errors, targets = policy.network, [], []
     assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)
