@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from localpolicy.experiments.scenarios import SCENARIOS
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.truth import bandit_probabilities, true_value
+from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
