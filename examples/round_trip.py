@@ -96,7 +96,7 @@ def main(here: Path) -> list[float]:
         audit = lp.audit(log.parent, runs=[here / "served"])
         assert audit.exit_code == 0, audit
         data = lp.prepare("events", [log], out=here / f"data-{number}", like=here / f"data-{number - 1}")
-        candidate = train(data, here / f"run-{number}", "lpi_cb", "train.epochs=8", "objective.beta=0.15")
+        candidate = train(data, here / f"run-{number}", "lpi_cb", "train.epochs=6", "objective.form=weighted", "objective.beta=0.15")
         verdict = lp.gate(candidate.folder, against=[current.folder], data=data)
         # The candidate meets real traffic at 50 % first, and goes back by itself where it does harm.
         shop.close()
