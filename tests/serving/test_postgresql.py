@@ -31,7 +31,9 @@ def place():
     shutil.chown(folder, "postgres")
     run = ["runuser", "-u", "postgres", "--", "env", "LC_ALL=C"]
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([*run, BINARIES[-1] / "initdb", "-D", folder / "data", "-A", "trust", "-E", "UTF8", "--no-sync"], **quiet)
+    subprocess.run(
+        [*run, BINARIES[-1] / "initdb", "-D", folder / "data", "-A", "trust", "-E", "UTF8", "--no-sync"], **quiet
+    )
     options = f"-k {folder} -c listen_addresses=''"
     control = [*run, BINARIES[-1] / "pg_ctl", "-D", folder / "data", "-w"]
     subprocess.run([*control, "-l", folder / "log", "-o", options, "start"], **quiet)
