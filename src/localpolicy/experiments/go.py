@@ -29,8 +29,9 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline
+from localpolicy.evaluation.candidates import RunLike
 from localpolicy.evaluation.compare import Comparison, compare
-from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.gate import THE_LOG, GateRules, Verdict, gate
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
 from localpolicy.experiments.jobs import Job, cores, train_all
@@ -191,7 +192,9 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
         if not (place / "manifest.json").exists():
             fit_baseline(name, data, out=place, force=True)
     device = config.train.device
-    against = [run for run in references if run is not chosen]
+    # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
+    known = data.kind == "impressions" and "propensity" in data["test"].arrays
+    against: list[RunLike] = [*([THE_LOG] if known else []), *(run for run in references if run is not chosen)]
     verdict = gate(chosen, against=against, rules=rules, data=data, device=device)
     write_json(out / "verdict.json", verdict.to_dict())
     compared = list(dict.fromkeys([*references, chosen]))
