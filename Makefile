@@ -47,9 +47,10 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup  # runs every command of tools/pages: about three minutes
+docs: setup  # runs every command of tools/pages and the notebooks: about five minutes
 	$(BIN)/python tools/settings_page.py
 	$(BIN)/python tools/run_pages.py
+	$(BIN)/python tools/run_notebooks.py
 	$(BIN)/python tools/report_pictures.py
 
 check-docs: setup  # the same commands, compared with the pages on disk

@@ -24,7 +24,8 @@ pytestmark = [
 
 
 def config(name="lpi_rl", *, dropout=0.0, **train_settings):
-    groups = {"model": {"width": 16, "dropout": dropout}, "objective": {"name": name}}
+    objective = {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+    groups = {"model": {"width": 16, "dropout": dropout}, "objective": objective}
     return Config.parse({**groups, "train": {"device": "cuda", "epochs": 3, "batch_size": 16, **train_settings}})
 
 
