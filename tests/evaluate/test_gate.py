@@ -33,7 +33,7 @@ from localpolicy.evaluation.significance import paired
 from localpolicy.evaluation.summary import ranking
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
-from localpolicy.report.gate import gate_table
+from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
@@ -132,7 +132,9 @@ def test_three_answers():
     assert verdict_of("cannot tell", "no").answer == "do not deploy"
     assert "Deploy new: it beats old by +0.1000" in verdict_of("yes").sentence
     assert "About 900 positions would tell; there are 300" in verdict_of("cannot tell", needed=900).sentence
-    assert "'item-kNN' does better. Deploy that one" in verdict_of("yes", "no", instead="item-kNN").sentence
+    baseline = verdict_of("yes", "no", instead="item-kNN")
+    assert "'item-kNN' does better. Deploy that one" in baseline.sentence
+    assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
     said = verdict_of("yes", "cannot tell").to_dict()
     assert said["answer"] == "cannot tell" and said["checks"][0]["n"] == 300
     json.dumps(said, allow_nan=False)

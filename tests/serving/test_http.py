@@ -292,6 +292,11 @@ def test_bad_input_is_refused_with_a_reason(client, tmp_path, name):
 def test_reasons_name_the_field(client):
     answer = client.post("/v1/recommend", json={"history": [1], "k": 0}).json()
     assert answer["field"] == "k" and "greater than or equal to 1" in answer["error"]
+    answer = client.post("/v1/recommend", json={"history": [1, None, 2.5], "candidates": [{}]}).json()
+    assert answer["field"] == "history.1"
+    assert [part.split(":")[0] for part in answer["error"].split("; ") if "expected" in part] == [
+        "history.1", "history.2", "candidates.0"
+    ]  # fmt: skip
 
 
 def test_paths_and_methods_that_do_not_exist(client):

@@ -82,7 +82,8 @@ class Verdict(Result):
         if instead is not None:
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
         if failed:
-            return f"Do not deploy {new} instead of {old}: {', '.join(check.name for check in failed)} says no."
+            rest = "" if len(failed) == 1 else f" Also: {', '.join(check.name for check in failed[1:])}."
+            return f"Do not deploy {new} instead of {old}. {failed[0].name}: {failed[0].reason.split('. ')[0]}.{rest}"
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]
         most = max((check.needed for check in unsure if check.needed is not None), default=None)
         more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
