@@ -26,12 +26,20 @@ from localpolicy.training.loop import Trainer, train
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {
-    "bandit": {"sequences": 300, "items": 12, "dials": ("contexts=15",), "objectives": ("mle", "lpi_cb"), **TINY},
+    "bandit": {
+        "sequences": 300,
+        "items": 12,
+        "dials": ("contexts=15",),
+        "objectives": ("mle", "lpi_cb"),
+        "betas": (0.3,),
+        **TINY,
+    },
     "store": {
         "sequences": 80,
         "items": 20,
         "dials": ("categories=4", "mean_length=6"),
         "objectives": ("lpi_rl",),
+        "betas": (0.1,),
         **TINY,
     },
 }
@@ -283,11 +291,14 @@ def test_the_verdict_names_who_lost():
 
 
 def test_arms_have_names_and_settings():
-    config = loop_config("bandit", objectives=("mle", "lpi_cb", "lpi_cb:advantage=observed:beta=2"), betas=(1.0, 0.1))
+    observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
+    config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
     assert [arm.name for arm in arms_of(config)] == [
-        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 advantage=observed",
+        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 improve=weighted advantage=observed",
     ]  # fmt: skip
-    assert arms_of(config)[-1].objective == {"name": "lpi_cb", "advantage": "observed", "beta": 2}
+    form = {"improve": "weighted", "advantage": "observed", "beta": 2}
+    assert arms_of(config)[-1].objective == {"name": "lpi_cb", **form}
+    assert [arm.objective for arm in arms_of(loop_config("bandit", objectives=("lpi_cb",)))] == [{"name": "lpi_cb"}]
 
 
 @pytest.mark.parametrize(
