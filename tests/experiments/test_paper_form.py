@@ -41,4 +41,8 @@ def test_ratings():
         assert found[key] == value, key
     assert settings["data"] == {"length": 200, "last": 50}
     assert settings["model"]["tied"] is False
-    assert (settings["train"]["select"], settings["train"]["patience"], settings["train"]["epochs"]) == ("AR@1", None, 30)
+    assert (settings["train"]["select"], settings["train"]["patience"], settings["train"]["epochs"]) == (
+        "AR@1",
+        None,
+        30,
+    )
