@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.model.backbones import BACKBONES
@@ -50,7 +51,7 @@ class Gradients:
         objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": objective,
+            "objective": weighted(objective),
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
         self.trainer = Trainer.start(data, Run(out), Config.parse(settings))
