@@ -357,7 +357,7 @@ def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
 # ---------------------------------------------------------------------- a new policy
 
 
-def test_a_new_export_is_swapped_in_and_a_broken_one_refused(small, exported, start, tmp_path):
+def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tmp_path):
     folder = shutil.copytree(exported.folder, tmp_path / "served")
     client = start(export=folder)
     service = client.app.state.service
