@@ -3,14 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track,serve
+comma  := ,
 
 TOOLS  := .tools/bin
 
 .PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit install-demo release clean
 
-setup: $(VENV)/.ready
+READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt  # one mark for each list of extras: another list installs what is missing
 	@$(PYTHON) -c 'import sys; sys.exit(f"localpolicy needs Python 3.11 or newer, found {sys.version.split()[0]}; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
@@ -47,19 +50,23 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup  # runs every command of tools/pages: about three minutes
+docs: setup  # runs every command of tools/pages and the notebooks: about five minutes
 	$(BIN)/python tools/settings_page.py
 	$(BIN)/python tools/run_pages.py
+	$(BIN)/python tools/run_notebooks.py
 	$(BIN)/python tools/report_pictures.py
 
 check-docs: setup  # the same commands, compared with the pages on disk
 	$(BIN)/python tools/run_pages.py --check
 
 site: setup  # all links and anchors are checked
-	test -x $(BIN)/mkdocs || $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -c 'import mkdocs, mkdocstrings, nbconvert' 2>/dev/null || \
+		$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
 	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
+	$(BIN)/python -m nbconvert --log-level ERROR --to markdown scratch/site/docs/notebooks/*.ipynb
+	sed -i 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
 

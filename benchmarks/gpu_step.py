@@ -1,16 +1,27 @@
-"""One training step on a GPU at the shape of YooChoose: 256 sequences of at most 20, 48,255 items, width 64.
+"""One training step on a GPU at the shape of YooChoose (256 sequences of at most 20, 48,255 items, width 64), our way
+and as plain PyTorch would do the same mathematics.
 
-    python benchmarks/gpu_step.py [--items 48255] [--mean-length 5.8]
+    python benchmarks/gpu_step.py [--items 48255] [--objectives mle,lpi_rl] [--ways …] [--batch 256] [--profile]
 
-Prints milliseconds per step (median of 100 after a warm-up, with device events) and peak memory per objective.
+Prints milliseconds per step (300 steps after a warm-up, all of them timed together), its ratio to the padded way, and
+the peak memory. The ways:
+
+    padded     every sequence filled up to 20 positions, whole logits, step by step
+    packed     real positions only, whole logits, step by step
+    chunked    real positions only, chunks of the catalogue, step by step
+    fused      fused tiles, captured, float32 (TF32 products)
+    fused-bf16 the same with bf16 products
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
+import time
+from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +30,25 @@ from localpolicy.data.store import Prepared, writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training.loop import Trainer
+from localpolicy.types import START, Batch
 
-OBJECTIVES = ("mle", "reward_weighted", "ips", "sqn", "lpi_cb", "lpi_rl")
-WARM, STEPS = 20, 100
+WAYS: dict[str, dict[str, Any]] = {
+    "padded": {"catalogue": "dense", "capture": False},
+    "packed": {"catalogue": "dense", "capture": False},
+    "chunked": {"catalogue": "chunked", "capture": False},
+    "fused": {},
+    "fused-bf16": {"precision": "bf16"},
+}
+WARM, STEPS = 60, 300
 
 
-def write_data(path: Path, *, items: int, mean_length: float) -> Prepared:
+def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 40_000) -> Prepared:
     """Random sequences with heavy-tailed items."""
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)
-    with writing(
-        path, kind="interactions", events=["click", "purchase"], rewards={"click": 0.2, "purchase": 1.0}
-    ) as store:
-        for split, count in (("train", 40_000), ("validation", 100), ("test", 100)):
+    rewards = {"click": 0.2, "purchase": 1.0}
+    with writing(path, kind="interactions", events=["click", "purchase"], rewards=rewards) as store:
+        for split, count in (("train", sequences), ("validation", max(100, sequences // 8)), ("test", 100)):
             lengths = np.minimum(1 + rng.geometric(1 / (mean_length - 1), count), 20)
             total = int(lengths.sum())
             event = (rng.random(total) < 0.05).astype(np.uint8)
@@ -41,39 +58,105 @@ def write_data(path: Path, *, items: int, mean_length: float) -> Prepared:
     return Prepared(path)
 
 
-def measure(data: Prepared, objective: str, folder: Path) -> tuple[float, float, float]:
-    """Median milliseconds per step, peak GiB, mean positions."""
-    config = Config.parse({"objective": {"name": objective}, "train": {"device": "cuda"}})
-    trainer = Trainer.start(data, Run(folder), config)
+def setting(name: str) -> dict[str, Any]:
+    """The paper's form: both towers of the closed one are steps of their own."""
+    return {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+
+
+def filled(batch: Batch, length: int) -> Batch:
+    """The batch as a full block: every sequence has `length` tokens, of which only the real ones count."""
+    rows = batch.size
+    cell = batch.row * length + batch.column
+    every = torch.arange(rows * length, device=cell.device)
+
+    def spread(values: torch.Tensor, fill: float) -> torch.Tensor:
+        return values.new_full((rows * length,), fill).index_copy(0, cell, values)
+
+    return Batch(
+        sequences=batch.sequences,
+        row=every // length,
+        column=every % length,
+        previous_item=spread(batch.previous_item, START),
+        previous_event=spread(batch.previous_event, 0),
+        item=spread(batch.item, 0),
+        event=spread(batch.event, 0),
+        reward=spread(batch.reward, 0.0),
+        history=spread(batch.history, 0),
+        scored=every,
+        counted=torch.zeros_like(every, dtype=torch.bool).index_fill(0, cell, True),
+        whole=True,
+        block=(rows, length),
+    )
+
+
+def batches(trainer: Trainer, way: str, size: int) -> Iterator[Any]:
+    """Epoch after epoch."""
+    for epoch in chain(range(1000)):
+        if trainer.captured is not None:
+            yield from trainer.captured.planner.epoch(seed=0, epoch=epoch)
+            continue
+        plain = trainer.windows.shuffled(size, seed=0, epoch=epoch)
+        yield from (filled(batch, trainer.config.data.length) for batch in plain) if way == "padded" else plain
+
+
+def measure(data: Prepared, objective: str, way: str, folder: Path, size: int, *, profile: bool) -> tuple[float, float]:
+    """Milliseconds per step, and peak GiB."""
+    settings = {"device": "cuda", "batch_size": size, **WAYS[way]}
+    trainer = Trainer.start(data, Run(folder), Config.parse({"objective": setting(objective), "train": settings}))
     trainer.network.train()
     torch.cuda.reset_peak_memory_stats()
-    times, positions = [], []
-    for number, batch in enumerate(trainer.windows.shuffled(256, seed=0, epoch=0)):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
+    steps = STEPS if trainer.captured is not None else STEPS // 10
+    coming = batches(trainer, way, size)
+    for number in range(WARM if trainer.captured is not None else WARM // 10):
+        trainer.step(next(coming), number)
+    if trainer.captured is not None:
+        assert trainer.captured.refused is None, trainer.captured.refused
+    ready = [next(coming) for _ in range(steps)]
+    for number, batch in enumerate(ready):  # sizes that did not come before are captured now
         trainer.step(batch, number)
-        end.record()
-        torch.cuda.synchronize()
-        if number >= WARM:
-            times.append(begin.elapsed_time(end))
-            positions.append(len(batch.scored))
-        if number == WARM + STEPS:
-            break
-    return statistics.median(times), torch.cuda.max_memory_allocated() / 2**30, statistics.mean(positions)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for number, batch in enumerate(ready):
+        trainer.step(batch, number)
+    torch.cuda.synchronize()
+    taken = (time.perf_counter() - began) / steps * 1e3
+    if profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+            for number, batch in zip(range(20), chain(ready, repeat(ready[0]))):  # noqa: B905
+                trainer.step(batch, number)
+            torch.cuda.synchronize()
+        table = found.key_averages().table(sort_by="cuda_time_total", row_limit=32, max_name_column_width=70)
+        print("\n".join(line[:72] + line[-60:] for line in table.splitlines()))
+    return taken, torch.cuda.max_memory_allocated() / 2**30
 
 
 def main() -> None:
-    """Measure every objective."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure every objective, every way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=48_255)
     parser.add_argument("--mean-length", type=float, default=5.8)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--objectives", default="mle,lpi_rl")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.items:,} items")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.items:,} items, {given.batch} sequences")
+    print(f"{'objective':10} {'way':11} {'ms/step':>8} {'times':>6} {'GiB':>6}")
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=given.mean_length)
-        for objective in OBJECTIVES:
-            milliseconds, memory, positions = measure(data, objective, Path(folder) / "run")
-            print(f"{objective:16} {milliseconds:7.2f} ms/step {memory:6.2f} GiB peak, {positions:.0f} positions")
+        for objective in given.objectives.split(","):
+            slowest = None
+            for way in given.ways.split(","):
+                torch.cuda.empty_cache()
+                try:
+                    taken, memory = measure(
+                        data, objective, way, Path(folder) / "run", given.batch, profile=given.profile
+                    )
+                except torch.cuda.OutOfMemoryError:
+                    print(f"{objective:10} {way:11} out of memory")
+                    continue
+                slowest = slowest or taken
+                print(f"{objective:10} {way:11} {taken:8.3f} {slowest / taken:6.1f} {memory:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

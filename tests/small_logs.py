@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import Prepared, writing
 
@@ -14,7 +15,7 @@ REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}
 
 def write_small(
     path: Path, *, items: int = 12, sequences: int = 120, seed: int = 0, rewards=REWARDS, propensity=True,
-    item_id=None, policies=(),
+    item_id=None, policies=(), ids=False,
 ):  # fmt: skip
     """Random sequences of 1 to 8 events over a few items; the next item depends on the one before."""
     item_id = np.arange(100, 100 + items) if item_id is None else np.asarray(item_id)
@@ -37,5 +38,7 @@ def write_small(
             if propensity:
                 arrays["propensity"] = rng.uniform(0.05, 0.5, total)
             store.splits[split].append(lengths, arrays)
+            if ids:
+                store.splits[split].append_ids(pa.array([f"{split}-{number}" for number in range(len(lengths))]))
         store.write_items(item_id, np.ones(items, np.int64))
     return Prepared(path)

@@ -1,6 +1,6 @@
 """Runs the notebooks of docs/notebooks and writes their outputs into them: `make docs`.
 
-    python tools/run_notebooks.py [--check]      --check: run them, write nothing
+    python tools/run_notebooks.py [--check] [NAME]...      --check: run them, write nothing
 
 Each runs in an empty folder of its own, on one thread. What a run says of times and paths is left out: the pages show
 results, not progress.
@@ -37,11 +37,13 @@ def main() -> None:
     """Run all of them."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--check", action="store_true")
-    check = options.parse_args().check
+    options.add_argument("names", nargs="*", metavar="NAME", help="of notebooks (default: all)")
+    asked = options.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     for path in sorted(FOLDER.glob("*.ipynb")):
-        print(path.name, file=sys.stderr, flush=True)
-        run(path, write=not check)
+        if not asked.names or path.stem in asked.names:
+            print(path.name, file=sys.stderr, flush=True)
+            run(path, write=not asked.check)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +38,14 @@ class Batch:
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
     context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
+    counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
+    whole: bool = False  # every token is a position: scored = 0 … M - 1
+    block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
+
+    @property
+    def positions(self) -> int:
+        """N."""
+        return len(self.scored)
 
     @property
     def size(self) -> int:
@@ -58,7 +66,10 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        moved = {one.name: value.to(device) for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        moved: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()
+        }
         return Batch(**moved)
 
 
@@ -111,6 +122,12 @@ class Terms:
     losses: Mapping[str, Tensor]
     weight: Tensor  # the constant factor of -log π
     clipped: Tensor | None = None  # where the weight met its cap or its floor
+
+    def masked(self, counted: Tensor) -> Terms:
+        """The same with no loss, weight or cap where a position does not count."""
+        losses = {name: torch.where(counted, loss, 0.0) for name, loss in self.losses.items()}
+        clipped = None if self.clipped is None else self.clipped & counted
+        return Terms(losses, torch.where(counted, self.weight, 0.0), clipped)
 
     def detached(self) -> Terms:
         """The same numbers without their graph."""

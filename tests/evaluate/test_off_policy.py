@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,8 +10,15 @@ import pytest
 
 from localpolicy.errors import DataError
 from localpolicy.evaluation.off_policy import Decisions, OverlapRules, decisions, off_policy, overlap
-from localpolicy.evaluation.off_policy.estimators import clipped, direct, doubly_robust, importance, self_normalised
-from localpolicy.evaluation.off_policy.intervals import bootstrap, empirical_bernstein, normal
+from localpolicy.evaluation.off_policy.estimators import (
+    clipped,
+    direct,
+    doubly_robust,
+    importance,
+    self_normalised,
+    smoothed,
+)
+from localpolicy.evaluation.off_policy.intervals import bootstrap, empirical_bernstein, normal, smoothed_lower_bound
 from localpolicy.evaluation.off_policy.overlap import effective_sample
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
@@ -207,3 +215,35 @@ def test_decisions_come_from_logged_or_estimated_propensities():
     np.testing.assert_allclose(estimated.weight, [1.0, 0.5, 0.25])
     with pytest.raises(DataError, match="did you mean 'mle'"):
         decisions(made, propensities="mlee")
+
+
+# ---------------------------------------------------------------------- logarithmic smoothing
+
+
+def test_the_smoothed_bound_fails_no_more_often_than_it_says():
+    """Its theorem, exactly: every sample of three decisions of a small world, with its probability under μ."""
+    mu, pi, reward = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.3, 0.6]), np.array([0.1, 0.4, 1.0])
+    value, delta, fails, n = float(pi @ reward), 0.3, 0.0, 3
+    for actions in itertools.product(range(3), repeat=n):
+        chosen = list(actions)
+        log = Decisions((pi / mu)[chosen], reward[chosen], np.arange(n))
+        low = smoothed_lower_bound(log, confidence=1 - delta, strengths=(1.0,))
+        by_hand = math.exp(np.log1p(log.weight * log.reward).mean() - math.log(1 / delta) / n) - 1
+        assert low == pytest.approx(max(0.0, by_hand))
+        fails += mu[chosen].prod() * (low > value)
+    assert 0 < fails <= delta, "it fails somewhere, or nothing is tested"
+
+
+def test_the_smoothed_bound_of_the_best_strength_pays_for_the_choice():
+    log = Decisions(np.full(40, 1.0), np.full(40, 0.5), np.arange(40))
+    one, three = (smoothed_lower_bound(log, strengths=(1.0,) * k) for k in (1, 3))
+    assert three < one < 0.5
+    assert three == pytest.approx(math.expm1(math.log1p(0.5) - math.log(3 / 0.05) / 40))
+    with pytest.raises(DataError, match="rewards >= 0"):
+        smoothed_lower_bound(log._replace(reward=-log.reward))
+
+
+def test_smoothing_is_below_importance_weighting_and_tends_to_it():
+    log = Decisions(np.array([5.0, 0.2]), np.array([1.0, 0.5]), np.arange(2))
+    assert (smoothed(log, 0.5) < importance(log)).all()
+    np.testing.assert_allclose(smoothed(log, 1e-9), importance(log), rtol=1e-6)

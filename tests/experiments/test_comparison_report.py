@@ -18,10 +18,10 @@ from localpolicy.errors import ConfigError
 from localpolicy.evaluation.compare import Comparison, Gain, compare
 from localpolicy.evaluation.estimate import Estimate
 from localpolicy.evaluation.significance import holm, paired
-from localpolicy.report.comparison.answer import comparison_answer
 from localpolicy.report.comparison.findings import comparison_findings
+from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.section import comparison_section, write_comparison
-from localpolicy.report.contents import Answer, Contents, Interval, PolicyRow, Section
+from localpolicy.report.contents import Contents, Headline, Interval, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
@@ -88,7 +88,7 @@ def test_tables_parse_back_to_the_json(comparison, page):
 
 
 def test_every_part_of_the_report_is_there(page, runs):
-    heads = [head.text for head in page.all("h3")]
+    heads = [head.text for level in ("h2", "h3") for head in page.all(level)]
     for words in ("Findings", "Reward against", "Comparison", "Training", "Distance", "Where it wins", "What would"):
         assert any(head.startswith(words) for head in heads), words
     titles = {head.text for head in page.all("h4")}
@@ -224,7 +224,7 @@ def test_of_several_floors_the_largest_is_drawn():
     assert found is not None and found.mean == 0.05
 
 
-def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[Answer, dict[str, bool | None]]:
+def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[Headline, dict[str, bool | None]]:
     test = paired(np.array([0.3, 0.4, 0.5]), np.array([0.1, 0.2, 0.2]), np.arange(3))
     lead = SimpleNamespace(holm_p=p, test=test)
     made = SimpleNamespace(
@@ -238,7 +238,7 @@ def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[
     baseline = "mle" if any(row.name == "mle" for row in rows) else ""
     section = Section("", "", rows, main_metric=METRIC, floor=around, logging_value=truth, baseline=baseline)
     found = {one.claim: one.holds for one in comparison_findings(made, section)}
-    return comparison_answer(made, section), found
+    return comparison_headline(made, section), found
 
 
 MLE = row("mle", "mle", 0.30, 0.04)
@@ -292,7 +292,7 @@ def test_a_floor_of_nothing_is_no_divisor():
 def test_words_do_not_hide_a_simple_baseline_that_wins():
     answer, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
     assert answer.sentence == (
-        "item-kNN, a simple baseline, beats every trained policy: click nDCG@20 0.4000 against 0.3500 of lpi."
+        "No trained policy ranks above item-kNN, a simple baseline: click nDCG@20 0.3500 of lpi against 0.4000."
     )
     assert answer.next_step.startswith("Deploy none of the trained policies yet.")
     assert found["every trained policy ranks above the simple baselines"] is False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.experiments.jobs import Job, in_processes, train_all
 from localpolicy.runs.config import Config
+from localpolicy.training.loop import Trainer
 
 
 def config(objective="mle", **train):
@@ -43,10 +45,20 @@ def test_a_finished_run_of_other_settings_is_refused(small, tmp_path, messages):
         train_all(jobs(small, tmp_path, one=config(seed=4)), processes=1)
 
 
-def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path):
+def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkeypatch):
     long = jobs(small, tmp_path, long=config(epochs=100_000))
+    step = Trainer.step
+
+    def time_is_up(self, batch, number, **options):
+        if number == 3:
+            left, _ = signal.getitimer(signal.ITIMER_REAL)
+            assert 0 < left <= 36_000, "the clock is set"
+            signal.raise_signal(signal.SIGALRM)  # what the clock does in the end, whenever that is
+        return step(self, batch, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", time_is_up)
     with pytest.raises(Stopped):
-        train_all(long, processes=1, deadline=time.time() + 1.0)
+        train_all(long, processes=1, deadline=time.time() + 36_000)
     assert list((tmp_path / "long" / "checkpoint").glob("step-*.json"))
 
 
@@ -87,7 +99,7 @@ def test_terminated_it_ends_its_processes_and_says_how_to_go_on(tmp_path):
         for _ in range(2):
             assert program.stdout.readline() == "at work\n"
         program.terminate()
-        _, told = program.communicate(timeout=60)
+        _, told = program.communicate(timeout=600)
     assert "Stopped: stopped, as asked. What was done is saved" in told
     assert program.returncode == 1
 

@@ -1,11 +1,11 @@
-"""Runs one `lpi` command in child processes that are killed with SIGKILL, one after another, then lets it end.
+"""Runs `lpi` commands in child processes that are killed with SIGKILL, one after another, then lets each end.
 
-    python killing_verbs.py FOLDER MOMENTS WORD...
+    python killing_verbs.py FOLDER < WORK
 
-In WORD, `{out}` stands for FOLDER/whole, where the command runs unbroken, and then for FOLDER/broken. A moment is
-`disk:SHARE` (just before a file or folder gets its name, is flushed or removed: SHARE of the way through all such calls
-of the unbroken run) or `time:SHARE` (of its time). MOMENTS is JSON. torch is imported once. Prints as JSON how each
-child ended, and the error of one that failed.
+WORK is JSON: for each verb its words and moments. In words, `{out}` stands for FOLDER/VERB/whole, where the command
+runs unbroken, and then for FOLDER/VERB/broken. A moment is `disk:SHARE` (just before a file or folder gets its name, is
+flushed or removed: SHARE of the way through all such calls of the unbroken run) or `time:SHARE` (of its time). torch is
+imported once. Prints as JSON how the children of each verb ended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 # What an optimiser would import: once here, instead of for seconds in every child.
@@ -62,6 +63,8 @@ def run(words: list[str], *, dies_at: int | None = None, after: float | None = N
             code = 0
         except SystemExit as left:
             code = left.code or 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
@@ -77,27 +80,26 @@ def run(words: list[str], *, dies_at: int | None = None, after: float | None = N
     return ("finished" if os.WEXITSTATUS(status) == 0 else f"failed with {os.WEXITSTATUS(status)}"), calls
 
 
-def begin() -> None:
-    folder, moments, *words = sys.argv[1:]
+def killed(folder: Path, words: list[str], moments: list[str]) -> list[str]:
+    """How the unbroken run ended, each that was killed, and the last, which was let be."""
 
     def at(name: str) -> list[str]:
-        return [word.replace("{out}", str(Path(folder, name))) for word in words]
+        return [word.replace("{out}", str(folder / name)) for word in words]
 
     began = time.monotonic()
     ended, calls = run(at("whole"))
     pace = time.monotonic() - began
-    assert ended == "finished", ended
-    endings = []
-    for moment in json.loads(moments):
+    endings = [ended]
+    for moment in moments:
         kind, _, share = moment.partition(":")
         if kind == "disk":
             ended, _ = run(at("broken"), dies_at=max(1, round(float(share) * calls)))
         else:
             ended, _ = run(at("broken"), after=float(share) * pace)
         endings.append(ended)
-    endings.append(run(at("broken"))[0])
-    print(json.dumps(endings))
+    return [*endings, run(at("broken"))[0]]
 
 
 if __name__ == "__main__":
-    begin()
+    place = Path(sys.argv[1])
+    print(json.dumps({verb: killed(place / verb, *work) for verb, work in json.load(sys.stdin).items()}))

@@ -23,10 +23,13 @@ VERBS = {
     "train": ("train", "{place}/data", "--objective", "lpi_rl", "--out", "{out}/run", "--resume", *SMALL),
     "sweep": ("sweep", "{place}/data", "--objective", "lpi_rl", "--over", "beta=0.3,1", "--processes", "1",
               "--out", "{out}/sweep", *SMALL),
-    "recommend": ("recommend", "{place}/run", "--histories", "{place}/histories.jsonl", "--out", "{out}/lists.jsonl"),
+    "recommend": ("recommend", "{place}/run", "--histories", "{place}/histories.jsonl", "--out", "{out}/lists.jsonl",
+                  "-k", "5"),
     "evaluate": ("evaluate", "{place}/run", "--json", "{out}/figures.json"),
     "compare": ("compare", "{place}/run", "{place}/other", "--no-baselines", "--html", "{out}/page.html"),
-    "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objective", "mle",
+    "paper": ("paper", "table2", "--simulate", "retailrocket", "--sequences", "300", "--items", "30",
+              "--out", "{out}/paper"),
+    "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objectives", "mle",
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
 }  # fmt: skip
 # Fields of a manifest that say how long it took, and of which process.
@@ -78,25 +81,29 @@ def without_clocks(found: object) -> object:
     return found
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_killed_and_run_again_a_verb_ends_the_same(verb, place, tmp_path):
-    words = [word.replace("{place}", str(place)) for word in VERBS[verb]]
-    command = [
-        sys.executable,
-        Path(__file__).with_name("killing_verbs.py"),
-        tmp_path,
-        json.dumps(moments(verb)),
-        *words,
-    ]
+@pytest.fixture(scope="module")
+def killed(place):
+    """How all of them ended; what they said."""
+    work = {
+        verb: ([word.replace("{place}", str(place)) for word in words], moments(verb)) for verb, words in VERBS.items()
+    }
+    command = [sys.executable, Path(__file__).with_name("killing_verbs.py"), place / "killed"]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+        command, input=json.dumps(work), capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    endings = json.loads(done.stdout)
-    assert endings[-1] == "finished", done.stderr[-3000:]
-    assert set(endings) <= {"killed", "finished"}, (endings, done.stderr[-3000:])
+    return json.loads(done.stdout), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_killed_and_run_again_a_verb_ends_the_same(verb, killed, place):
+    every, said = killed
+    first, *endings, last = every[verb]
+    assert (first, last) == ("finished", "finished"), (every[verb], said)
+    assert set(endings) <= {"killed", "finished"}, (endings, said)
     assert "killed" in endings
-    whole, broken = (contents(tmp_path / name) for name in ("whole", "broken"))
+    whole, broken = (contents(place / "killed" / verb / name) for name in ("whole", "broken"))
     assert broken.keys() == whole.keys(), "nothing is left behind, and nothing is missing"
     for name in whole:
         assert broken[name] == whole[name], name

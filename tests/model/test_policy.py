@@ -206,7 +206,7 @@ def test_what_is_not_a_run_is_refused(tmp_path):
     with pytest.raises(RunError, match="does not fit"):
         Policy.load(tmp_path / "run")
     (tmp_path / "run" / "policy.json").write_text(
-        json.dumps({**about, "network": {**about["network"], "heads": ["policy"]}})
+        json.dumps({**about, "network": {**about["network"], "heads": ["policy", "logging"]}})
     )
     with pytest.raises(RunError, match="too many"):
         Policy.load(tmp_path / "run")

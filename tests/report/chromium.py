@@ -30,7 +30,7 @@ FLAGS = (
 class Browser:
     """One page. `said` holds what the console said, `asked` every address the page asked for."""
 
-    def __init__(self, folder: Path, *, patience: float = 30.0) -> None:
+    def __init__(self, folder: Path, *, patience: float = 300.0) -> None:
         assert BINARY is not None
         self.patience = patience
         self.said: list[str] = []

@@ -7,7 +7,7 @@ import pytest
 
 from localpolicy.errors import ConfigError
 from localpolicy.simulation.events import Events
-from localpolicy.simulation.laws import Lengths, Popularity
+from localpolicy.simulation.laws import Lengths, PopularityLaw
 from localpolicy.simulation.shop import REWARDS, StoreConfig, StoreWorld
 from localpolicy.simulation.shop_agents import FarSighted, Myopic
 from localpolicy.simulation.shoppers import Shoppers
@@ -23,7 +23,7 @@ def one_chunk(world: StoreWorld, sequences: int, seed: int = 1) -> Events:
 
 @pytest.mark.parametrize("stretch", [0.3, 0.65, 1.0])
 def test_popularity_is_a_distribution_and_is_sampled(stretch: float) -> None:
-    law, n = Popularity(stretch, 0.2), 7
+    law, n = PopularityLaw(stretch, 0.2), 7
     probability = law.probability(np.arange(n), n)
     assert probability.sum() == pytest.approx(1)
     assert np.all(np.diff(probability) <= 1e-12)
@@ -35,7 +35,7 @@ def test_popularity_is_a_distribution_and_is_sampled(stretch: float) -> None:
 
 def test_popularity_by_hand() -> None:
     """γ = 1, τ = 1/n: F(k) ∝ 1 − e^(−k), so probabilities fall by e."""
-    probability = Popularity(1.0, 1 / 3).probability(np.arange(3), 3)
+    probability = PopularityLaw(1.0, 1 / 3).probability(np.arange(3), 3)
     np.testing.assert_allclose(probability, (1 - np.exp(-1)) * np.exp([0, -1, -2]) / (1 - np.exp(-3)))
 
 

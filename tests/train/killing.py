@@ -2,10 +2,11 @@
 
     python killing.py DATA OUT SETTINGS MOMENT...
 
-SETTINGS is JSON. A MOMENT is `after:STEPS` (so many steps after it began or went on, such as 3.7, by the clock of an
-unbroken run), `replace:N` (just before a file gets its name for the N-th time: it is written, and not yet there), or
-`half:N` (in the midst of writing tensors for the N-th time). First the run is made unbroken, as OUT/whole; then killed
-and resumed, as OUT/broken. torch is imported once. Prints as JSON what each kill left behind.
+SETTINGS is JSON. A MOMENT is `after:STEPS` (so many steps after it began or went on, such as 3.7, by the processor's
+time in an unbroken run: how busy the machine is moves no moment), `replace:N` (just before a file gets its name for the
+N-th time: it is written, and not yet there), or `half:N` (in the midst of writing tensors for the N-th time). First the
+run is made unbroken, as OUT/whole; then killed and resumed, as OUT/broken. torch is imported once. Prints as JSON what
+each kill left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import math
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 # What an optimiser or a board would import: once here, instead of for seconds in every child.
@@ -63,53 +63,48 @@ def die_at(kind: str, number: int) -> None:
     os.replace, weights.write_tensors = replaces, saves
 
 
-def tell_steps(pipe: int) -> None:
-    """Write to the pipe when a step begins."""
-    step = Trainer.step
+def die_after(steps: float, pace: float) -> None:
+    """Arrange for this process's end: the system ends it, wherever it is then."""
+    rest, whole = math.modf(steps)
+    now, step = countdown(int(whole)), Trainer.step
 
-    def tells(self, batch, number, **options):
-        os.write(pipe, b"!")
+    def counts(self, batch, number, **options):
+        if now():
+            signal.setitimer(signal.ITIMER_PROF, max(rest * pace, 1e-6))  # nobody handles SIGPROF: it ends a process
         return step(self, batch, number, **options)
 
-    Trainer.step = tells
+    Trainer.step = counts
 
 
-def run_once(data: str, out: Path, config: Config, moment: str | None = None, pace: float = 0.0) -> str:
-    """Start or go on; be killed; say what was left."""
+def run_once(data: str, out: Path, config: Config, moment: str | None = None, pace: float = 0.0) -> tuple[str, float]:
+    """Start or go on; be killed; say what was left, and how long the processor was busy."""
     kind, _, number = (moment or "never").partition(":")
-    heard, tells = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            tell_steps(tells)
+            if kind == "after":
+                die_after(float(number), pace)
             if kind in ("replace", "half"):
                 die_at(kind, int(number))
             train(data, out=out, config=config, resume=True)
             code = 0
         finally:
             os._exit(code)
-    os.close(tells)
-    if kind == "after":
-        rest, steps = math.modf(float(number))
-        for _ in range(int(steps)):
-            os.read(heard, 1)  # returns when a step begins, or when the child has ended
-        time.sleep(rest * pace)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    os.close(heard)
+    _, status, used = os.wait4(child, 0)
+    busy = used.ru_utime + used.ru_stime
     if os.WIFEXITED(status):
-        return "finished" if os.WEXITSTATUS(status) == 0 else "failed"
-    return "partial file" if any(out.rglob("*.partial-*")) else "whole files"
+        return ("finished" if os.WEXITSTATUS(status) == 0 else "failed"), busy
+    return ("partial file" if any(out.rglob("*.partial-*")) else "whole files"), busy
 
 
 def main() -> None:
     data, folder, settings, *moments = sys.argv[1:]
     config = Config.parse(json.loads(settings))
-    began = time.monotonic()
-    assert run_once(data, Path(folder, "whole"), config) == "finished"
-    pace = (time.monotonic() - began) / Run(Path(folder, "whole")).manifest["steps"]
-    print(json.dumps([run_once(data, Path(folder, "broken"), config, moment, pace) for moment in [*moments, None]]))
+    ended, busy = run_once(data, Path(folder, "whole"), config)
+    assert ended == "finished"
+    pace = busy / Run(Path(folder, "whole")).manifest["steps"]
+    print(json.dumps([run_once(data, Path(folder, "broken"), config, moment, pace)[0] for moment in [*moments, None]]))
 
 
 if __name__ == "__main__":

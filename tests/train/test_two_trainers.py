@@ -62,7 +62,7 @@ def test_a_second_trainer_is_refused_and_disturbs_nothing(first, small, tmp_path
     assert contents(tmp_path / "run") == before
     first.stdin.write("go on\n")
     first.stdin.flush()
-    assert first.wait(timeout=60) == 0
+    assert first.wait(timeout=600) == 0
     whole = again(small, tmp_path / "whole")
     for name in ("policy.safetensors", "last.safetensors", "metrics.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (whole.folder / name).read_bytes(), name

@@ -15,19 +15,29 @@ functions:
 
 `dense` is the definition and the oracle of every other backend; `chunked` streams over chunks of the catalogue (cut
 and summed by `chunks.py`), so that its memory does not grow with N x V; `sharded` does the same where ranks split the
-items between them, on rows of their own kind (`shards.py`). A fused GPU backend is one more module with these
-functions, and nothing above this layer changes. Evaluation asks many statistics of the same logits at once:
-`statistics.py` reads them off logits that are formed once, a block of positions at a time.
+items between them, on rows of their own kind (`shards.py`); `fused` does it in tiles on a GPU. Evaluation asks many
+statistics of the same logits at once: `statistics.py` reads them off logits that are formed once, a block of positions
+at a time.
 """
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from localpolicy.catalogue import chunked, dense
+from localpolicy.catalogue import chunked, dense, fused
 from localpolicy.errors import ConfigError, nearest
 
-BACKENDS: dict[str, ModuleType] = {"dense": dense, "chunked": chunked}
+BACKENDS: dict[str, ModuleType] = {"dense": dense, "chunked": chunked, "fused": fused}
+
+
+def chosen(name: str, device: str) -> str:
+    """The backend that `auto` stands for on this device, or the one named, where it can run."""
+    lacks = "they need a CUDA device" if not device.startswith("cuda") else fused.missing()
+    if name == "auto":
+        return "chunked" if lacks else "fused"
+    if name == "fused" and lacks:
+        raise ConfigError(f"train.catalogue: there are no fused kernels here: {lacks}; use chunked, or auto.")
+    return name
 
 
 def backend(name: str = "chunked") -> ModuleType:

@@ -26,6 +26,8 @@ class _LogProb(torch.autograd.Function):
         items: Tensor,
         values: LinearLogits | None,
     ) -> tuple[Tensor, Tensor]:
+        # A head may keep more precision than its products have; its gradient has the head's.
+        weight, bias = Head(weight, bias).to(hidden.dtype)
         rows = LinearLogits(hidden, Head(weight, bias))
         running, kept = summed(rows, values, keep=any(ctx.needs_input_grad))
         normaliser = running.log()

@@ -13,6 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """table[index], with a gradient that is summed in a fixed order on a CPU, and without sorting on a GPU.
+
+    Not table[index] itself: its gradient is summed in the order in which threads arrive.
+    """
+    return table.index_select(0, index) if table.is_cuda else functional.embedding(index, table)
+
+
 class Logits(Protocol):
     """N rows over V items, readable in chunks."""
 
@@ -96,21 +104,21 @@ class LinearLogits(NamedTuple):
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        weight = self.head.weight[start:stop].T
-        if self.head.bias is None:
-            return torch.mm(self.hidden, weight, out=out)
-        return torch.addmm(self.head.bias[start:stop], self.hidden, weight, out=out)
+        weight, bias = self.head
+        part = Head(weight[start:stop], None if bias is None else bias[start:stop]).to(self.hidden.dtype)
+        if part.bias is None:
+            return torch.mm(self.hidden, part.weight.T, out=out)
+        return torch.addmm(part.bias, self.hidden, part.weight.T, out=out)
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]. With gradients; touches N rows of the head, not V."""
-        hidden, rows = self.hidden, functional.embedding(items, self.head.weight)
+        hidden, rows = self.hidden, take(self.head.weight, items)
         if hidden.dtype.itemsize < 4:  # half precision is for the products with V rows; these are N
-            hidden, rows = hidden.float(), rows.float()
+            hidden, rows = hidden.float(), rows.to(torch.float32)
         scores: Tensor = torch.linalg.vecdot(hidden, rows)
         if self.head.bias is None:
             return scores
-        # Not bias[items]: its gradient is summed in the order in which threads arrive.
-        return scores + functional.embedding(items, self.head.bias[:, None]).squeeze(1)
+        return scores + take(self.head.bias[:, None], items).squeeze(1)
 
     def detach(self) -> LinearLogits:
         """The same rows as constants."""

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.fused_statistics import fused_statistics, serves
 from localpolicy.catalogue.logits import DenseLogits, LinearLogits, Logits
 
 CELLS = {"cpu": 1 << 22, "cuda": 1 << 26}  # numbers in one block: 16 MiB of a CPU's cache, 256 MiB of a GPU's memory
@@ -121,6 +122,9 @@ def catalogue_statistics(
     and likelihood speak of the policy as it was trained, and ignore them.
     """
     references = references or {}
+    if excluded is None and lists == 1 and serves(rows, values, *references.values()):
+        # The kernels know linear logits alone, as `serves` has found these to be.
+        return fused_statistics(rows, items, references=references, values=values, floor=floor)  # type: ignore[arg-type]
     scratch = scratch or Scratch()
     blocks = []
     for start, stop in _blocks(rows.shape, items.device.type):

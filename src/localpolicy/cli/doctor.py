@@ -72,6 +72,12 @@ def _devices() -> list[tuple[str, str, str]]:
         rows.append((f"cuda:{index}", "found", f"{device.name}, {device.total_memory / 2**30:.0f} GiB"))
     triton = _found("triton")
     rows.append(("triton", "found" if triton else "missing", triton or "comes with CUDA builds of torch"))
+    from localpolicy.catalogue import fused
+
+    lacks = fused.missing()
+    rows.append(
+        ("fused kernels", "missing" if lacks else "found", lacks or "chosen for CUDA runs (train.catalogue=auto)")
+    )
     return rows
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import show
+from localpolicy.cli.output import STDOUT, show
 
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
@@ -28,7 +29,7 @@ MinHistory = Annotated[
 ]
 ExcludeSeen = Annotated[bool, typer.Option(help="never show what a sequence held before")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
-Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines; -: to stdout, and no tables")]
 Markdown = Annotated[Path | None, typer.Option(help="write the tables as Markdown")]
 Latex = Annotated[Path | None, typer.Option(help="write the tables as LaTeX")]
 
@@ -93,7 +94,7 @@ def give(
     """Write what was asked for, and print the tables: last, since `| head` ends the program there."""
     from localpolicy.runtime.files import whole_file, write_json
 
-    if json is not None:
+    if json is not None and str(json) != STDOUT:
         write_json(json, content)
     for path, text in (
         (markdown, [table.markdown() for table in tables]),
@@ -102,5 +103,8 @@ def give(
         if path is not None:
             with whole_file(path) as partial:
                 partial.write_text("\n".join(text), encoding="utf-8")
+    if str(json) == STDOUT:  # for the next program of a pipe, which wants nothing else
+        print(dumps(content, indent=2))
+        return
     for table in tables:
         show(table)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from localpolicy.report.table import Table
 
+STDOUT = "-"  # as a file's name
 BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
 UNREAD = 141  # exit code of a closed output pipe, as a shell reports it: a gate that was cut off has not said yes
@@ -82,8 +83,9 @@ def console() -> Console:
 
 
 def show(table: Table) -> None:
-    """Print a table. A terminal too narrow for it gets the widest cells on several lines; nothing is cut."""
-    console().print(table.terminal())
+    """Print a table. A terminal too narrow for it gets its columns, or the widest cells, below one another."""
+    for part in table.fitting(console().width):
+        console().print(part.terminal())
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:

@@ -14,9 +14,18 @@ LOG = logging.getLogger(__name__)
 
 
 def recommend(
-    run: Annotated[Path, typer.Argument(help="a finished run")],
-    histories: Annotated[Path, typer.Option(help='JSON lines: a list "history" of items and, if wanted, "answers"')],
-    out: Annotated[Path, typer.Option(help="JSON lines to write, one per history")],
+    run: Annotated[Path, typer.Argument(help="a finished run, or a saved baseline")],
+    out: Annotated[
+        Path, typer.Option(help="JSON lines to write, one per history; .csv or .parquet: a row per item; -: stdout")
+    ],
+    histories: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON lines: "history", a list of items, and if wanted "id", "answers", "exclude", "candidates"; or '
+            "CSV or Parquet with a row per event: sequence_id, item_id, event"
+        ),
+    ] = None,
+    every: Annotated[Path | None, typer.Option("--all", help="a data set: lists for all of its sequences")] = None,
     k: Annotated[int, typer.Option("-k", help="length of the lists")] = 20,
     beta: Annotated[float | None, typer.Option(help="the dial: μ̂ exp(Q/β) instead of the trained head")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="draw without replacement, and give propensities")] = False,
@@ -27,6 +36,14 @@ def recommend(
     from localpolicy.serving.recommend import recommend as run_it
 
     count = run_it(
-        run, histories=histories, out=out, k=k, beta=beta, sample=sample, exclude_seen=exclude_seen, seed=seed
+        run,
+        histories=histories,
+        every=every,
+        out=out,
+        k=k,
+        beta=beta,
+        sample=sample,
+        exclude_seen=exclude_seen,
+        seed=seed,
     )
     LOG.info("wrote %s %s to %s", f"{count:,}", "list" if count == 1 else "lists", out)

@@ -61,5 +61,7 @@ def sweep(
         latex=out / "sweep.tex",
     )
     LOG.info("written: %s", ", ".join(map(str, written)))
+    for folder in result.runs:
+        LOG.info("chosen: %s", folder)
     if result.chosen is None:
         raise typer.Exit(NOTHING_CHOSEN)

@@ -19,7 +19,10 @@ LOG = logging.getLogger(__name__)
 
 def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
-    objective: Annotated[str | None, typer.Option(help="what is maximised; docs/objectives.md lists them")] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="what is maximised (docs/objectives.md lists them), or popularity, last-item, item-knn"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
@@ -54,11 +57,15 @@ def train(
 
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
+    from localpolicy.evaluation.baselines.saved import baseline_called
     from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.loop import train as run
     from localpolicy.training.selection import unheard
 
+    if objective is not None and (baseline := baseline_called(objective)):
+        _fit_baseline(baseline, data, out, resume=resume, force=force)
+        return
     short: dict[str, Any] = {
         "objective.name": objective,
         "objective.beta": beta,
@@ -89,6 +96,18 @@ def train(
         data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
     )  # fmt: skip
     show(run_table(done))
+
+
+def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
+    """A simple baseline is fitted, not trained; it is saved, judged and recommended from like a run."""
+    from localpolicy.errors import ConfigError
+    from localpolicy.evaluation.baselines.saved import fit_baseline
+
+    if out is None:
+        raise ConfigError("--out is missing: name the folder of the baseline.")
+    if not (resume and (out / "manifest.json").exists()):
+        fit_baseline(name, data, out=out, force=force or resume)
+    LOG.info("%s fitted into %s", name, out)
 
 
 def _under_torchrun(processes: int) -> int:

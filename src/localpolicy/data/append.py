@@ -16,7 +16,7 @@ import pyarrow as pa
 from localpolicy.data.answers import Answers
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
-from localpolicy.data.growing_files import ParquetFile
+from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
 from localpolicy.data.reading import ROW, Reading
 from localpolicy.data.sources import Table, parquet_schema
 from localpolicy.data.store import LOG, Prepared
@@ -52,7 +52,7 @@ def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Readin
     wide = {name: f"CAST({name} AS {'BIGINT' if kind == 'integer' else 'STRING'})" for name, kind in kinds.items()}
     columns = ", ".join(f"{wide.get(name, name)} AS {name}" for name in fields if name != "position")
     order = " ORDER BY position" if "position" in fields else ""
-    file = ParquetFile(path, compression="zstd")
+    file = ParquetFile(path, compression="zstd", group=ROWS_PER_SMALL_GROUP)
     try:
         for batch in engine.batches(f"SELECT {columns} FROM usable{order}"):
             file.append(_readable(batch, answers))

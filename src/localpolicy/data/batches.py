@@ -29,6 +29,11 @@ class WindowConfig(Settings):
     last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")
 
 
+def epoch_order(sequences: int, *, seed: int, epoch: int) -> Tensor:
+    """Which sequence comes when: depends on seed and epoch alone."""
+    return torch.randperm(sequences, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+
+
 class Windows:
     """The sequences of one split, ready to be cut into batches on `device`."""
 
@@ -123,8 +128,7 @@ class Windows:
 
         Of several ranks each takes its share of every batch; one left without any gets a batch without positions.
         """
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self), generator=generator).to(self.device)
+        order = epoch_order(len(self), seed=seed, epoch=epoch).to(self.device)
         for start in range(skip * size, len(self), size):
             share = order[start : start + size][rank::ranks]
             yield self.cut(self._numbers(share)) if len(share) else self.idle()

@@ -39,7 +39,7 @@ class Edition:
     source: str = UNVERIFIED  # of `rows`
 
 
-class Comparison(TypedDict):
+class CountCheck(TypedDict):
     """A count found beside the one published."""
 
     what: str
@@ -66,8 +66,8 @@ def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Ma
         return agreeing, -abs(math.log(edition.rows / max(rows, 1)))
 
     edition = max(editions, key=likeness)
-    compared: list[Comparison] = [
-        Comparison(
+    compared: list[CountCheck] = [
+        CountCheck(
             what=count.what,
             found=found.get(count.what, 0),
             expected=count.value,

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 
 ROWS_PER_GROUP = 1 << 20
+ROWS_PER_SMALL_GROUP = 1 << 17  # where rows are wide: a group waits in memory until it is full
 
 
 HEADER = 128  # bytes; an array's header is padded to this size so that it can be rewritten in place
@@ -63,8 +64,8 @@ class ArrayFile:
 class ParquetFile:
     """A Parquet file that is appended to, in groups of one size: its bytes must not depend on how rows arrived."""
 
-    def __init__(self, path: Path, *, compression: str = "snappy") -> None:
-        self.path, self.compression = path, compression
+    def __init__(self, path: Path, *, compression: str = "snappy", group: int = ROWS_PER_GROUP) -> None:
+        self.path, self.compression, self.group = path, compression, group
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._rows = 0  # that wait
@@ -73,14 +74,14 @@ class ParquetFile:
         """Add `rows`."""
         self._waiting.append(rows)
         self._rows += len(rows)
-        while self._rows >= ROWS_PER_GROUP:
+        while self._rows >= self.group:
             self._write_group()
 
     def _write_group(self) -> None:
         rows = pa.concat_tables(self._waiting)
         self._writer = self._writer or pq.ParquetWriter(self.path, rows.schema, compression=self.compression)
-        self._writer.write_table(rows.slice(0, ROWS_PER_GROUP).combine_chunks())
-        rest = rows.slice(ROWS_PER_GROUP)
+        self._writer.write_table(rows.slice(0, self.group).combine_chunks())
+        rest = rows.slice(self.group)
         self._waiting, self._rows = [rest], len(rest)
 
     def close(self) -> None:

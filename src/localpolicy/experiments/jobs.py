@@ -30,7 +30,7 @@ from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
-Result = TypeVar("Result")
+Outcome = TypeVar("Outcome")
 MOST = 8  # processes that are started unasked
 GO_ON = "What was done is saved: the same command goes on."
 
@@ -88,12 +88,12 @@ def cores() -> int:
 
 
 def in_processes(
-    work: Callable[[Task], Result],
+    work: Callable[[Task], Outcome],
     tasks: Sequence[Task],
     *,
     processes: int | None = None,
     deadline: float | None = None,
-) -> Iterator[tuple[Task, Result]]:
+) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
 
     A single process is this one: nothing is gained by another.
@@ -124,8 +124,8 @@ def in_processes(
 
 
 def _here(
-    work: Callable[[Task], Result], tasks: Sequence[Task], deadline: float | None
-) -> Iterator[tuple[Task, Result]]:
+    work: Callable[[Task], Outcome], tasks: Sequence[Task], deadline: float | None
+) -> Iterator[tuple[Task, Outcome]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same
     try:
@@ -166,7 +166,7 @@ def _begin(modules: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _within(work: Callable[[Task], Result], task: Task, deadline: float | None) -> Result:
+def _within(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
     """Do it, unless the deadline comes first."""
     try:
         return _until(work, task, deadline)
@@ -174,7 +174,7 @@ def _within(work: Callable[[Task], Result], task: Task, deadline: float | None) 
         raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
 
 
-def _until(work: Callable[[Task], Result], task: Task, deadline: float | None) -> Result:
+def _until(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
     if deadline is None:
         return work(task)
     if time.time() >= deadline:

@@ -99,6 +99,12 @@ class Sweep(Result):
     seeds: int
     data: str  # digest
     search: str = "grid"
+    out: Path = Path()  # where everything lies
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of the chosen point's runs, one per seed."""
+        return [] if self.chosen is None else [self.out / "runs" / one.name for one in self.chosen.seeds]
 
     @property
     def test(self) -> Pooled | None:
@@ -142,6 +148,7 @@ class Sweep(Result):
             "max_js": self.max_js,
             "points": {one.point.name: one.to_dict() for one in self.tried},
             "chosen": None if self.chosen is None else self.chosen.point.name,
+            "runs": [str(run) for run in self.runs],
             "test": None if self.chosen is None else {one.name: one.to_dict("test") for one in self.chosen.seeds},
         }
 
@@ -195,6 +202,11 @@ def sweep(
         processes=processes,
     )
     _refuse_ambiguous(study)
+    if max_js is not None and not against:
+        LOG.info(
+            "--max-js %g: whether noise alone exceeds it is known once two mle runs of other seeds are trained, so "
+            "these come first (name such runs with --against, and it is known at once).", max_js,
+        )  # fmt: skip
     _warn_of_shared_seeds(study, seeds)
     floor = study.floor()
     _refuse_budget(max_js, floor, study)
@@ -228,6 +240,7 @@ def sweep(
         seeds=seeds,
         data=data.digest,
         search=search,
+        out=Path(out),
     )
 
 

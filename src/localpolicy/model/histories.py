@@ -77,14 +77,25 @@ def lists_from(
     sample: bool = False,
     exclude_seen: bool = False,
     exclude: Sequence[Hashable] = (),
+    exclude_each: Sequence[Sequence[Hashable]] | None = None,
+    candidates: Sequence[Sequence[Hashable] | None] | None = None,
     seed: int | None = None,
 ) -> Lists:
-    """The k best items for each history of the batch, or with `sample` k drawn without replacement."""
-    unwanted = {index[item] for item in exclude if item in index}
-    forbidden = [
-        sorted(unwanted | ({index[item] for item in history if item in index} if exclude_seen else set()))
-        for history in histories
-    ]
+    """The k best items for each history of the batch, or with `sample` k drawn without replacement.
+
+    Of each history's own, `exclude_each` may not be shown, and only `candidates` may (None: all).
+    """
+
+    def known(items: Sequence[Hashable]) -> set[int]:
+        return {index[item] for item in items if item in index}
+
+    everything = set(range(len(policy.items))) if candidates is not None else set()
+    forbidden = []
+    for place, history in enumerate(histories):
+        mine = known(exclude) | (known(history) if exclude_seen else set())
+        mine |= known(exclude_each[place]) if exclude_each is not None else set()
+        allowed = None if candidates is None else candidates[place]
+        forbidden.append(sorted(mine if allowed is None else mine | (everything - known(allowed))))
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     return draw_lists(
         policy.logits(batch), k, ids=policy.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,

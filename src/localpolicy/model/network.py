@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Head
+from localpolicy.catalogue.logits import AnyHead, Head, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -151,12 +150,10 @@ class Network(nn.Module):
         """Tokens [M, D]: the item before each step, and what came of it."""
         begins = batch.previous_item == START
         before = batch.previous_item.clamp(min=0)
-        if self.shard is None:
-            embedded = functional.embedding(before, self.embedding)
-        else:
-            embedded = lookup(self.embedding, before, self.shard)
+        shard = self.shard
+        embedded = take(self.embedding, before) if shard is None else lookup(self.embedding, before, shard)
         if self.answer is not None:
-            embedded = embedded + functional.embedding(batch.previous_event, self.answer)
+            embedded = embedded + take(self.answer, batch.previous_event)
         return torch.where(begins[:, None], self.start, embedded)
 
     def encode(self, batch: Batch, layout: Layout) -> Tensor:
@@ -165,14 +162,10 @@ class Network(nn.Module):
 
     def hidden(self, batch: Batch) -> Tensor:
         """The context of every token, [M, D]; the places of one list share the context of the first."""
-        hidden = self._read(batch)
+        hidden = self.encode(batch, Layout.of(batch))
+        # The backbone keeps its precision: at these widths casts cost more than half-precision products save.
+        hidden = hidden if self.reads_in is None else hidden.to(self.reads_in)
         return hidden if batch.context is None else hidden[batch.context]
-
-    def _read(self, batch: Batch) -> Tensor:
-        if self.reads_in is None:
-            return self.encode(batch, Layout.of(batch))
-        with torch.autocast(self.embedding.device.type, dtype=self.reads_in):
-            return self.encode(batch, Layout.of(batch)).to(self.reads_in)
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
@@ -213,11 +206,9 @@ class Network(nn.Module):
         head = self.heads[name]
         if isinstance(head, ProjectedHead):
             # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
-            numbers = head.numbers(self.embedding.detach() if name == "logging" else self.embedding)
-        else:
-            assert isinstance(head, ItemHead)
-            numbers = head.numbers()
-        return numbers if self.reads_in is None else numbers.to(self.reads_in)
+            return head.numbers(self.embedding.detach() if name == "logging" else self.embedding)
+        assert isinstance(head, ItemHead)
+        return head.numbers()
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""
@@ -237,7 +228,7 @@ class Network(nn.Module):
 
 @contextmanager
 def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
-    """Within the block these networks give hidden states and heads in half precision; their weights keep theirs."""
+    """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
     for network in changed:
         network.reads_in = half

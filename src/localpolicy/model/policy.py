@@ -137,14 +137,19 @@ class Policy:
         sample: bool = False,
         exclude_seen: bool = False,
         exclude: Sequence[Hashable] = (),
+        exclude_each: Sequence[Sequence[Hashable]] | None = None,
+        candidates: Sequence[Sequence[Hashable] | None] | None = None,
         seed: int | None = None,
     ) -> Lists:
-        """The k best items for each history, or with `sample` k drawn without replacement, with propensities."""
+        """The k best items for each history, or with `sample` k drawn without replacement, with propensities.
+
+        `exclude` is never shown to anyone; `exclude_each` and `candidates` (None: all) are each history's own.
+        """
         batch = self.batch(histories, answers)
         assert self._index is not None
         return lists_from(
             self, batch, histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen, exclude=exclude,
-            seed=seed,
+            exclude_each=exclude_each, candidates=candidates, seed=seed,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ on disk

@@ -17,6 +17,7 @@ from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
+from localpolicy.runtime.branch import Branch
 from localpolicy.types import Batch, Readout, Reads
 
 CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
@@ -50,6 +51,11 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     return layout.flatten(block)
 
 
+def _scored(hidden: Tensor, batch: Batch) -> Tensor:
+    """The hidden states of the positions: [N, D]."""
+    return hidden if batch.whole else hidden.index_select(0, batch.scored)
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads from `network` what an objective declared."""
@@ -68,16 +74,20 @@ class Reader:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
         network, at = self.network, batch.scored
         items = batch.item[at]
+        same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
+        branch = Branch(items.device)
         hidden = network.hidden(batch)
-        numbers: dict[str, Tensor] = {}
+        constants: dict[str, Tensor] = {}
         if self.reads.fields & CONSTANT:
-            same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
-            hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
-            numbers = self._constants(batch, hidden_eval, coin)
-            if "q_sampled" in self.reads.fields:
-                numbers["q_sampled"] = self._sampled(numbers, items, generator)
-            numbers.pop("features", None)
-        current = hidden[at]
+            branch = Branch(items.device) if same else branch  # without dropout both passes are one
+            with branch.beside():
+                hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
+                constants = self._constants(batch, hidden_eval, coin)
+                if "q_sampled" in self.reads.fields:
+                    constants["q_sampled"] = self._sampled(constants, items, generator)
+                del constants["features"]
+        numbers: dict[str, Tensor] = {}
+        current = _scored(hidden, batch)
         if "q_fit" in self.reads.fields:
             numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
         if "return_to_go" in self.reads.fields:
@@ -89,7 +99,8 @@ class Reader:
             logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
-        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **numbers)
+        branch.join(constants.values())
+        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **constants, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""
@@ -106,11 +117,11 @@ class Reader:
         """μ̂'s rows at these tokens."""
         if self.logging_policy is not None:
             return self.logging_policy.rows_at(batch, tokens)
-        return self.network.head("logging").logits(hidden_eval[tokens])
+        return self.network.head("logging").logits(hidden_eval.index_select(0, tokens))
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
-        items, here = batch.item[at], hidden_eval[at]
+        items, here = batch.item[at], _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
         rows = self._critic().logits(here) if self.critic is not None else None
         if rows is not None and reads & {"q", "q_sampled"}:
@@ -135,23 +146,27 @@ class Reader:
     def _next_value(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
         after, exists = batch.next_token()
-        tokens = after[exists]
+        # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
+        tokens = after[exists] if batch.counted is None else after
         fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
-        evaluated = other.logits(hidden_eval[tokens])
+        following_hidden = hidden_eval.index_select(0, tokens)
+        evaluated = other.logits(following_hidden)
         if self.reads.target == "max":
-            _, best = self.catalogue.maximum(fitted.logits(hidden_eval[tokens]))
+            _, best = self.catalogue.maximum(fitted.logits(following_hidden))
             following = evaluated.at(best)
         else:
             following = self.catalogue.mean(self._logging(batch, hidden_eval, tokens), evaluated)
+        if batch.counted is not None:
+            return torch.where(exists, following, 0.0)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
 
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
         """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
         head, features = self._critic(), numbers["features"]
-        drawn = torch.randint(self.network.items, (len(items), self.reads.negatives), generator=generator).to(
-            items.device
-        )
+        device = items.device if generator is None else generator.device
+        shape = (len(items), self.reads.negatives)
+        drawn = torch.randint(self.network.items, shape, generator=generator, device=device).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.reads.negatives):
             total += head.logits(features).at(drawn[:, column])

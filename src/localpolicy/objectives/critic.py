@@ -54,7 +54,6 @@ class Critic(Objective):
     default_selection = "-1*return_error"
     kind: Literal["reward", "q"] = Field("q", description="r̂(x,a), or Q_μ(x,a)")
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
-    body_rate: float = Field(0.1, gt=0, description="learning rate of embeddings and backbone, relative to the head's")
     logging: str = Field(description="the folder of μ̂")
 
     def reads(self) -> Reads:

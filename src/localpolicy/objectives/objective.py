@@ -42,6 +42,10 @@ class Objective(Settings):
         """The equation: named losses per position, and the weight of -log π."""
         raise NotImplementedError(f"{self.name} has no equation.")
 
+    def phase(self, step: int) -> int:
+        """Which form the equation has at this step: a captured step is replayed while it stays the same."""
+        return 0
+
     @model_serializer(mode="wrap")
     def _named(self, settings: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {"name": self.name, **settings(self)}

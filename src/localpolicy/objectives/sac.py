@@ -26,6 +26,10 @@ class SAC(TDObjective):
         reads = self.td_reads()
         return reads._replace(fields=reads.fields | {"q"})
 
+    def phase(self, step: int) -> int:
+        """Before and after the warm-up."""
+        return int(step >= self.warmup)
+
     def terms(self, readout: Readout) -> Terms:
         """-max(Q(x,a), 0) log π(a|x) + λ TD²."""
         auxiliary = {"td": self.td_loss(readout), **logging_loss(readout)}

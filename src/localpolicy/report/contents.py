@@ -87,7 +87,7 @@ class KeyNumber:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Headline:
     """The first screen of a report."""
 
     sentence: str
@@ -105,6 +105,13 @@ class Contents:
     settings: Mapping[str, str] = field(default_factory=dict)
     numbers: Sequence[KeyNumber] = ()  # two or three
     next_step: str = ""  # what to do now
+
+    @classmethod
+    def under(
+        cls, headline: Headline, title: str, sections: Sequence[Section], settings: Mapping[str, str] | None = None
+    ) -> Contents:
+        """A report that begins with this headline."""
+        return cls(title, headline.sentence, sections, settings or {}, headline.numbers, headline.next_step)
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

@@ -36,8 +36,8 @@ def ranking_table(evaluation: Evaluation) -> Table:
     settings = evaluation.settings
     seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
     note = (
-        f"Ranked over the full catalogue; items with equal scores share their mean rank. "
-        f"min_history {settings['min_history']}, windows of {settings['length']}; "
+        "Ranked over the full catalogue; items with equal scores share their mean rank. min_history "
+        f"{settings['min_history']}, windows of {settings['length']}; "
         f"{seen}. Errors are clustered by sequence."
     )
     return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.gate import Check, Verdict
-from localpolicy.report.contents import Answer, Contents, Finding, KeyNumber, Section
+from localpolicy.report.contents import Contents, Finding, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
 
@@ -13,6 +13,7 @@ NEXT = {
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
+INSTEAD = "Save '{}' with lpi train DATA --objective, and serve it; or find out what it knows that the policy does not."
 NAMES = {
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per decision",
@@ -33,25 +34,30 @@ def gate_table(verdict: Verdict) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_answer(verdict: Verdict) -> Answer:
+def gate_headline(verdict: Verdict) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
-    return Answer(verdict.sentence, numbers, NEXT[verdict.answer])
+    instead = next((check.instead for check in verdict.checks if check.instead), None)
+    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead)
+    return Headline(verdict.sentence, numbers, step)
+
+
+def gate_findings(verdict: Verdict) -> list[Finding]:
+    """Every check that was asked for."""
+    asked = [check for check in verdict.checks if check.outcome != "not asked"]
+    return [Finding(check.name, check.passed, check.reason) for check in asked]
 
 
 def gate_contents(verdict: Verdict) -> Contents:
     """The verdict as a report of its own."""
-    answer = gate_answer(verdict)
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
         rows=(),
-        findings=[
-            Finding(check.name, check.passed, check.reason) for check in verdict.checks if check.outcome != "not asked"
-        ],
+        findings=gate_findings(verdict),
         facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
-    return Contents("Should it be deployed?", answer.sentence, [section], {}, answer.numbers, answer.next_step)
+    return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
 def _number(check: Check, verdict: Verdict) -> KeyNumber:

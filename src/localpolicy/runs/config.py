@@ -34,7 +34,8 @@ class TrainConfig(Settings):
     device: str = Field("auto", description="cpu, cuda, or auto")
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle, else the reward-weighted sum of nDCG@20 per event (AR@1 where rewards are not per event)"
+        "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
+        "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
@@ -47,13 +48,19 @@ class TrainConfig(Settings):
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
     )
-    catalogue: Literal["chunked", "dense"] = Field("chunked", description="backend of the catalogue statistics")
+    catalogue: Literal["auto", "fused", "chunked", "dense"] = Field(
+        "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
+    )
+    capture: bool = Field(
+        True, description="on CUDA, replay a step as one captured graph; where that cannot be, steps run one by one "
+        "and the manifest says why"
+    )  # fmt: skip
     shard_catalogue: bool = Field(
         False, description="split embedding and head rows over processes instead of copying them to each"
     )
     precision: Literal["float32", "bf16"] = Field(
-        "float32", description="of the forward pass in training; bf16 on CUDA devices that have it: weights, "
-        "optimiser, sums over the catalogue and validation stay float32"
+        "float32", description="of the products with the catalogue in training; bf16 on CUDA devices that have it: "
+        "weights, backbone, optimiser, sums over the catalogue and validation stay float32"
     )  # fmt: skip
     deterministic: bool = Field(
         False, description="refuse operations whose result may differ between equal runs; on a CPU equal runs are "

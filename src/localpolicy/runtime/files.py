@@ -29,6 +29,14 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # what a file system 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
+FULL_WORDS = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
+
+
+def says_full(error: Exception) -> bool:
+    """Whether an engine that hides the errno means that the disk takes no more."""
+    return any(words in str(error).lower() for words in FULL_WORDS)
+
+
 @contextmanager
 def told_when_full(path: Path) -> Iterator[None]:
     """A disk that takes no more is an error that names the file."""

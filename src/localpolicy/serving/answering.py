@@ -21,7 +21,7 @@ from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_id, now, time_of
 from localpolicy.serving.schema import (
-    Answer,
+    Headline,
     Listed,
     Look,
     Looked,
@@ -167,7 +167,7 @@ class Service:
         self.metrics.add("shown")
         return Stored(stored=await asyncio.wrap_future(self.log.append(record)))
 
-    async def feedback(self, answer: Answer) -> Stored:
+    async def feedback(self, answer: Headline) -> Stored:
         """What came back for one shown item."""
         if not self._is_logged(answer.request):
             return Stored(stored=False)

@@ -1,62 +1,75 @@
-"""Lists for a file of histories, in blocks, so that the file may be of any size."""
+"""Lists for many histories, in blocks, so that there may be any number of them."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 
-from localpolicy.errors import DataError
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError
+from localpolicy.evaluation.baselines.saved import is_baseline, load_baseline
+from localpolicy.evaluation.scorer import Deployable
+from localpolicy.model.histories import recommend_with
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
+from localpolicy.serving.requests import Request, all_requests, read_requests
 
 LOG = logging.getLogger(__name__)
 BLOCK = 1024  # histories at once
+BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
+STDOUT = "-"
 
 
 def recommend(
     run: Path | str,
     *,
-    histories: Path | str,
+    histories: Path | str | None = None,
     out: Path | str,
+    every: Prepared | Path | str | None = None,
     k: int = 20,
     beta: float | None = None,
     sample: bool = False,
     exclude_seen: bool = False,
     seed: int | None = None,
 ) -> int:
-    """Write one JSON line per history: items, log-probabilities and, where drawn, propensities.
+    """Write a list for each history: items, log-probabilities and, where drawn, propensities; return their number.
 
+    `histories` is a file of JSON lines, or a CSV or Parquet table with one row per event; `every` takes all sequences
+    of a data set instead. `out` ends in .csv or .parquet for a table with one row per listed item; `-` is stdout.
     Items that the policy never saw say nothing to it: they are left out of the histories, and counted.
     """
-    histories = Path(histories)
-    if not histories.is_file():
-        found = "is a folder" if histories.is_dir() else "does not exist"
-        raise DataError(f"{histories} {found}: --histories expects a file of JSON lines, one per history.")
-    policy = Run(run).policy(beta=beta)
-    known, kind = set(policy.items["item_id"].to_pylist()), _kind(policy)
+    if (histories is None) == (every is None):
+        raise ConfigError("whose lists? Name either a file with --histories, or a data set with --all.")
+    policy = _open(Path(run), beta)
+    ids = policy.items["item_id"]
+    kind = int if pa.types.is_integer(ids.type) else str
+    known = set(ids.to_pylist())
+    if every is not None:
+        requests = all_requests(every if isinstance(every, Prepared) else Prepared(every))
+    else:
+        assert histories is not None
+        requests = read_requests(Path(histories), kind)
     count = given = unknown = 0
-    with histories.open("rb") as source, whole_file(Path(out)) as partial, partial.open("w", encoding="utf-8") as file:
-        lines = _read(source, histories, kind)
-        while block := list(islice(lines, BLOCK)):
-            _write(
-                policy,
-                block,
-                file,
-                k=k,
-                sample=sample,
-                exclude_seen=exclude_seen,
-                seed=None if seed is None else seed + count,
-            )
-            count += len(block)
-            given += sum(len(line["history"]) for line in block)
-            unknown += sum(item not in known for line in block for item in line["history"])
+    with _writer(out) as write:
+        while block := list(islice(requests, BLOCK)):
+            for part in _parts(block):
+                lists = _lists(policy, part, k, sample, exclude_seen, None if seed is None else seed + count)
+                write(part, lists, count)
+                count += len(part)
+            given += sum(len(one.history) for one in block)
+            unknown += sum(item not in known for one in block for item in one.history)
     if unknown:
         LOG.warning(
             "%s of %s items of the histories are not in the policy's catalogue and were left out.",
@@ -65,63 +78,92 @@ def recommend(
     return count
 
 
-def _kind(policy: Policy) -> type:
-    """The type of the catalogue's ids, in JSON."""
-    return int if pa.types.is_integer(policy.items["item_id"].type) else str
+def _open(folder: Path, beta: float | None) -> Deployable:
+    if not is_baseline(folder):
+        return Run(folder).policy(beta=beta)
+    if beta is not None:
+        raise ConfigError(f"{folder} is a simple baseline, which has no dial: leave --beta out.")
+    return load_baseline(folder)
 
 
-def _read(source: BinaryIO, path: Path, kind: type) -> Iterator[dict[str, Any]]:
-    for number, content in enumerate(source, start=1):
-        try:
-            text = content.decode()
-            line = json.loads(text)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}, line {number}: not UTF-8 ({error}); write the file as UTF-8 text.") from None
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(line, dict) or not _listed(line.get("history"), kind):
-            items = "whole numbers" if kind is int else "texts"
-            raise DataError(
-                f'{path}, line {number}: expected {{"history": [...]}} with items as {items}, as in the log, got '
-                f"{text.strip()[:80]}"
-            )
-        if line.get("answers") is not None and not _listed(line["answers"], str):
-            raise DataError(
-                f'{path}, line {number}: expected "answers" as a list of events\' names, got {text.strip()[:80]}'
-            )
-        yield line
+def _parts(block: list[Request]) -> Iterator[list[Request]]:
+    size = BLOCK if all(one.candidates is None for one in block) else BLOCK_OF_CANDIDATES
+    return (block[start : start + size] for start in range(0, len(block), size))
 
 
-def _listed(values: Any, kind: type) -> bool:
-    """Whether this is a list of such values; to Python `true` is a whole number, to nobody else."""
-    return isinstance(values, list) and all(type(value) is kind for value in values)
-
-
-def _write(
-    policy: Policy,
-    block: list[dict[str, Any]],
-    file: TextIO,
-    *,
-    k: int,
-    sample: bool,
-    exclude_seen: bool,
-    seed: int | None,
-) -> None:
-    answers = [line.get("answers") for line in block]
-    given = None
-    if any(one is not None for one in answers):
+def _lists(
+    policy: Deployable, block: Sequence[Request], k: int, sample: bool, exclude_seen: bool, seed: int | None
+) -> Lists:
+    answers = None
+    if any(one.answers is not None for one in block):
         blank = policy.origin.events[0]
-        given = [
-            one if one is not None else [blank] * len(line["history"]) for one, line in zip(answers, block, strict=True)
-        ]
-    lists = policy.recommend(
-        [line["history"] for line in block], k, answers=given, sample=sample, exclude_seen=exclude_seen, seed=seed
-    )
-    for row, items in enumerate(lists.items):
-        content = {
-            "items": items,
-            "log_probability": [round(value, 6) for value in lists.log_probability[row].tolist()],
-        }
+        answers = [one.answers if one.answers is not None else [blank] * len(one.history) for one in block]
+    options: dict[str, Any] = {"sample": sample, "exclude_seen": exclude_seen, "seed": seed, "answers": answers}
+    if any(one.exclude for one in block):
+        options["exclude_each"] = [one.exclude for one in block]
+    if any(one.candidates is not None for one in block):
+        options["candidates"] = [one.candidates for one in block]
+    histories = [one.history for one in block]
+    if isinstance(policy, Policy):
+        return policy.recommend(histories, k, **options)
+    return recommend_with(policy, histories, k, **options)
+
+
+class Write(Protocol):
+    """Takes the lists of a block, the number of those before it known."""
+
+    def __call__(self, block: Sequence[Request], lists: Lists, before: int) -> None: ...
+
+
+@contextmanager
+def _writer(out: Path | str) -> Iterator[Write]:
+    """JSON lines, to a file or to stdout; or a table with one row per listed item."""
+    if str(out) == STDOUT:
+        yield lambda block, lists, before: sys.stdout.writelines(_lines(block, lists))
+        return
+    path = Path(out)
+    with whole_file(path) as partial:
+        if not path.name.endswith((".csv", ".parquet")):
+            with partial.open("w", encoding="utf-8") as file:
+                yield lambda block, lists, before: file.writelines(_lines(block, lists))
+            return
+        made: list[Any] = []
+
+        def write(block: Sequence[Request], lists: Lists, before: int) -> None:
+            table = _table(block, lists, before)
+            if not made:
+                kind = pq.ParquetWriter if path.name.endswith(".parquet") else pa.csv.CSVWriter
+                made.append(kind(partial, table.schema))
+            made[0].write_table(table)
+
+        try:
+            yield write
+        finally:
+            for one in made:
+                one.close()
+        if not made:
+            partial.touch()
+
+
+def _lines(block: Sequence[Request], lists: Lists) -> Iterator[str]:
+    for row, (one, items) in enumerate(zip(block, lists.items, strict=True)):
+        content: dict[str, Any] = {} if one.id is None else {"id": one.id}
+        content |= {"items": items, "log_probability": [round(v, 6) for v in lists.log_probability[row].tolist()]}
         if lists.propensity is not None:
             content["propensity"] = lists.propensity[row].tolist()
-        file.write(json.dumps(content) + "\n")
+        yield json.dumps(content) + "\n"
+
+
+def _table(block: Sequence[Request], lists: Lists, before: int) -> pa.Table:
+    """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
+    k = lists.indices.shape[1]
+    ids = [before + number if one.id is None else one.id for number, one in enumerate(block)]
+    columns = {
+        "sequence_id": [each for each in ids for _ in range(k)],
+        "rank": list(range(1, k + 1)) * len(block),
+        "item_id": [item for items in lists.items for item in items],
+        "probability": lists.log_probability.double().exp().flatten().tolist(),
+    }
+    if lists.propensity is not None:
+        columns["propensity"] = lists.propensity.flatten().tolist()
+    return pa.table(columns)

@@ -84,7 +84,7 @@ class ShownReport(Body):
     time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
 
 
-class Answer(Body):
+class Headline(Body):
     """What came back."""
 
     id: Text = Field(description="yours: sent twice, it counts once")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from localpolicy.errors import ConfigError
-from localpolicy.simulation.laws import Popularity
+from localpolicy.simulation.laws import PopularityLaw
 
 
 @dataclass(frozen=True)
 class Assortment:
     """Items [V] are numbered category by category [C], each category's most popular first."""
 
-    law: Popularity  # popularity within a category
+    law: PopularityLaw  # popularity within a category
     share: np.ndarray  # [C] popularity of each category
     first: np.ndarray  # [C] number of its most popular item
     size: np.ndarray  # [C]
@@ -30,7 +30,7 @@ class Assortment:
 
 
 def stock(
-    items: int, categories: int, *, law: Popularity, category_tail: float, bait: float, rng: np.random.Generator
+    items: int, categories: int, *, law: PopularityLaw, category_tail: float, bait: float, rng: np.random.Generator
 ) -> Assortment:
     """Fill the shelves. Appeal and quality have variance 1; `bait` in [0, 1] is −corr(depth, appeal)."""
     if categories > items:

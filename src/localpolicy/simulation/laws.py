@@ -8,10 +8,10 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Popularity:
+class PopularityLaw:
     """F(k) = (1 − exp(−(k/τn)^γ)) / (1 − exp(−τ^(−γ))): a stretched exponential over n ranks.
 
-    Rank k (0 is the most popular) has probability F(k+1) − F(k). Popularity in real shops bends downwards in a
+    Rank k (0 is the most popular) has probability F(k+1) − F(k). PopularityLaw in real shops bends downwards in a
     log-log plot, where Zipf's law is straight: γ sets the slope of the head (1 − γ), τ the share of the catalogue
     at which it bends. F has a closed inverse, so there is no table, and `n` may differ from draw to draw: one law
     serves categories of many sizes.

@@ -18,7 +18,7 @@ from pydantic import Field
 from localpolicy.settings import Settings
 from localpolicy.simulation.assortment import Assortment, stock
 from localpolicy.simulation.events import Progress
-from localpolicy.simulation.laws import Popularity
+from localpolicy.simulation.laws import PopularityLaw
 
 CHUNK = 4_096  # users made at once
 ROWS_PER_BUCKET = 2_000_000
@@ -47,7 +47,7 @@ def write_netflix(
     films = stock(
         config.items,
         config.categories,
-        law=Popularity(config.popularity, config.popularity_scale),
+        law=PopularityLaw(config.popularity, config.popularity_scale),
         category_tail=0.7,
         bait=0.0,
         rng=np.random.default_rng([seed, 0]),

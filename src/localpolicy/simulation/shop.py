@@ -14,7 +14,7 @@ from localpolicy.errors import ConfigError
 from localpolicy.settings import Settings
 from localpolicy.simulation.assortment import stock
 from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, PURCHASE, SEQUENCE_GAP, Events
-from localpolicy.simulation.laws import Popularity
+from localpolicy.simulation.laws import PopularityLaw
 from localpolicy.simulation.shop_logging import ShopLogging
 from localpolicy.simulation.shoppers import Shoppers
 
@@ -81,7 +81,7 @@ class StoreWorld:
         self.goods = stock(
             config.items,
             config.categories,
-            law=Popularity(config.popularity, config.popularity_scale * config.temperature),
+            law=PopularityLaw(config.popularity, config.popularity_scale * config.temperature),
             category_tail=config.category_tail,
             bait=config.bait,
             rng=np.random.default_rng([seed, 0]),

@@ -24,9 +24,13 @@ from localpolicy.runtime.ranks import ALONE, Ranks
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
+# Settings that say how a run is computed, and how long, not what is: it goes on under others.
+HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture"}
+
+
 def lasting(config: Config) -> dict[str, Any]:
     """The settings that must not change between a checkpoint and the run that goes on from it."""
-    return config.model_dump(exclude={"train": {"epochs", "device", "shard_catalogue", "tensorboard"}})
+    return config.model_dump(exclude={"train": HOW})
 
 
 class Progress(NamedTuple):

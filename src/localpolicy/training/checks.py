@@ -27,6 +27,17 @@ def check_settings(config: Config, folder: Path) -> None:
     check_numerics(config.train)
 
 
+def check_history(data: Prepared, config: Config) -> None:
+    """Raise where no position of the validation split has the history that evaluation asks for."""
+    wanted, lengths = config.train.min_history, np.diff(data["validation"].offsets)
+    if len(lengths) and int(lengths.max()) <= wanted:
+        raise DataError(
+            f"no sequence of {data.path} is longer than {int(lengths.max())} event(s), and train.min_history={wanted} "
+            "asks for more before a position that is evaluated. Such a log has no histories: train with --set "
+            "train.min_history=0."
+        )
+
+
 def check_data(data: Prepared, objective: Objective) -> None:
     """Raise unless rewards and propensities are what the objective needs."""
     name, train = objective.name, data["train"]

@@ -31,7 +31,7 @@ from localpolicy.evaluation.calibration import Calibration, calibrate
 from localpolicy.evaluation.off_policy.decisions import Decisions
 from localpolicy.evaluation.off_policy.estimators import self_normalised
 from localpolicy.evaluation.off_policy.intervals import lower_bound
-from localpolicy.evaluation.off_policy.overlap import effective_sample
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.towers import Towers
@@ -41,7 +41,6 @@ from localpolicy.runtime.ranks import Ranks
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
-LEAST_EFFECTIVE = 0.1  # share of the decisions
 DELTA = 0.05
 STEPS = 30  # halvings in search of a β within the budget
 
@@ -137,11 +136,12 @@ def choose(
         return Choice(usual, slope, found, "calibration", said=SILENT.format(found.slope, found.low))
     curve = _Curve(policy, windows, slope, config, ranks)
     if objective.beta is not None or data.kind != "impressions":
-        beta, by = _within(curve, usual, objective.max_js), "given" if objective.beta else "spread"
+        ceiling = objective.max_js if objective.beta else objective.ceiling
+        beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, found, by, said=said)
     candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read)
-    fit = [one for one in candidates if one.beta is None or _fits(one, objective.max_js)]
+    fit = [one for one in candidates if one.beta is None or _fits(one, objective.ceiling)]
     best = max(fit, key=lambda one: -math.inf if one.low is None else one.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
     if best.beta is None:

@@ -96,8 +96,7 @@ class ClosedForm:
         if isinstance(policy.network, Towers):
             raise RunError(
                 f"objective.logging: {given} is an improved policy of {1 + len(policy.network.critics)} towers, and "
-                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log; or "
-                "make one network of it first (lpi distill)."
+                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log."
             )
         if policy.origin.estimates_logging != "policy" or not policy.items["item_id"].equals(
             self.data.catalogue["item_id"]
@@ -115,16 +114,22 @@ class ClosedForm:
             f"critic-{number + 1}",
             self._changed(
                 objective,
+                dropout=self.objective.critic_dropout,
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
+                learning_rate=self.config.train.learning_rate * self.objective.critic_rate,
             ),
         )
 
-    def _changed(self, objective: MLE | Critic, **train: Any) -> Config:
-        return self.config.model_copy(
-            update={"objective": objective, "train": self.config.train.model_copy(update=train)}
-        )
+    def _changed(self, objective: MLE | Critic, *, dropout: float | None = None, **train: Any) -> Config:
+        model = {} if dropout is None else {"dropout": dropout}
+        changes = {
+            "objective": objective,
+            "model": self.config.model.model_copy(update=model),
+            "train": self.config.train.model_copy(update=train),
+        }
+        return self.config.model_copy(update=changes)
 
     def _stage(self, name: str, config: Config) -> Run:
         run = Run(self.run.stages / name)

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue import fused
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Terms
 
 BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %
 QUANTILES = (0.05, 0.5, 0.95)
 LARGEST = 2  # its place among the moments
+MOST_LOSSES = 16
 
 
 def effective_share(total: float, squares: float, count: float) -> float:
@@ -28,30 +30,52 @@ class EpochLog:
     """Sums over the positions of an epoch."""
 
     def __init__(self, device: str | torch.device = "cpu", state: dict[str, Any] | None = None) -> None:
-        state = state or {"losses": {}, "moments": [0.0] * 5, "histogram": {}}
-        self.losses = {
-            name: torch.tensor(value, dtype=torch.float64, device=device) for name, value in state["losses"].items()
-        }
+        self.sums = torch.zeros(MOST_LOSSES, dtype=torch.float64, device=device)
+        self.losses: dict[str, Tensor] = {}  # each a place in `sums`, in the order they came
         # Σ w, Σ w², max w, positions clipped, positions
-        self.moments = torch.tensor(state["moments"], dtype=torch.float64, device=device)
+        self.moments = torch.zeros(5, dtype=torch.float64, device=device)
         self.histogram = torch.zeros(BINS, dtype=torch.long, device=device)
+        self.restart(state)
+
+    def restart(self, state: dict[str, Any] | None = None) -> None:
+        """Begin an epoch, or go on with one, where the numbers lie: a captured step writes to the same places."""
+        state = state or {"losses": {}, "moments": [0.0] * 5, "histogram": {}}
+        for name in {**state["losses"], **self.losses}:
+            self._sum(name).fill_(state["losses"].get(name, 0.0))
+        self.moments.copy_(torch.tensor(state["moments"], dtype=torch.float64))
+        self.histogram.zero_()
         for place, count in state["histogram"].items():
             self.histogram[int(place)] = count
 
-    def add(self, terms: Terms) -> None:
-        """Take a step in."""
+    def _sum(self, name: str) -> Tensor:
+        if name not in self.losses:
+            assert len(self.losses) < MOST_LOSSES, "more losses than the log has places for"
+            self.losses[name] = self.sums[len(self.losses)]
+        return self.losses[name]
+
+    def add(self, terms: Terms, counted: Tensor | None = None) -> None:
+        """Take a step in; of its positions those that are `counted`."""
+        sums = {name: self._sum(name) for name in terms.losses}
+        if self.sums.is_cuda and fused.missing() is None and list(sums) == list(self.losses):
+            from localpolicy.training.log_kernel import enter
+
+            losses = [loss.detach() for loss in terms.losses.values()]
+            enter(
+                losses, terms.weight.detach(), terms.clipped, counted,
+                sums=self.sums, moments=self.moments, histogram=self.histogram, low=LOW, high=HIGH,
+            )  # fmt: skip
+            return
         for name, loss in terms.losses.items():
-            value = loss.detach().double().sum()
-            self.losses[name] = self.losses[name] + value if name in self.losses else value
+            sums[name].add_(loss.detach().double().sum())
         weight = terms.weight.detach().double()
-        self.moments[0] += weight.sum()
-        self.moments[1] += (weight**2).sum()
+        clipped = weight.new_zeros(()) if terms.clipped is None else terms.clipped.sum()
+        count = weight.new_full((), len(weight)) if counted is None else counted.sum()
         if len(weight):
-            self.moments[LARGEST] = torch.maximum(self.moments[LARGEST], weight.max())
-        self.moments[3] += 0.0 if terms.clipped is None else terms.clipped.sum()
-        self.moments[4] += len(weight)
-        place = (weight.clamp(min=10**LOW).log10() - LOW) * (BINS / (HIGH - LOW))
-        self.histogram += torch.bincount(place.long().clamp(0, BINS - 1), minlength=BINS)
+            torch.maximum(self.moments[LARGEST], weight.max(), out=self.moments[LARGEST])
+        self.moments.add_(torch.stack([weight.sum(), weight.square().sum(), weight.new_zeros(()), clipped, count]))
+        place = ((weight.clamp(min=10**LOW).log10() - LOW) * (BINS / (HIGH - LOW))).long().clamp(0, BINS - 1)
+        ones = torch.ones_like(place) if counted is None else counted.long()
+        self.histogram.index_add_(0, place, ones)
 
     def over(self, ranks: Ranks) -> EpochLog:
         """The log of all ranks together."""

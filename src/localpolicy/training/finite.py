@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from localpolicy.errors import TrainingError
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.epoch_log import LARGEST, EpochLog
 from localpolicy.types import Terms
 
 ADVICE = (
@@ -24,6 +25,16 @@ def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> 
             raise TrainingError(
                 f"step {number}: the term '{name}' is {value.item()} (largest weight {largest:g}). {ADVICE}"
             )
+
+
+def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
+    """After several steps: a loss that broke in one of them has broken its sum."""
+    broken = [name for name, value in log.losses.items() if not torch.isfinite(value)]
+    if broken:
+        raise TrainingError(
+            f"steps {first} to {last}: the term '{broken[0]}' is no longer finite (largest weight "
+            f"{float(log.moments[LARGEST]):g}). {ADVICE}"
+        )
 
 
 def refuse_broken_weights(network: nn.Module, logp: float, step: int, ranks: Ranks) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy import plugins
 from localpolicy.data.batches import Windows
+from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
 from localpolicy.errors import Stopped
 from localpolicy.model.backbones import remember
@@ -38,12 +39,13 @@ from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
+from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
-from localpolicy.training.checks import check_data, check_settings
+from localpolicy.training.checks import check_data, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
-from localpolicy.training.finite import refuse_broken_terms
+from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
 from localpolicy.training.gradients import clip, sum_copies
 from localpolicy.training.logging_policy import logging_facts
 from localpolicy.training.losses import Losses
@@ -57,6 +59,7 @@ from localpolicy.types import Batch, Terms
 
 LOG = logging.getLogger(__name__)
 EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
+LOOK_EVERY = 200  # steps between looks at whether the losses are finite, where steps are captured
 
 
 def train(
@@ -90,6 +93,7 @@ def train(
         return run
     config = resolve(config, data)
     check_settings(config, run.folder)
+    check_history(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
@@ -139,6 +143,8 @@ class Trainer:
     checkpoints: Checkpoints
     logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
     record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
+    captured: CapturedSteps | None = None  # where steps may be replayed
+    not_captured: str | None = None  # why they may not
 
     @classmethod
     def start(
@@ -168,12 +174,15 @@ class Trainer:
                 gradient_as_bucket_view=True,  # gradients are summed where they lie
             )
         device = config.train.device
+        optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
+        not_captured = refusal(config, reader, windows, ranks)
         return cls(
-            data, run, config, ranks, reader.network, losses, build_optimiser(reader.network, config),
-            Windows(data, "train", config.data, device=device),
+            data, run, config, ranks, reader.network, losses, optimiser, windows,
             held_out or Windows(data, "validation", config.data, device=device),
             Checkpoints(run.folder / "checkpoint"),
             logging_facts(reader.logging_policy, data, config.objective),
+            captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
+            not_captured=not_captured,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ the run
@@ -215,20 +224,21 @@ class Trainer:
         asked: Callable[[], bool],
     ) -> Progress:
         config = self.config.train
-        ranks, log = self.ranks, EpochLog(config.device, done.log if self.ranks.leads else None)
+        ranks, log = self.ranks, self._log(done)
         self.network.train()
-        batches = self.windows.shuffled(
-            config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
-        )
-        for batch in batches:
-            (positions,) = ranks.summed(len(batch.scored))
+        looked = done.step
+        for batch in self._batches(done):
+            (positions,) = ranks.summed(batch.positions)
             if positions:
-                log.add(self.step(batch, done.step, positions=positions))
+                self.step(batch, done.step, positions=positions, log=log)
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
             advance(1, note=partial(display.note, done, log))
             (stop,) = ranks.summed(asked())
             # At the epoch's end there is a validation anyway.
             validates = due(config.validate_every, done.step) and done.batch < self.batches
+            if stop or validates or due(LOOK_EVERY, done.step) or due(config.checkpoint_every, done.step):
+                refuse_broken_sums(log, looked, done.step)  # captured steps do not look for themselves
+                looked = done.step
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
@@ -238,6 +248,7 @@ class Trainer:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and self._out_of_patience(done):
                 return done
+        refuse_broken_sums(log, looked, done.step)
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
         done = self._validated(done, log, epoch=done.epoch)
@@ -279,7 +290,26 @@ class Trainer:
             self.record(line)
         return done
 
-    def step(self, batch: Batch, number: int, *, positions: float | None = None) -> Terms:
+    def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
+        """What is left of this epoch."""
+        config, ranks = self.config.train, self.ranks
+        if self.captured is not None:
+            return self.captured.planner.epoch(seed=config.seed, epoch=done.epoch, skip=done.batch)
+        return self.windows.shuffled(
+            config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
+        )
+
+    def _log(self, done: Progress) -> EpochLog:
+        """The log of this epoch, with what is in it already."""
+        state = done.log if self.ranks.leads else None
+        if self.captured is None:
+            return EpochLog(self.config.train.device, state)
+        self.captured.log.restart(state)
+        return self.captured.log
+
+    def step(
+        self, batch: Batch | Planned, number: int, *, positions: float | None = None, log: EpochLog | None = None
+    ) -> None:
         """One optimiser step. Its randomness depends on (seed, number) alone, and on the rank.
 
         `positions` counts those of all ranks.
@@ -289,7 +319,14 @@ class Trainer:
         coin = torch.rand(()).item() < 0.5  # the same on all ranks
         if ranks.rank:
             torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
-        count = len(batch.scored) if positions is None else positions
+        for group in self.optimiser.param_groups:
+            rate = config.learning_rate * self._rate(number)
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+        if isinstance(batch, Planned):
+            assert self.captured is not None
+            self.captured.step(batch, number, coin)
+            return
+        count = batch.positions if positions is None else positions
         terms: Terms
         loss, means, terms = self.losses(batch, number, coin, count)
         refuse_broken_terms(means, terms, number)
@@ -302,10 +339,9 @@ class Trainer:
             sum_copies(self.network, ranks)
         if config.gradient_clip is not None:
             clip(self.network, config.gradient_clip, ranks)
-        for group in self.optimiser.param_groups:
-            group["lr"] = config.learning_rate * group["rate"] * self._rate(number)
         self.optimiser.step()
-        return terms.detached()
+        if log is not None:
+            log.add(terms.detached())
 
     def _rate(self, number: int) -> float:
         """Factor of the learning rate: a linear rise, then constant or half a cosine."""
@@ -341,6 +377,10 @@ class Trainer:
         state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
         if self.ranks.leads:
             save_weights(state, self.run.folder / name)
+
+    @property
+    def _not_captured(self) -> str | None:
+        return self.not_captured if self.captured is None else self.captured.refused
 
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
@@ -378,6 +418,9 @@ class Trainer:
                 "steps": done.step,
                 "seconds": round(seconds, 3),
                 "parameters": self.network.size,
+                "catalogue": "sharded" if self.network.shard is not None else self.config.train.catalogue,
+                "steps_captured": self.captured is not None and self.captured.refused is None,
+                **({} if self._not_captured is None else {"steps_not_captured": self._not_captured}),
             }
         )
         self.checkpoints.clear()

@@ -22,11 +22,15 @@ class Losses(nn.Module):
         self.objective = objective
         self.reads_in = half  # precision of the products; sums and weights keep theirs
 
-    def forward(self, batch: Batch, step: int, coin: bool, count: float) -> tuple[Tensor, dict[str, Tensor], Terms]:
+    def forward(
+        self, batch: Batch, step: int, coin: bool, count: float | Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], Terms]:
         """The loss, its named means, and the terms per position."""
         given = None if self.reader.logging_policy is None else self.reader.logging_policy.network
         with reading_in(self.reads_in, self.network, given):
             readout = self.reader.read(batch, step=step, coin=coin)
         terms = self.objective.terms(readout)
+        if batch.counted is not None:
+            terms = terms.masked(batch.counted)
         means = mean_losses(terms.losses, count=count)
         return total(means), means, terms

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 
-def mean_losses(losses: Mapping[str, Tensor], *, count: float) -> dict[str, Tensor]:
+def mean_losses(losses: Mapping[str, Tensor], *, count: float | Tensor) -> dict[str, Tensor]:
     """Σ_n loss_n / count, by name. `count` is the positions of all ranks, so that one GPU and eight agree."""
     return {name: loss.sum() / count for name, loss in losses.items()}
 

@@ -54,3 +54,14 @@ def deterministic(wanted: bool) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         torch.backends.cudnn.benchmark = benchmark
+
+
+@contextmanager
+def tf32_products() -> Iterator[None]:
+    """Float32 products of the backbone on the GPU's matrix units, as the fused kernels' are; as before afterwards."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -11,12 +11,15 @@ from localpolicy.evaluation.power import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import LIKELIHOOD
 
+PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:
-    """The rule that `auto` stands for: the paper's, and held-out likelihood for the logging policy's estimate.
+    """The rule that `auto` stands for.
 
+    Held-out likelihood for the logging policy's estimate. For the others, where the log states propensities, the lower
+    bound of the policy's value: ranking metrics and likelihood do not find the better policy there. Else the paper's.
     Events with too few held-out positions to tell a small difference (`power.ENOUGH`) have no say; where none has
     enough, held-out likelihood decides, which every position has a say in.
     """
@@ -25,6 +28,8 @@ def rule(select: str, data: Prepared, objective: Objective) -> str:
     if objective.default_selection != "auto":
         return objective.default_selection
     held_out = _held_out(data)
+    if PROPENSITIES in data.manifest.get("files", {}):
+        return "value_low"
     paid = _paid(data)
     if not paid:
         return "AR@1" if sum(held_out.values()) >= ENOUGH else LIKELIHOOD
@@ -38,7 +43,7 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
     few = {name: held_out[name] for name in _paid(data) if held_out[name] < ENOUGH}
     if select != "auto":
         few = {name: count for name, count in few.items() if f"{name}." in select}
-    if not few or (select == "auto" and objective.default_selection != "auto"):
+    if not few or (select == "auto" and rule(select, data, objective) in (objective.default_selection, "value_low")):
         return None
     said = ", ".join(f"{name} {count:,}" for name, count in few.items())
     found = rule(select, data, objective)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue import backend, chosen, sharded
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError
@@ -23,7 +23,12 @@ from localpolicy.training.selection import rule
 def resolve(config: Config, data: Prepared) -> Config:
     """The config with every default that depends on data or machine filled in."""
     answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
-    train = {"device": device_called(config.train.device), "select": rule(config.train.select, data, config.objective)}
+    device = device_called(config.train.device)
+    train = {
+        "device": device,
+        "select": rule(config.train.select, data, config.objective),
+        "catalogue": chosen(config.train.catalogue, device),
+    }
     changes = {
         "model": config.model.model_copy(update={"answers": answers}),
         "train": config.train.model_copy(update=train),
@@ -72,17 +77,17 @@ def build_reader(
 
 
 def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
-    """Adam, with decoupled weight decay; the value head has its own, and a critic's body its own learning rate."""
-    body_rate = getattr(config.objective, "body_rate", 1.0) if not config.objective.reads().policy else 1.0
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in network.named_parameters():
-        decay = config.train.value_decay if name.startswith("heads.value.") else config.train.weight_decay
-        rate = 1.0 if name.startswith("heads.") else body_rate
-        groups.setdefault((decay, rate), []).append(parameter)
-    settings = [
-        {"params": parameters, "weight_decay": decay, "rate": rate} for (decay, rate), parameters in groups.items()
-    ]
-    return torch.optim.AdamW(settings, lr=config.train.learning_rate, fused=True)
+    """Adam, with decoupled weight decay; the value head has its own."""
+    named = list(network.named_parameters())
+    value = [parameter for name, parameter in named if name.startswith("heads.value.")]
+    others = [parameter for name, parameter in named if not name.startswith("heads.value.")]
+    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
+    if value:
+        groups.append({"params": value, "weight_decay": config.train.value_decay})
+    rate: float | torch.Tensor = config.train.learning_rate
+    if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
+        rate = torch.tensor(rate, device=network.embedding.device)
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=network.embedding.is_cuda)
 
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:

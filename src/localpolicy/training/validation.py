@@ -7,6 +7,10 @@ import math
 import torch
 
 from localpolicy.data.batches import Windows
+from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
+from localpolicy.evaluation.off_policy.estimators import self_normalised
+from localpolicy.evaluation.off_policy.intervals import lower_bound
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
 from localpolicy.model.network import Network
@@ -15,6 +19,8 @@ from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
+
+ON_A_GPU = 8192  # sequences of a batch in validation
 
 
 def validate(
@@ -26,7 +32,7 @@ def validate(
         windows,
         events=events,
         min_history=config.train.min_history,
-        batch_size=config.train.batch_size,
+        batch_size=_batch_size(config),
         description="validation",
         ranks=ranks,
     )
@@ -34,8 +40,27 @@ def validate(
     refuse_broken_weights(policy.network, figures["logp"], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
+    if (log := decisions(scores)) is not None:
+        figures |= _value(log)
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def _batch_size(config: Config) -> int:
+    """Sequences looked at together: a GPU is idle with as few as a step has."""
+    return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
+
+
+def _value(log: Decisions) -> dict[str, float]:
+    """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
+
+    Where the log says too little of the policy (see `LEAST_EFFECTIVE`) the bound is the smallest reward.
+    """
+    values = self_normalised(log)
+    share = effective_sample(log.weight) / len(log.weight)
+    low = lower_bound(values, log.sequence) if share >= LEAST_EFFECTIVE else -math.inf
+    lowest = float(log.reward.min())
+    return {"value": float(values.mean()), "value_low": max(low, lowest), "effective": share}
 
 
 @torch.no_grad()
@@ -46,7 +71,7 @@ def validate_critic(
     network, reads = policy.network, config.objective.reads()
     assert reads.critic is not None
     errors, targets = [], []
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         hidden = network.hidden_without_dropout(batch)[batch.scored]
         targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
         errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
@@ -65,7 +90,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     network, errors, targets = policy.network, [], []
     assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from localpolicy.data.sources import Table
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.runtime.files import says_full
 
 ROWS_PER_BATCH = 1 << 20
-FULL_DISK = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
 TYPES = {
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
     r"FLOAT|DOUBLE|DECIMAL.*": "float",
@@ -126,7 +126,7 @@ def _errors(table: Table | None = None) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if any(sign in str(error).lower() for sign in FULL_DISK):
+        if says_full(error):
             remedy = "Free some space, choose --scratch on another, or raise --memory so that less goes there."
             raise DataError(f"the disk is full ({_first(error)}). {remedy}") from None
         if isinstance(error, duckdb.OutOfMemoryException):

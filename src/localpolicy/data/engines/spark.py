@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.sources import Table
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.runtime.files import says_full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -191,7 +192,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if "No space left" in str(error):
+        if says_full(error):
             raise DataError("the disk is full. Free some space, or choose --scratch on another.") from None
         raise DataError(f"Spark could not read or compute this ({_first(error)}).") from None
 

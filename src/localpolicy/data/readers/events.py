@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.growing_files import ParquetFile
+from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
 from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
     Table,
@@ -67,7 +67,7 @@ def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int
     used = [name for name in names if name in read]
     try:
         schema = pa.schema([(name, plain_type(rows.schema.field(name).type)) for name in used])
-        file = ParquetFile(table.files[0], compression="lz4")
+        file = ParquetFile(table.files[0], compression="lz4", group=ROWS_PER_SMALL_GROUP)
         file.append(schema.empty_table())
         for batch in rows:
             file.append(pa.table([plain(batch.column(name)) for name in used], schema=schema))

@@ -3,7 +3,8 @@
 An estimate is the mean of its contributions, and their spread is its error. Contexts are those that μ met: where
 showing an item changes what comes next, this is the value of one deviation from μ, not of a whole visit under π.
 
-Dudík et al. 2011 (direct, doubly robust); Swaminathan and Joachims 2015 (self-normalised); Ionides 2008 (clipped).
+Dudík et al. 2011 (direct, doubly robust); Swaminathan and Joachims 2015 (self-normalised); Ionides 2008 (clipped);
+Sakhi et al. 2024 (logarithmic smoothing).
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ def importance(log: Decisions) -> np.ndarray:
 def clipped(log: Decisions, cap: float) -> np.ndarray:
     """min(w, cap) r: for r >= 0 its mean is below J, by what the clipped weights would have added."""
     return np.asarray(np.minimum(log.weight, cap) * log.reward)
+
+
+def smoothed(log: Decisions, strength: float) -> np.ndarray:
+    """log(1 + λ w r) / λ: for r >= 0 below w r, and the less so the smaller λ is."""
+    return np.asarray(np.log1p(strength * log.weight * log.reward) / strength)
 
 
 def self_normalised(log: Decisions) -> np.ndarray:

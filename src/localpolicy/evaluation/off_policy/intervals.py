@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from localpolicy.errors import DataError
 from localpolicy.evaluation.estimate import cluster_sums, clustered_se
+from localpolicy.evaluation.off_policy.decisions import Decisions
 from localpolicy.evaluation.significance import bootstrap_interval
 
 
@@ -36,6 +39,31 @@ def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float =
     freedom = len(np.unique(clusters)) - 1
     reach = float(stats.t.ppf(confidence, freedom)) * clustered_se(values, clusters) if freedom > 0 else math.inf
     return float(values.mean()) - reach
+
+
+STRENGTHS = tuple(2.0**-power for power in range(11))  # of logarithmic smoothing, in units of 1/mean; fixed beforehand
+
+
+def smoothed_lower_bound(
+    log: Decisions, *, confidence: float = 0.95, scale: float = 1.0, strengths: Sequence[float] = STRENGTHS
+) -> float:
+    """max over λ of (exp(mean log(1 + λ Z) - log(K/δ)/C) - 1) / λ, with Z the sum of w r over a sequence.
+
+    Logarithmic smoothing (Sakhi et al. 2024). For independent Z >= 0 of mean J: E exp(Σ log(1 + λ Z)) = (1 + λ J)^C, so
+    Markov's inequality gives Σ log(1 + λ Z) <= C log(1 + λ J) + log(1/δ) with probability 1 - δ, whatever the tails of
+    the weights. λ must not depend on the sample: it is the best of K fixed ones, each with δ/K. `scale` is what Z is
+    measured in (such as the largest reward), known beforehand. Of decisions: divided by their number in a sequence.
+    """
+    if (log.reward < 0).any():
+        raise DataError("logarithmic smoothing needs rewards >= 0; found negative ones.")
+    sums, sizes = cluster_sums(log.weight * log.reward, log.sequence)
+    count = len(sums)
+    surprise = math.log(len(strengths) / (1 - confidence)) / count
+    lows = [
+        math.expm1(float(np.log1p(strength / scale * sums).mean()) - surprise) * scale / strength
+        for strength in strengths
+    ]
+    return max(0.0, *lows) * count / float(sizes.sum())
 
 
 def bootstrap(

@@ -10,6 +10,8 @@ from pydantic import Field
 from localpolicy.evaluation.estimate import clustered_se, finite
 from localpolicy.settings import Settings
 
+LEAST_EFFECTIVE = 0.1  # share of the decisions: below it, estimates no longer rank policies as the truth does
+
 
 class OverlapRules(Settings):
     """When an estimate is refused."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from localpolicy.types import Batch
@@ -25,13 +26,27 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, batch: Batch) -> Layout:
         """The layout of a batch."""
+        if batch.block is not None:
+            return cls(batch.row, batch.column, *batch.block)
         return cls(batch.row, batch.column, batch.size, int(batch.column.max()) + 1 if len(batch.column) else 1)
+
+    @property
+    def cell(self) -> Tensor:
+        """Each token's place among the B x T of the block: [M]."""
+        return self.row * self.columns + self.column
+
+    @property
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Where each sequence's tokens begin and end among the flat ones, which are in sequence order: [B] each."""
+        rows = torch.arange(self.rows, device=self.row.device)
+        return torch.searchsorted(self.row, rows), torch.searchsorted(self.row, rows, right=True)
 
     def pad(self, flat: Tensor) -> Tensor:
         """[M, ...] -> [B, T, ...], zeros where there is no token."""
-        block = flat.new_zeros((self.rows, self.columns, *flat.shape[1:]))
-        return block.index_put((self.row, self.column), flat)
+        # One index, each of its values once: neither direction has to sort, as indices by row and column would.
+        block = flat.new_zeros((self.rows * self.columns, *flat.shape[1:]))
+        return block.index_copy(0, self.cell, flat).view(self.rows, self.columns, *flat.shape[1:])
 
     def flatten(self, block: Tensor) -> Tensor:
         """[B, T, ...] -> [M, ...]."""
-        return block[self.row, self.column]
+        return block.flatten(0, 1).index_select(0, self.cell)

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from localpolicy.catalogue import fused
+from localpolicy.catalogue.logits import take
 from localpolicy.model.backbones.layout import Layout
+
+
+def _fits(steps: int, width: int) -> bool:
+    """Whether a sequence's attention fits into one program on a GPU."""
+    return steps <= 64 and width <= 128
 
 
 class Block(nn.Module):
@@ -27,11 +34,16 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def _attend(self, flat: Tensor, layout: Layout) -> Tensor:
-        block = layout.pad(self.project_in(flat))  # [B, T, 3D]
+        dropout = self.dropout if self.training else 0.0
+        flat = self.project_in(flat)
+        if flat.is_cuda and fused.missing() is None and _fits(layout.columns, flat.shape[1] // 3 // self.heads):
+            from localpolicy.model.backbones.attention_kernel import short_attention
+
+            mixed = short_attention(flat, *layout.bounds, columns=layout.columns, heads=self.heads, dropout=dropout)
+            return self.project_out(mixed)  # type: ignore[no-any-return]
+        block = layout.pad(flat)  # [B, T, 3D]
         query, key, value = block.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, T, d]
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
-        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         return self.project_out(layout.flatten(mixed.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
@@ -53,9 +65,7 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
-        # Not self.position[...]: its gradient is summed in the order in which threads arrive.
-        position = functional.embedding(layout.column, self.position)
-        hidden = functional.dropout(embedded + position, self.dropout, self.training)
+        hidden = functional.dropout(embedded + take(self.position, layout.column), self.dropout, self.training)
         for block in self.blocks:
             hidden = block(hidden, layout)
         return self.norm(hidden)  # type: ignore[no-any-return]

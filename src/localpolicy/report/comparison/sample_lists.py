@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.compare import Comparison
@@ -42,7 +43,7 @@ def _long_enough(data: Prepared, split: str) -> list[int]:
 
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int) -> SampleLists:
     sequence = data[split][index]
-    ids = data.catalogue["item_id"].take(sequence["item"][:-1].tolist()).to_pylist()
+    ids = data.catalogue["item_id"].take(pa.array(sequence["item"][:-1])).to_pylist()
     answers = [data.events[code] for code in sequence["event"][:-1]]
     lists = {}
     for name, policy in policies.items():

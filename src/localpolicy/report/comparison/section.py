@@ -20,8 +20,8 @@ from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.scorer import Deployable
 from localpolicy.evaluation.segments import groups, segments
-from localpolicy.report.comparison.answer import comparison_answer
 from localpolicy.report.comparison.findings import comparison_findings
+from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section
 from localpolicy.report.html.page import write_report
@@ -42,8 +42,8 @@ def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
         "the column that decides": comparison.main,
         "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
-    answer = comparison_answer(comparison, section)
-    contents = Contents("Policies compared", answer.sentence, [section], settings, answer.numbers, answer.next_step)
+    headline = comparison_headline(comparison, section)
+    contents = Contents.under(headline, "Policies compared", [section], settings)
     write_report(contents, path)
     return contents
 

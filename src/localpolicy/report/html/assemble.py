@@ -23,7 +23,7 @@ from localpolicy.report.html.tables import comparison, sources, weights
 VERDICTS = {
     True: ("yes", "✓", "holds"),
     False: ("no", "✗", "does not hold"),
-    None: ("open", "?", "cannot be said"),
+    None: ("open", "?", "cannot tell"),
 }
 BEHIND = "The numbers behind it"
 
@@ -32,7 +32,7 @@ def page(contents: Contents) -> str:
     """The HTML text."""
     drawn: dict[str, object] = {}
     sections = "".join(
-        _section(section, styles, f"s{place + 1}", drawn)
+        _section(section, styles, f"s{place + 1}", drawn, alone=len(contents.sections) == 1)
         for place, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
@@ -69,8 +69,10 @@ def _menu(contents: Contents) -> str:
     return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
 
 
-def _section(section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object]) -> str:
-    """One comparison; its charts' specs are added to `drawn`."""
+def _section(
+    section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object], *, alone: bool
+) -> str:
+    """One comparison; its charts' specs are added to `drawn`. `alone`: the page has no other."""
 
     def place(charts: Sequence[Chart]) -> str:
         drawn.update({chart.identity: chart.spec for chart in charts})
@@ -81,8 +83,11 @@ def _section(section: Section, styles: Sequence[SeriesStyle], identity: str, dra
 
     parts = [f'<h2>{escape(section.title)}</h2><p class="about">{escape(section.about)}</p>']
     if chart := frontier(section, styles, f"{identity}-frontier"):
-        picture = f'<div class="picture"><h3>{escape(chart.heading)}</h3>{place([chart])}</div>'
-        parts.insert(0 if identity == "s1" else 1, picture)  # the first picture belongs to the answer
+        first = identity == "s1"  # the first picture belongs to the answer
+        level = "h2" if first else "h3"
+        heading = f"{section.title}: {chart.heading}" if first and not alone else chart.heading
+        picture = f'<div class="picture"><{level}>{escape(heading)}</{level}>{place([chart])}</div>'
+        parts.insert(0 if first else 1, picture)
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
         parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')

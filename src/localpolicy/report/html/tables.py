@@ -102,8 +102,7 @@ def _note(section: Section, shown: Sequence[Figures]) -> str:
     if any(row.unseen_by_js for row in section.rows):
         said.append(
             "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
-            "hardly "
-            "sees the order of the first few items. Read it beside the metrics and the likelihood."
+            "hardly sees the order of the first few items. Read it beside the metrics and the likelihood."
         )
     if "JS" in titles and section.reference:
         said.append(f"JS and KL are taken from {section.reference}.")

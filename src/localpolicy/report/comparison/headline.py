@@ -6,11 +6,11 @@ from localpolicy.evaluation.compare import Comparison, Gain
 from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.report.comparison.findings import is_simple, main_value
-from localpolicy.report.contents import Answer, KeyNumber, PolicyRow, Section
+from localpolicy.report.contents import Headline, KeyNumber, PolicyRow, Section
 from localpolicy.report.numbers import decimals, fixed, known, percent, short
 
 
-def comparison_answer(comparison: Comparison, section: Section) -> Answer:
+def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     """In words for somebody who decides, not for somebody who trains."""
     base = next((row for row in section.rows if row.name == section.baseline), None)
     imitators = [one.estimates_logging for one in comparison.candidates]  # of the log, whatever their seeds
@@ -23,26 +23,26 @@ def comparison_answer(comparison: Comparison, section: Section) -> Answer:
     gain = best.differences.get(section.main_metric)
     numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
     if simple is not None and main_value(simple, section) > main_value(best, section):
-        return Answer(_simple_wins(section, simple, best), numbers, _after_simple(simple))
+        return Headline(_simple_wins(section, simple, best), numbers, _after_simple(simple))
     if gain is None or gain.sign == 0:
         sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
-        return Answer(sentence, numbers, step)
+        return Headline(sentence, numbers, step)
     if gain.sign < 0:
         sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
-        return Answer(sentence, numbers, step)
+        return Headline(sentence, numbers, step)
     sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base)}."
-    return Answer(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
+    return Headline(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
 
 
-def _nothing_to_compare(section: Section) -> Answer:
+def _nothing_to_compare(section: Section) -> Headline:
     best = max(section.rows, key=lambda row: main_value(row, section))
     sentence = f"{best.name} ranks highest, with a {section.main_metric} of {short(main_value(best, section))}."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
-    return Answer(sentence, [_js_number(section, best)], step)
+    return Headline(sentence, [_js_number(section, best)], step)
 
 
 def _change(section: Section, best: PolicyRow, base: PolicyRow) -> str:
@@ -68,8 +68,8 @@ def _risk(section: Section, best: PolicyRow) -> str:
 
 def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
     return (
-        f"{simple.name}, a simple baseline, beats every trained policy: {section.main_metric} "
-        f"{short(main_value(simple, section))} against {short(main_value(best, section))} of {best.name}."
+        f"No trained policy ranks above {simple.name}, a simple baseline: {section.main_metric} "
+        f"{short(main_value(best, section))} of {best.name} against {short(main_value(simple, section))}."
     )
 
 

@@ -1,0 +1,168 @@
+"""What LPI earns at the distance of its rivals, in a simulated world whose truth is known.
+
+    python benchmarks/improvement.py WORLD --seed S [--items V] [--sequences N] [--device D] [--form '{"gamma": 0.8}']
+
+Trains `mle` twice, the rivals of the world, and LPI in each form given; then, for each rival, dials LPI to the rival's
+JS from the second `mle`, and prints true gains over the logging policy side by side, as a line of JSON. Beside them:
+the gain at JS 0.2, at the β that was chosen without the truth, and in the bandit that of the tilt by the true reward.
+A line is printed whenever more is known; the last one holds everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from localpolicy.catalogue import backend
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.truth import bandit_probabilities, true_value
+from localpolicy.experiments.scenarios import SCENARIOS
+from localpolicy.model.policy import Policy
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.simulation import simulate
+from localpolicy.simulation.bandit import BanditWorld
+from localpolicy.simulation.truth import load_world
+from localpolicy.training.loop import train
+
+RIVALS = {"bandit": ("reward_weighted", "ips"), "store": ("reward_weighted", "pg")}
+LPI = {"bandit": "lpi_cb", "store": "lpi_rl"}
+LARGE = {  # of a store beyond the demo's
+    "data": {"length": 20},
+    "model": {"width": 64},
+    "train": {"epochs": 10, "batch_size": 256, "learning_rate": 0.002},
+}
+POSITIONS = 3_000  # held-out contexts behind a JS
+
+
+def main() -> None:
+    """One world and seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("world", choices=sorted(LPI))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--items", type=int)
+    parser.add_argument("--sequences", type=int)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--episodes", type=int, default=4_000)
+    parser.add_argument("--form", action="append", default=[], help="settings of the objective, as JSON")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for found in measure(given, Path(folder)):
+            print(json.dumps(found), flush=True)
+
+
+def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Everything about one world and seed, more and more of it."""
+    scene = next(one for one in SCENARIOS if one.world == given.world)
+    items, sequences = given.items or scene.items, given.sequences or scene.sequences
+    simulate(given.world, folder / "data", sequences=sequences, items=items, seed=given.seed, prepared=True)
+    data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")
+    settings = scene.settings if items <= 1_000 else LARGE
+
+    def fit(name: str, *, seed: int = 0, **objective: Any) -> Run:
+        training = {**settings["train"], "seed": 10 * given.seed + seed, "device": given.device}
+        config = Config.parse({**settings, "objective": {"name": name, **objective}, "train": training})
+        return train(data, out=folder / f"run-{len(list(folder.iterdir()))}", config=config)
+
+    def opened(run: Run) -> Policy:
+        policy = run.policy()
+        policy.network.to(given.device)
+        return policy
+
+    def earned(policy: Policy) -> dict[str, float]:
+        found = true_value(policy, world, episodes=given.episodes)
+        return {"gain": found.gain, "se": found.gain_se}
+
+    logging = fit("mle")
+    estimate, reference = opened(logging), opened(fit("mle", seed=1))
+    js = distance(reference, Windows(data, "test", Config.parse(settings).data, device=given.device))
+    found: dict[str, Any] = {
+        "world": given.world, "items": items, "sequences": sequences, "seed": given.seed,
+        "floor": js(estimate), "mle": earned(estimate), "rivals": {}, "lpi": [],
+    }  # fmt: skip
+    yield found
+    for name in RIVALS[given.world]:
+        policy = opened(fit(name))
+        found["rivals"][name] = {"js": js(policy), **earned(policy)}
+    targets = {name: one["js"] for name, one in found["rivals"].items()} | {"JS 0.2": 0.2}
+    if isinstance(world, BanditWorld):
+        found["true tilt"] = {name: tilt(world, estimate, reference, target) for name, target in targets.items()}
+    yield found
+    for form in map(json.loads, given.form or ["{}"]):
+        began = time.perf_counter()
+        run = fit(LPI[given.world], logging=str(logging.folder), **form)
+        policy, seconds = opened(run), time.perf_counter() - began
+        chosen = run.manifest["improvement"]
+        line = {
+            "form": form, "seconds": round(seconds, 1), "slope": chosen["slope"], "r2": chosen["calibration"]["r2"],
+            "chosen": {"js": js(policy), "beta": chosen["beta"], **earned(policy)},
+            "critic": run.manifest["stages"]["critic-1"]["selected"],
+        }  # fmt: skip
+        for name, target in targets.items():
+            beta = dialled(policy, js, target)
+            line[name] = {"beta": beta, **earned(policy.dialled(beta))}
+        found["lpi"].append(line)
+        yield found
+
+
+def distance(reference: Policy, windows: Windows) -> Callable[[Policy], float]:
+    """JS from the reference, a mean over held-out contexts."""
+    batches, count = [], 0
+    for batch in windows.in_order(256):
+        batches.append(batch)
+        count += len(batch.scored)
+        if count >= POSITIONS:
+            break
+
+    def js(policy: Policy) -> float:
+        found = [backend().divergence(policy.logits(batch), reference.logits(batch))[0] for batch in batches]
+        return float(torch.cat(found).double().mean())
+
+    return js
+
+
+def bisect(js: Callable[[float], float], target: float) -> float:
+    """The β whose JS is the target: JS falls as β rises."""
+    low, high = math.log(1e-4), math.log(1e3)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if js(math.exp(middle)) > target else (low, middle)
+    return math.exp(high)
+
+
+def dialled(policy: Policy, js: Callable[[Policy], float], target: float) -> float:
+    """The β at which the policy is as far from the reference as the target."""
+    return bisect(lambda beta: js(policy.dialled(beta)), target)
+
+
+def tilt(world: BanditWorld, estimate: Policy, reference: Policy, target: float) -> float:
+    """The gain of μ̂ exp(r/β) with the true r, at that JS from the reference."""
+    mu, other = bandit_probabilities(estimate, world), bandit_probabilities(reference, world)
+
+    def at(beta: float) -> np.ndarray:
+        logits = np.log(np.maximum(mu, 1e-300)) + world.reward / beta
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray(weights / weights.sum(1, keepdims=True))
+
+    def js(beta: float) -> float:
+        pi = at(beta)
+        middle = (pi + other) / 2
+        terms = [p * np.log(np.maximum(p, 1e-300) / np.maximum(middle, 1e-300)) for p in (pi, other)]
+        return float(world.context_probabilities @ sum(terms).sum(1)) / 2  # type: ignore[union-attr]
+
+    return world.value(at(bisect(js, target))) - world.logging_value()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Softmax sums over the catalogue in one pass: log Σ e^x, Σ p·value, and Σ p·weight for the hidden states' gradient.
+
+A tile x = hidden @ weightᵀ + bias updates a running maximum and sums relative to it (Milakov and Gimelshein 2018);
+Σ_a p_a weight_a is attention with the table as keys and values (Dao et al. 2022), so backward needs no second pass
+for hidden states. The catalogue is cut over programs; `_combine` adds their parts in order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, operands, padded, splits, tile
+from localpolicy.catalogue.logits import LinearLogits
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _partial(
+    hidden, weight, bias, value_hidden, value_weight, value_bias,
+    tops, totals, weighteds, pulleds, n_rows, n_items, part,
+    D: tl.constexpr, DP: tl.constexpr, VALUE_D: tl.constexpr, VALUE_DP: tl.constexpr,
+    BIASED: tl.constexpr, VALUE_BIASED: tl.constexpr, VALUES: tl.constexpr, OWN_VALUES: tl.constexpr,
+    PULL: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here = row < n_rows
+    cut = tl.program_id(1)
+    d = tl.arange(0, DP)
+    column = tl.arange(0, ITEMS)
+    h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
+    if VALUES:
+        value_d = tl.arange(0, VALUE_DP)
+        value_h = tl.load(
+            value_hidden + row[:, None] * VALUE_D + value_d[None],
+            mask=here[:, None] & (value_d < VALUE_D)[None],
+            other=0.0,
+        )
+    top = tl.full((ROWS,), -float("inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    weighted = tl.zeros((ROWS,), tl.float32)
+    pulled = tl.zeros((ROWS, DP), tl.float32)
+    first = cut * part
+    last = tl.minimum(first + part, n_items)
+    for start in range(first, last, ITEMS):
+        item = start + column
+        ok = item < last
+        w = tl.load(
+            weight + item[:, None].to(tl.int64) * D + d[None],
+            mask=ok[:, None] & (d < D)[None],
+            other=0.0,
+        )
+        x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
+        if VALUES:
+            value_w = tl.load(
+                value_weight + item[:, None].to(tl.int64) * VALUE_D + value_d[None],
+                mask=ok[:, None] & (value_d < VALUE_D)[None],
+                other=0.0,
+            )
+            value = tl.dot(value_h, tl.trans(value_w), input_precision=PRECISION)
+        if BIASED:  # items beyond the end get -inf from here, at no cost
+            x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
+        else:
+            x = tl.where(ok[None], x, -float("inf"))
+        if VALUES and VALUE_BIASED:
+            value += tl.load(value_bias + item, mask=ok, other=0.0).to(tl.float32)[None]
+        largest = tl.maximum(top, tl.max(x, 1))
+        # A row of -inf so far: e^{-inf - -inf} would be NaN.
+        shift = tl.where(largest == -float("inf"), 0.0, largest) * LOG2E
+        scale = tl.exp2(top * LOG2E - shift)
+        e = tl.exp2(x * LOG2E - shift[:, None])
+        total = total * scale + tl.sum(e, 1)
+        if VALUES:
+            weighted = weighted * scale + tl.sum(e * value, 1)
+        if OWN_VALUES:  # Σ p·x, where 0 · -inf counts as 0
+            weighted = weighted * scale + tl.sum(tl.where(e > 0, e * x, 0.0), 1)
+        if PULL:
+            pulled = pulled * scale[:, None]
+            pulled = tl.dot(e.to(w.dtype), w, pulled, input_precision=PRECISION)
+        top = largest
+    at = cut * n_rows + row
+    tl.store(tops + at, top, mask=here)
+    tl.store(totals + at, total, mask=here)
+    if VALUES or OWN_VALUES:
+        tl.store(weighteds + at, weighted, mask=here)
+    if PULL:
+        tl.store(pulleds + at[:, None].to(tl.int64) * D + d[None], pulled, mask=here[:, None] & (d < D)[None])
+
+
+@triton.jit
+def _combine(
+    tops, totals, weighteds, pulleds, hidden, weight, bias, items,
+    normaliser, mean, pulled_mean, taken, n_rows, cuts,
+    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, VALUES: tl.constexpr, PULL: tl.constexpr,
+    TAKEN: tl.constexpr, CUTS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    cut = tl.arange(0, CUTS)
+    here = cut < cuts
+    d = tl.arange(0, DP)
+    inside = d < D
+    at = cut * n_rows + row
+    top = tl.load(tops + at, mask=here, other=-float("inf"))
+    largest = tl.max(top, 0)
+    shift = tl.where(largest == -float("inf"), 0.0, largest)
+    share = tl.exp2((top - shift) * LOG2E)
+    total = tl.sum(tl.load(totals + at, mask=here, other=0.0) * share, 0)
+    logarithm = largest + tl.log2(total) * LN2
+    tl.store(normaliser + row, logarithm)
+    if VALUES:
+        tl.store(mean + row, tl.sum(tl.load(weighteds + at, mask=here, other=0.0) * share, 0) / total)
+    if PULL:
+        part = tl.load(pulleds + at[:, None].to(tl.int64) * D + d[None], mask=here[:, None] & inside[None], other=0.0)
+        tl.store(pulled_mean + row * D + d, tl.sum(part * share[:, None], 0) / total, mask=inside)
+    if TAKEN:
+        item = tl.load(items + row).to(tl.int64)
+        h = tl.load(hidden + row * D + d, mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(weight + item * D + d, mask=inside, other=0.0).to(tl.float32)
+        own = tl.sum(h * w, 0)
+        if BIASED:
+            own += tl.load(bias + item).to(tl.float32)
+        tl.store(taken + row, own - logarithm)
+
+
+class Sums(NamedTuple):
+    """What one pass over the catalogue gives: [N] each, `pulled` [N, D]. Absent where not asked for."""
+
+    normaliser: Tensor  # log Σ e^x
+    mean: Tensor | None  # Σ p·value
+    pulled: Tensor | None  # Σ p·weight
+    taken: Tensor | None  # log p of the taken item
+
+
+def softmax_sums(
+    rows: LinearLogits,
+    *,
+    values: LinearLogits | None = None,
+    own_values: bool = False,
+    pull: bool = False,
+    items: Tensor | None = None,
+    precision: str = "tf32",
+) -> Sums:
+    """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too."""
+    hidden, weight, bias = operands(rows)
+    (n, width), v = hidden.shape, len(weight)
+    other = rows if values is None else values
+    value_hidden, value_weight, value_bias = (hidden, weight, bias) if values is None else operands(values)
+    value_width = value_weight.shape[1]
+    table = PULLED if pull else SUMMED if values is None else VALUED
+    shape = tile(table, max(width, value_width), hidden, precision)
+    blocks = triton.cdiv(n, shape.positions)
+    cuts, part = splits(v, blocks, shape.items, hidden.device)
+    weigh = values is not None or own_values
+
+    def room(wanted: bool, *size: int) -> Tensor:
+        return hidden.new_empty(size if wanted else (1,), dtype=torch.float32)
+
+    tops, totals = room(True, cuts, n), room(True, cuts, n)
+    weighteds, pulleds = room(weigh, cuts, n), room(pull, cuts, n, width)
+    normaliser, mean, pulled = room(True, n), room(weigh, n), room(pull, n, width)
+    taken = room(items is not None, n)
+    if n == 0:
+        return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)
+    _partial[(blocks, cuts)](
+        hidden, weight, bias,
+        value_hidden, value_weight, value_bias,
+        tops, totals, weighteds, pulleds, n, v, part,
+        D=width, DP=padded(width), VALUE_D=value_width, VALUE_DP=padded(value_width),
+        BIASED=rows.head.bias is not None, VALUE_BIASED=other.head.bias is not None, VALUES=values is not None,
+        OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
+        **shape.launch,
+    )  # fmt: skip
+    _combine[(n,)](
+        tops, totals, weighteds, pulleds, hidden, weight, bias, tops if items is None else items,
+        normaliser, mean, pulled, taken, n, cuts,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, VALUES=weigh, PULL=pull, TAKEN=items is not None,
+        CUTS=triton.next_power_of_2(cuts), num_warps=2 if pull else 1,
+    )  # fmt: skip
+    return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)

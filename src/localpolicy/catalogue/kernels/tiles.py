@@ -1,0 +1,94 @@
+"""How large a tile is, and how many programs share a catalogue. Chosen by measurement (docs/kernels.md)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from localpolicy.catalogue.logits import LinearLogits
+
+WIDEST = 256  # the largest D whose tiles fit into registers and shared memory
+
+
+class Tile(NamedTuple):
+    """The shape of a tile and the resources of the program that works on it."""
+
+    positions: int
+    items: int
+    warps: int
+    stages: int
+
+    @property
+    def launch(self) -> dict[str, int]:
+        """What a launch takes beside its arguments."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+
+def _wide(narrow: Tile, half: Tile, widest: Tile) -> dict[int, Tile]:
+    return {32: narrow, 64: narrow, 128: half, 256: widest}
+
+
+# By input type (16: half precision, 32: float32) and padded width; measured at 64 on an H200, scaled to fit beyond.
+PULLED = {
+    16: _wide(Tile(128, 128, 8, 3), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
+}
+SUMMED = {
+    16: _wide(Tile(128, 128, 4, 3), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
+}
+VALUED = {
+    16: _wide(Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 1)),
+}
+GRADIENT = {
+    16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 2), Tile(32, 64, 8, 2)),
+    32: _wide(Tile(64, 128, 4, 3), Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
+}
+LARGEST = {
+    16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
+}
+
+# Three TF32 products instead of one: evaluation.
+EXACT = Tile(64, 32, 4, 2)
+
+
+def operands(rows: LinearLogits) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, weights in their type, and biases (or anything, where there are none)."""
+    hidden = rows.hidden.contiguous()
+    weight = rows.head.weight.to(hidden.dtype).contiguous()
+    return hidden, weight, hidden if rows.head.bias is None else rows.head.bias.contiguous()
+
+
+def padded(width: int) -> int:
+    """The power of two that a tile's width is."""
+    return int(max(16, triton.next_power_of_2(width)))
+
+
+def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor, precision: str) -> Tile:
+    """The tile for inputs of this width and type."""
+    if precision == "tf32x3" and like.dtype == torch.float32:
+        return EXACT  # both halves of every number lie in shared memory
+    return table[16 if like.dtype.itemsize == 2 else 32][max(32, padded(width))]
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Streaming multiprocessors; the interpreter has a few, so that splits are tested."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6
+
+
+def splits(work: int, other: int, step: int, device: torch.device, *, waves: int = 2) -> tuple[int, int]:
+    """Into how many parts `work` is cut so that, times `other` programs, the device is full; and the size of a part.
+
+    A part is a whole number of steps.
+    """
+    steps = triton.cdiv(work, step)
+    wanted = max(1, min(steps, waves * processors(device) // max(other, 1)))
+    part = triton.cdiv(steps, wanted) * step
+    return max(1, triton.cdiv(work, part)), part

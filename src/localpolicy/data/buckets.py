@@ -1,0 +1,144 @@
+"""Batches of a fixed size, cut on the device without asking it anything.
+
+A captured step replays the same kernels on the same memory, so its sizes are fixed beforehand: tokens and positions
+are rounded up to a bucket, and the rest is filled with sequences that do not count. How many there are of each is read
+once per epoch, for all of its batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue import fused
+from localpolicy.data.batches import Windows, epoch_order
+from localpolicy.types import START, Batch
+
+SMALLEST = 64  # tokens
+STEPS = 8  # buckets between two powers of two: at most an eighth is filler
+
+
+class Bucket(NamedTuple):
+    """The size a batch is filled up to."""
+
+    tokens: int
+    positions: int
+
+
+class Planned(NamedTuple):
+    """A batch that is not cut yet: its sequences, and how much of it is real."""
+
+    sequences: Tensor  # [B] on the device; -1 where an epoch's last batch has none
+    bucket: Bucket
+    positions: int
+
+
+def rounded(count: int) -> int:
+    """The next bucket's size: every power of two, and `STEPS` - 1 between two of them."""
+    step = max(SMALLEST, (1 << max(count - 1, 1).bit_length() - 1) // STEPS)
+    return max(1, -(-count // step)) * step
+
+
+class Planner:
+    """Plans an epoch's batches, and cuts one of them inside a captured step."""
+
+    def __init__(self, windows: Windows, size: int) -> None:
+        self.windows, self.size = windows, size
+        self.all_scored = windows.config.last is None and windows.context is None
+        start, stop = windows.offsets[:-1], windows.offsets[1:]
+        self.widths = (stop - start).clamp(max=windows.config.length)
+        self.scored = self.widths
+        if windows.config.last is not None:
+            self.scored = self.scored.clamp(max=windows.config.last)
+        if windows.context is not None:
+            kept = torch.zeros(len(windows.arrays["event"]) + 1, dtype=torch.long, device=windows.device)
+            kept[1:] = (windows.arrays["event"] != windows.context).cumsum(0)
+            self.scored = kept[stop] - kept[stop - self.scored]
+
+    def epoch(self, *, seed: int, epoch: int, skip: int = 0) -> Iterator[Planned]:
+        """The batches of `Windows.shuffled`, in the same order."""
+        order = epoch_order(len(self.windows), seed=seed, epoch=epoch).to(self.windows.device)
+        batches = -(-len(order) // self.size)
+        filled = order.new_full((batches * self.size,), -1)
+        filled[: len(order)] = order
+        every = filled.view(batches, self.size)
+        there = every >= 0
+        sizes = [(one[every.clamp(min=0)] * there).sum(1) for one in (self.widths, self.scored)]
+        for number, (tokens, positions) in enumerate(torch.stack(sizes, 1).tolist()):
+            if number >= skip:
+                yield Planned(every[number], Bucket(rounded(tokens), rounded(positions)), positions)
+
+    def cut(self, sequences: Tensor, bucket: Bucket) -> Batch:
+        """The batch of these sequences, filled up to the bucket's size. Asks the device nothing."""
+        windows, length, rows = self.windows, self.windows.config.length, self.size
+        if windows.offsets.is_cuda and fused.missing() is None:
+            from localpolicy.data.cut_kernel import cut
+
+            found = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length)
+        else:
+            found = self._cut(sequences, bucket)
+        real = found.pop("real")
+        place = torch.arange(bucket.tokens, device=windows.device)
+        scored, counted = place, real
+        if not self.all_scored:
+            widths = self.widths[sequences.clamp(min=0)][found["row"].clamp(max=rows - 1)]
+            scored, counted = self._scored(found["column"], widths, found["event"], real, place, bucket)
+        spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
+        return Batch(
+            **found,
+            sequences=sequences,
+            scored=scored,
+            counted=counted,
+            whole=self.all_scored,
+            block=(rows + spare, length),
+        )
+
+    def _cut(self, sequences: Tensor, bucket: Bucket) -> dict[str, Tensor]:
+        """The columns of the tokens, and which are real."""
+        windows, length, rows = self.windows, self.windows.config.length, self.size
+        there = sequences >= 0
+        known = sequences.clamp(min=0)
+        start, stop = windows.offsets[known], windows.offsets[known + 1]
+        widths = self.widths[known] * there
+        ends = widths.cumsum(0)
+        place = torch.arange(bucket.tokens, device=windows.device)
+        row = torch.searchsorted(ends, place, right=True)
+        real = row < rows
+        filler = (place - ends[-1]).clamp(min=0)  # counts the tokens that stand for nothing
+        own = row.clamp(max=rows - 1)
+        column = torch.where(real, place - (ends - widths)[own], filler % length)
+        index = torch.where(real, (stop - widths)[own] + column, 0)
+        begins = ~real | (index == start[own])
+        before = torch.where(begins, index, index - 1)
+        item, event = windows.arrays["item"], windows.arrays["event"]
+        found = {
+            "row": torch.where(real, row, rows + filler // length),
+            "column": column,
+            "previous_item": torch.where(begins, START, item[before].long()),
+            "previous_event": torch.where(begins, 0, event[before].long()),
+            "item": item[index].long(),
+            "event": event[index].long(),
+            "reward": torch.where(real, windows.arrays["reward"][index], 0.0),
+            "history": index - torch.where(real, start[own], 0),
+            "real": real,
+        }
+        if "propensity" in windows.arrays:
+            # NaN stands for "not logged"; a filler's would reach the gradient even where its loss does not count.
+            found["propensity"] = torch.where(real, windows.arrays["propensity"][index], 1.0)
+        return found
+
+    def _scored(
+        self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, place: Tensor, bucket: Bucket
+    ) -> tuple[Tensor, Tensor]:
+        """The positions among the tokens, and which of them count: [N] each, in order."""
+        scored = real
+        if self.windows.config.last is not None:
+            scored = scored & (column >= widths - self.windows.config.last)
+        if self.windows.context is not None:
+            scored = scored & (event != self.windows.context)
+        target = torch.where(scored, scored.cumsum(0) - 1, bucket.positions)  # all others meet in one spare place
+        found = place.new_full((bucket.positions + 1,), bucket.tokens - 1).scatter(0, target, place)[:-1]
+        return found, torch.arange(bucket.positions, device=place.device) < scored.sum()

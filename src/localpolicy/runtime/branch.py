@@ -1,0 +1,33 @@
+"""A branch of a captured graph: work that does not depend on what comes next, and may run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+
+class Branch:
+    """Begins where it is made. While a CUDA graph is captured, work in `beside` becomes a branch of it; otherwise
+    nothing changes, and work is done in the order it is written."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream: torch.cuda.Stream | None = None
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self.stream = torch.cuda.Stream(device)
+            self.stream.wait_stream(torch.cuda.current_stream(device))
+
+    def beside(self) -> AbstractContextManager[object]:
+        """Within the block work goes to the branch."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def join(self, results: Iterable[Tensor]) -> None:
+        """Wait for the branch, whose results are used from here on."""
+        if self.stream is None:
+            return
+        here = torch.cuda.current_stream(self.stream.device)
+        here.wait_stream(self.stream)
+        for tensor in results:
+            tensor.record_stream(here)  # else the branch could write over them while they are read here

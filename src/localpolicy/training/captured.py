@@ -1,0 +1,109 @@
+"""Training steps as captured CUDA graphs: the device repeats a whole step by itself, and the host only says "again".
+
+A graph holds one step for one bucket of sizes and one face of the coin: cutting the batch, both passes, backward, clip,
+optimiser and the epoch's log. The first step of each kind runs one by one (and is a step like any other), the next is
+captured, all later ones are replayed. Random numbers are not baked in: a graph reads the seed of the device's generator
+when it is replayed, and each step seeds it by (seed, step).
+
+Nothing in a step waits for the host, so a loss that is not finite is found later, in the log's sums.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from localpolicy.data.batches import Windows
+from localpolicy.data.buckets import Bucket, Planned, Planner
+from localpolicy.model.newer_catalogue import OverNewerCatalogue
+from localpolicy.model.readout import Reader
+from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.numerics import tf32_products
+from localpolicy.types import Terms
+
+MOST = 64  # graphs kept; a size that comes after them runs one by one
+
+
+def refusal(config: Config, reader: Reader, windows: Windows, ranks: Ranks) -> str | None:
+    """Why the steps of this run cannot be captured; None where they can."""
+    if not config.train.device.startswith("cuda"):
+        return "graphs are captured on CUDA devices alone"
+    if not config.train.capture:
+        return "train.capture is false"
+    if not ranks.alone:
+        return "several processes share a step"
+    if reader.network.own_backbone:
+        return "a backbone of your own may do other things in each step"
+    if "above" in windows.arrays:
+        return "the places of a list share a context, and lists differ in length"
+    if isinstance(reader.logging_policy, OverNewerCatalogue):
+        return "the frozen logging policy knows another catalogue, and its histories differ in length"
+    if not type(config.objective).__module__.startswith("localpolicy."):
+        return "an objective of your own may do other things in each step"
+    return None
+
+
+class Kind(NamedTuple):
+    """What must be equal for a graph to be replayed."""
+
+    bucket: Bucket
+    coin: bool
+    phase: int  # of the objective
+
+
+class CapturedSteps:
+    """Runs steps, and captures those that come again."""
+
+    def __init__(self, losses: nn.Module, optimiser: torch.optim.Optimizer, windows: Windows, config: Config) -> None:
+        self.losses, self.optimiser, self.config = losses, optimiser, config
+        self.planner = Planner(windows, config.train.batch_size)
+        self.log = EpochLog(windows.device)
+        self.sequences = torch.zeros(config.train.batch_size, dtype=torch.long, device=windows.device)
+        self.seen: set[Kind] = set()
+        self.graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
+        self.refused: str | None = None  # why nothing more is captured
+
+    def step(self, batch: Planned, number: int, coin: bool) -> None:
+        """One optimiser step, entered into the log. The generator was seeded before."""
+        kind = Kind(batch.bucket, coin, self.config.objective.phase(number))
+        self.sequences.copy_(batch.sequences)
+        if kind in self.seen and kind not in self.graphs and self.refused is None and len(self.graphs) < MOST:
+            self._capture(kind, number)
+        if kind in self.graphs:
+            self.graphs[kind].replay()
+        else:
+            self._run(kind, number)
+            self.seen.add(kind)
+
+    def _capture(self, kind: Kind, number: int) -> None:
+        graph = torch.cuda.CUDAGraph()
+        first = next(iter(self.graphs.values()), None)
+        try:
+            # One pool for all: only one graph runs at a time, and nothing it leaves there is read later.
+            with torch.cuda.graph(graph, pool=None if first is None else first.pool()):
+                self._run(kind, number)
+        except RuntimeError as error:
+            self.refused = f"capture failed: {str(error).splitlines()[0]}"
+            self.optimiser.zero_grad(set_to_none=True)
+        else:
+            self.graphs[kind] = graph
+
+    def _run(self, kind: Kind, number: int) -> None:
+        with tf32_products():
+            self._step(kind, number)
+
+    def _step(self, kind: Kind, number: int) -> None:
+        batch = self.planner.cut(self.sequences, kind.bucket)
+        assert batch.counted is not None
+        terms: Terms
+        loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.config.train.gradient_clip is not None:
+            nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
+        self.optimiser.step()
+        self.log.add(terms.detached(), batch.counted)

@@ -1,0 +1,83 @@
+"""The fused kernels' logic on a CPU, through Triton's interpreter. On a GPU: tests/gpu/test_fused_cuda.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
+
+from fused_checks import check_gradients, check_statistics, check_values, draw_items, draw_rows, exact
+
+from localpolicy.catalogue import chunked, dense, fused
+from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu covers the kernels where there is a device"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # numpy forms both branches of a `where`
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),  # in older interpreters
+]
+
+SHAPES = [(1, 1, 6), (7, 2, 16), (3, 63, 5), (17, 65, 33), (130, 300, 64)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_values_equal_the_definition(shape, bias):
+    check_values(*shape, torch.float32, tolerance=1e-5, bias=bias)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_gradients_equal_the_definition(shape, bias):
+    check_gradients(*shape, torch.float32, tolerance=1e-5, bias=bias)
+
+
+def test_extreme_scores_stay_finite():
+    rows = draw_rows(5, 200, 8, scale=80.0)
+    assert dense.logsumexp(exact(rows)).max() > 80, "the case must be extreme to prove anything"
+    check_values(5, 200, 8, torch.float32, tolerance=1e-4, scale=80.0)
+
+
+def test_an_item_that_cannot_be_shown_has_no_share():
+    rows = draw_rows(4, 70, 8)
+    rows.head.bias[3:69] = -torch.inf  # whole tiles of nothing, too
+    items = torch.tensor([0, 1, 2, 69])
+    expected = dense.log_prob(exact(rows), items)
+    torch.testing.assert_close(fused.log_prob(rows, items).double(), expected, rtol=1e-5, atol=1e-5)
+    assert fused.maximum(rows)[1].tolist() == dense.maximum(rows)[1].tolist()
+
+
+def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
+    v = 2000  # several tiles for each program
+    head = Head(torch.zeros(v, 4), torch.zeros(v))
+    rows = LinearLogits(torch.randn(3, 4), head)
+    assert fused.maximum(rows)[1].tolist() == [0, 0, 0]
+    assert fused.rank(rows, torch.tensor([0, 70, v - 1])).tolist() == [1 + (v - 1) / 2] * 3
+    head.bias[[20, 20 + 64, 20 + 128, v - 1]] = 1.0  # the same place in different tiles, and the last
+    assert fused.maximum(rows)[1].tolist() == [20, 20, 20]
+
+
+def test_no_positions_give_no_numbers():
+    rows = draw_rows(0, 9, 4)
+    assert fused.log_prob(rows, draw_items(0, 9)).shape == (0,)
+    assert fused.maximum(rows)[0].shape == fused.logsumexp(rows).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "rows", [draw_rows(3, 9, 4, torch.float64), draw_rows(3, 9, 300), DenseLogits(torch.randn(3, 9))], ids=type
+)
+def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
+    assert not fused.serves(rows)
+    items = draw_items(3, 9)
+    torch.testing.assert_close(fused.log_prob(rows, items), chunked.log_prob(rows, items))
+    torch.testing.assert_close(fused.entropy(rows), chunked.entropy(rows))
+
+
+def test_everything_evaluation_asks():
+    check_statistics(20, 150, 8, torch.float32, tolerance=1e-5)

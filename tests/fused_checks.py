@@ -1,0 +1,108 @@
+"""What the fused kernels must give, wherever they run: the numbers and gradients of `dense` in float64."""
+
+from __future__ import annotations
+
+import torch
+
+from localpolicy.catalogue import dense, fused
+from localpolicy.catalogue.logits import Head, LinearLogits
+
+
+def draw_rows(n, v, d, dtype=torch.float32, *, device="cpu", seed=0, scale=1.0, bias=True):
+    """Logits whose scores have a standard deviation of about `scale`."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device, dtype)
+
+    return LinearLogits(draw(n, d), Head(draw(v, d) * (scale * d**-0.5), draw(v) * scale if bias else None))
+
+
+def draw_items(n, v, device="cpu"):
+    return torch.randint(v, (n,), generator=torch.Generator().manual_seed(9)).to(device)
+
+
+def exact(rows):
+    return LinearLogits(rows.hidden.double(), Head(*(None if part is None else part.double() for part in rows.head)))
+
+
+def far(found, expected):
+    """‖found - expected‖ / max(‖expected‖, √n): relative, and absolute where the numbers are small."""
+    assert found.shape == expected.shape
+    assert found.isfinite().all()
+    floor = expected.numel() ** 0.5
+    return float((found.double() - expected).norm() / expected.norm().clamp(min=floor))
+
+
+def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
+    p = draw_rows(n, v, d, dtype, device=device, scale=scale, bias=bias)
+    q = draw_rows(n, v, min(d + 3, 256), dtype, device=device, seed=1, scale=scale, bias=bias)
+    items = draw_items(n, v, device)
+    assert fused.serves(p), "the kernels would not run, and `chunked` would be compared with the definition"
+    p64, q64 = exact(p), exact(q)
+    pairs = {
+        "log_prob": (fused.log_prob(p, items), dense.log_prob(p64, items)),
+        "mean": (fused.mean(p, q), dense.mean(p64, q64)),
+        "logsumexp": (fused.logsumexp(p), dense.logsumexp(p64)),
+        "entropy": (fused.entropy(p), dense.entropy(p64)),
+        "maximum": (fused.maximum(p)[0], dense.maximum(p64)[0]),
+        "rank": (fused.rank(p, items) / v, dense.rank(p64, items) / v),
+    }
+    both = fused.log_prob_and_mean(p, items, q)
+    pairs["log_prob, with mean"], pairs["mean, with log_prob"] = (
+        (both[0], pairs["log_prob"][1]),
+        (both[1], pairs["mean"][1]),
+    )
+    for name, one, two in zip(("js", "kl"), fused.divergence(p, q), dense.divergence(p64, q64), strict=True):
+        pairs[name] = (one, two)
+    errors = {name: far(*pair) for name, pair in pairs.items()}
+    assert all(error < tolerance for error in errors.values()), errors
+    _, item = fused.maximum(p)
+    # Rounding may put another item first, but never one that is not as good.
+    assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
+
+
+def gradients(module, rows, items, upstream):
+    leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
+    value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
+    value.backward(upstream.to(value.dtype))
+    return [leaf.grad for leaf in leaves]
+
+
+def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
+    rows = draw_rows(n, v, d, dtype, device=device, scale=scale, bias=bias)
+    items = draw_items(n, v, device)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+    found = gradients(fused, rows, items, upstream)
+    expected = gradients(dense, exact(rows), items, upstream)
+    if v > 1:
+        assert min(float(one.abs().max()) for one in expected) > 1e-3, "a zero gradient compares equal to anything"
+    for name, one, two in zip(("hidden", "weight", "bias"), found, expected, strict=False):
+        size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
+        error = float((one.double() - two).norm() / size)
+        assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+
+
+def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
+    """Everything evaluation asks, against logits that are formed."""
+    from localpolicy.catalogue.logits import DenseLogits
+    from localpolicy.catalogue.statistics import catalogue_statistics
+
+    policy, values, *others = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(4))
+    items = draw_items(n, v, device)
+
+    def formed(rows):
+        return DenseLogits(exact(rows).chunk(0, v))
+
+    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values)
+    references = {name: formed(other) for name, other in zip("xy", others, strict=True)}
+    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values))
+    assert found.keys() == expected.keys()
+    for name, column in expected.items():
+        if name in ("top", "lists"):
+            assert (found[name] == column).double().mean() > 0.98, name
+        else:
+            assert (
+                far(found[name].double() / (v if name == "rank" else 1), column / (v if name == "rank" else 1))
+                < tolerance
+            ), name

@@ -1,0 +1,131 @@
+"""Captured steps on a GPU. Needs a CUDA device: run by hand with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from broken_runs import train_until
+from small_logs import write_small
+
+from localpolicy.objectives import OBJECTIVES
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.training.loop import Trainer, train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def config(name="lpi_rl", *, dropout=0.0, **train_settings):
+    objective = {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+    groups = {"model": {"width": 16, "dropout": dropout}, "objective": objective}
+    return Config.parse({**groups, "train": {"device": "cuda", "epochs": 3, "batch_size": 16, **train_settings}})
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_captured_steps_train_what_single_steps_train(name, precision, tmp_path):
+    data = write_small(tmp_path / "data")
+    one, two = (
+        train(data, out=tmp_path / str(capture), config=config(name, capture=capture, precision=precision))
+        for capture in (True, False)
+    )
+    assert one.manifest["steps_captured"]
+    assert not two.manifest["steps_captured"]
+    assert one.manifest["catalogue"] == "fused"
+    close = 2e-3 if precision == "float32" else 2e-2
+    for ours, theirs in zip(one.metrics(), two.metrics(), strict=True):
+        assert ours["losses"] == pytest.approx(theirs["losses"], rel=close, abs=close / 10)
+
+
+@pytest.mark.parametrize("backbone", ["gru", "convolution"])
+def test_other_backbones_are_captured_or_say_why_not(backbone, tmp_path):
+    data = write_small(tmp_path / "data")
+    settings = config("mle").with_changes([f"model.backbone={backbone}"])
+    run = train(data, out=tmp_path / "run", config=settings)
+    assert run.manifest["steps_captured"] or "capture failed" in run.manifest["steps_not_captured"]
+
+
+def test_dropout_differs_between_replays_and_comes_again_with_its_seed(tmp_path):
+    data = write_small(tmp_path / "data")
+    settings = config("mle", dropout=0.5, learning_rate=1e-12, batch_size=96)
+    trainer = Trainer.start(data, Run(tmp_path / "run"), settings)
+    trainer.network.train()
+    (batch,) = trainer.captured.planner.epoch(seed=0, epoch=0)
+
+    def loss(number):
+        before = float(trainer.captured.log.losses.get("policy", 0.0))
+        trainer.step(batch, number)
+        return float(trainer.captured.log.losses["policy"]) - before
+
+    single, first, second, again = loss(7), loss(7), loss(8), loss(7)
+    assert len(trainer.captured.graphs) == 1
+    assert first != second, "the same numbers are dropped in every replay"
+    assert first == pytest.approx(again, rel=1e-9)
+    assert first == pytest.approx(single, rel=1e-5)
+
+
+def test_both_heads_of_a_double_critic_are_fitted(tmp_path):
+    data = write_small(tmp_path / "data")
+    trainer = Trainer.start(data, Run(tmp_path / "run"), config(batch_size=96))
+    (batch,) = trainer.captured.planner.epoch(seed=0, epoch=0)
+    for number in range(12):
+        trainer.step(batch, number)
+    assert {kind.coin for kind in trainer.captured.graphs} == {True, False}
+    heads = [next(trainer.network.heads[name].parameters()) for name in ("q_a", "q_b")]
+    steps = [int(trainer.optimiser.state[one]["step"]) for one in heads]
+    assert sum(steps) == 12
+    assert min(steps) > 1
+
+
+def test_a_broken_loss_ends_the_run(tmp_path):
+    from localpolicy.errors import TrainingError
+
+    data = write_small(tmp_path / "data")
+    with pytest.raises(TrainingError, match="no longer finite"):
+        train(data, out=tmp_path / "run", config=config("mle", learning_rate=1e30, epochs=2))
+
+
+def test_fused_and_chunked_curves_agree_over_500_steps(tmp_path):
+    data = write_small(tmp_path / "data", items=300, sequences=2000)
+    one, two = (
+        train(data, out=tmp_path / catalogue, config=config(catalogue=catalogue, epochs=5))
+        for catalogue in ("fused", "chunked")
+    )
+    assert one.manifest["steps"] >= 500
+    for ours, theirs in zip(one.metrics(), two.metrics(), strict=True):
+        assert ours["losses"] == pytest.approx(theirs["losses"], rel=5e-3, abs=1e-3)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from test_captured_cuda import check_resumed
+check_resumed(Path(sys.argv[1]))
+"""
+
+
+def check_resumed(folder):
+    """A run that was stopped and goes on has the weights of one that was not, to the bit."""
+    data = write_small(folder / "data")
+    settings = config(dropout=0.1, deterministic=True, checkpoint_every=2)
+    whole = train(data, out=folder / "whole", config=settings)
+    train_until(11, data, out=folder / "broken", config=settings)
+    resumed = train(data, out=folder / "broken", config=settings, resume=True)
+    assert resumed.manifest["steps_captured"]
+    assert whole.manifest["policy_sha256"] == resumed.manifest["policy_sha256"]
+
+
+def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
+    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(here), str(here.parent)]
+    subprocess.run(command, env=environment, check=True)

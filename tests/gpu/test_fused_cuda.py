@@ -1,0 +1,74 @@
+"""The fused kernels on a GPU, against the float64 definition. Needs a CUDA device: run by hand with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fused_checks import check_gradients, check_statistics, check_values, draw_items, draw_rows, exact
+
+from localpolicy.catalogue import dense, fused
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+# One tolerance per type, as ‖error‖ / ‖number‖: TF32 has 10 bits of mantissa, bf16 has 7.
+TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 1e-2}
+SHAPES = [(1, 1), (5, 2), (64, 63), (65, 64), (1, 65), (333, 1271), (1472, 48_255), (5000, 3416)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("width", [16, 50, 64, 128, 200, 256])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_equal_the_definition(shape, width, dtype):
+    check_values(*shape, width, dtype, tolerance=TOLERANCE[dtype], device="cuda", bias=shape[0] != 65)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("width", [16, 50, 64, 128, 200, 256])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gradients_equal_the_definition(shape, width, dtype):
+    check_gradients(*shape, width, dtype, tolerance=TOLERANCE[dtype], device="cuda", bias=shape[0] != 65)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_extreme_scores_stay_finite(dtype):
+    check_values(200, 1271, 64, dtype, tolerance=10 * TOLERANCE[dtype], device="cuda", scale=80.0)
+
+
+def test_evaluation_is_nearly_float32():
+    rows = draw_rows(500, 48_255, 64, device="cuda")
+    items = draw_items(500, 48_255, "cuda")
+    torch.testing.assert_close(fused.logsumexp(rows).double(), dense.logsumexp(exact(rows)), rtol=1e-5, atol=1e-4)
+    off = (fused.rank(rows, items) - dense.rank(exact(rows), items)).abs()
+    assert off.max() <= 1
+
+
+def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
+    rows = draw_rows(100, 5000, 64, device="cuda")
+    rows.head.weight.zero_()
+    rows.head.bias.zero_()
+    assert fused.maximum(rows)[1].tolist() == [0] * 100
+    assert fused.rank(rows, draw_items(100, 5000, "cuda")).tolist() == [1 + 4999 / 2] * 100
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_deterministic_mode_gives_the_same_bits_twice(dtype):
+    def once():
+        rows = draw_rows(700, 20_000, 64, dtype, device="cuda")
+        leaves = [part.requires_grad_() for part in (rows.hidden, *rows.head)]
+        items = draw_items(700, 20_000, "cuda") // 400  # popular items meet many positions
+        fused.log_prob(rows, items).sum().backward()
+        return [leaf.grad for leaf in leaves]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert all(torch.equal(one, two) for one, two in zip(once(), once(), strict=True))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("width", [64, 100, 200])
+def test_everything_evaluation_asks(width):
+    check_statistics(700, 5000, width, torch.float32, tolerance=1e-5, device="cuda")
