@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from gpu_step import write_data
+from gpu_step import setting, write_data
 
 from localpolicy.data.batches import Windows
 from localpolicy.evaluation.score import score
@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=5.8, sequences=given.sequences)
         settings = {"device": "cuda", "epochs": given.epochs, "precision": given.precision}
-        config = Config.parse({"objective": {"name": given.objective}, "train": settings})
+        config = Config.parse({"objective": setting(given.objective), "train": settings})
         began = time.perf_counter()
         run = train(data, out=Path(folder) / "run", config=config)
         taken = time.perf_counter() - began

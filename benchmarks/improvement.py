@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from localpolicy.experiments.scenes import SCENES
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.truth import bandit_probabilities, true_value
+from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -40,7 +40,7 @@ LPI = {"bandit": "lpi_cb", "store": "lpi_rl"}
 LARGE = {  # of a store beyond the demo's
     "data": {"length": 20},
     "model": {"width": 64},
-    "train": {"epochs": 15, "batch_size": 256, "learning_rate": 0.002},
+    "train": {"epochs": 10, "batch_size": 256, "learning_rate": 0.002},
 }
 POSITIONS = 3_000  # held-out contexts behind a JS
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Everything about one world and seed, more and more of it."""
-    scene = next(one for one in SCENES if one.world == given.world)
+    scene = next(one for one in SCENARIOS if one.world == given.world)
     items, sequences = given.items or scene.items, given.sequences or scene.sequences
     simulate(given.world, folder / "data", sequences=sequences, items=items, seed=given.seed, prepared=True)
     data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")

@@ -23,7 +23,8 @@ def settings_page():
 def every_model(base=Settings):
     """All models of the package, wherever they are."""
     for found in pkgutil.walk_packages(localpolicy.__path__, "localpolicy."):
-        if not found.name.endswith("__main__"):
+        kernels = "kernel" in found.name and importlib.util.find_spec("triton") is None  # they import Triton
+        if not found.name.endswith("__main__") and not kernels:
             importlib.import_module(found.name)
     found = [base]
     for model in found:

@@ -13,14 +13,15 @@ PICTURES = ROOT / "docs" / "images"
 # Each part runs from its heading to the next one's, by the words a heading begins with.
 PARTS = {
     "verdict": ("Policies compared", "buy nDCG@20 against"),
-    "frontier": ("buy nDCG@20 against", "Comparison"),
+    "frontier": ("buy nDCG@20 against", "On the test split"),
+    "findings": ("Findings", "Comparison"),
     "comparison": ("Comparison", "Training"),
     "training": ("Training", "Distance"),
     "distance": ("Distance", "Where it wins"),
     "segments": ("Where it wins", "What would be shown"),
     "lists": ("What would be shown", "History 2"),
 }
-TOP = """[...document.querySelectorAll('h1, h3, h4')].find(one => one.textContent.startsWith({words!r}))
+TOP = """[...document.querySelectorAll('h1, h2, h3, h4')].find(one => one.textContent.startsWith({words!r}))
     .getBoundingClientRect().top + window.scrollY"""
 MARGIN, WIDTH = 20, 1180
 

@@ -23,7 +23,7 @@ WALK = (
     ("train", "data", "--objective", "mle", *SMALL, "--out", "mle"),
     ("train", "data", "--objective", "lpi_rl", *SMALL, "--out", "lpi"),
     ("evaluate", "lpi", "--json", "figures.json"),
-    ("compare", "mle", "lpi", "--html", "page.html"),
+    ("compare", "mle", "lpi", "--json", "comparison.json"),
     ("recommend", "lpi", "--histories", "histories.jsonl", "--out", "lists.jsonl", "-k", "3"),
     ("verify", "data"),
     ("verify", "lpi"),
@@ -41,7 +41,7 @@ def walk(folder: Path, *, environment: dict[str, str] | None = None) -> None:
         )  # fmt: skip
         if done.returncode:
             sys.exit(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    for name in ("figures.json", "page.html", "lists.jsonl"):
+    for name in ("figures.json", "comparison.json", "lists.jsonl"):
         if not (folder / name).stat().st_size:
             sys.exit(f"{name} is empty")
 

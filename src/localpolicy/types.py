@@ -13,7 +13,7 @@ A **position** is a token whose action counts in the loss or in a metric.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -66,9 +66,11 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, **moved)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        moved: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()
+        }
+        return Batch(**moved)
 
 
 class Reads(NamedTuple):

@@ -54,11 +54,12 @@ def test_an_item_that_cannot_be_shown_has_no_share():
 
 
 def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
-    head = Head(torch.zeros(150, 4), torch.zeros(150))
+    v = 2000  # several tiles for each program
+    head = Head(torch.zeros(v, 4), torch.zeros(v))
     rows = LinearLogits(torch.randn(3, 4), head)
     assert fused.maximum(rows)[1].tolist() == [0, 0, 0]
-    assert fused.rank(rows, torch.tensor([0, 70, 149])).tolist() == [1 + 149 / 2] * 3
-    head.bias[[20, 90, 149]] = 1.0
+    assert fused.rank(rows, torch.tensor([0, 70, v - 1])).tolist() == [1 + (v - 1) / 2] * 3
+    head.bias[[20, 20 + 64, 20 + 128, v - 1]] = 1.0  # the same place in different tiles, and the last
     assert fused.maximum(rows)[1].tolist() == [20, 20, 20]
 
 

@@ -52,3 +52,15 @@ def test_what_looks_like_markup_is_text(shown):
     text = shown(("lpi[red]x", "yes", "[/data/x] :apple:"), note="[bold]plain[/bold]")
     assert TITLE in text and "lpi[red]x" in text.replace(TITLE, "") and "[/data/x] :apple:" in text.replace(TITLE, "")
     assert "[bold]plain[/bold]" in text
+
+
+def test_a_narrow_terminal_breaks_no_number(monkeypatch, capsys):
+    console.cache_clear()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    numbers = [f"0.{place}234 ± 0.0{place}12" for place in range(8)]
+    show_table("figures", ("policy", *(f"purchase.nDCG@{place}" for place in range(8))), [("mle-seed-101", *numbers)])
+    text = capsys.readouterr().out
+    console.cache_clear()
+    assert all(number in text for number in numbers) and text.count("mle-seed-101") > 1 and text.count("figures") == 1
+    assert max(len(line) for line in text.splitlines()) <= 80

@@ -26,14 +26,14 @@ from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evalua
 from localpolicy.evaluation.gate import GateRules, Verdict, gate
 from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
-from localpolicy.evaluation.power import ENOUGH, more_needed, sample_needed
+from localpolicy.evaluation.power import ENOUGH, LEAST, more_needed, sample_needed
 from localpolicy.evaluation.recorded import read_recorded
 from localpolicy.evaluation.run import evaluate
 from localpolicy.evaluation.significance import paired
 from localpolicy.evaluation.summary import ranking
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
-from localpolicy.report.gate import gate_table
+from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
@@ -59,6 +59,7 @@ def made(name: str, rank: np.ndarray, **columns: object) -> Evaluation:
 def test_the_least_number_of_sequences_is_a_power_calculation():
     """By simulation: with so many a difference of 0.2 standard deviations is found four times in five."""
     assert sample_needed() == ENOUGH == math.ceil(((1.959964 + 0.841621) / 0.2) ** 2)
+    assert LEAST == math.ceil(((1.959964 + 0.841621) / 0.5) ** 2) == 32
     draws = np.random.default_rng(0).normal(0.2, 1.0, (4000, ENOUGH))
     reach = 1.972 * draws.std(1, ddof=1) / math.sqrt(ENOUGH)
     assert (draws.mean(1) - reach > 0).mean() == pytest.approx(0.8, abs=0.025)
@@ -131,7 +132,9 @@ def test_three_answers():
     assert verdict_of("cannot tell", "no").answer == "do not deploy"
     assert "Deploy new: it beats old by +0.1000" in verdict_of("yes").sentence
     assert "About 900 positions would tell; there are 300" in verdict_of("cannot tell", needed=900).sentence
-    assert "'item-kNN' does better. Deploy that one" in verdict_of("yes", "no", instead="item-kNN").sentence
+    baseline = verdict_of("yes", "no", instead="item-kNN")
+    assert "'item-kNN' does better. Deploy that one" in baseline.sentence
+    assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
     said = verdict_of("yes", "cannot tell").to_dict()
     assert said["answer"] == "cannot tell" and said["checks"][0]["n"] == 300
     json.dumps(said, allow_nan=False)
@@ -153,9 +156,11 @@ def test_a_gain_is_sure_not_worth_it_or_open():
     noisy = rng.permutation(worse)
     found = asked(noisy, worse, count=300)
     assert found.outcome == "cannot tell" and found.needed > 300 and f"About {found.needed:,} positions" in found.reason
-    few = asked(better, worse, count=ENOUGH - 1)
+    warned = asked(better, worse, count=ENOUGH - 1)
+    assert warned.outcome == "yes" and f"Below {ENOUGH} sequences" in warned.reason and warned.n == ENOUGH - 1
+    assert "Below" not in asked(better, worse, count=ENOUGH).reason
+    few = asked(better, worse, count=LEAST - 1)
     assert few.outcome == "cannot tell" and "too few for a verdict" in few.reason, "however sure it looks"
-    assert few.n == ENOUGH - 1
 
 
 def test_a_baseline_that_does_better_is_what_should_be_deployed():
@@ -289,7 +294,7 @@ def broken_apart(place, tmp_path):
     from localpolicy.runtime.files import sha256
 
     about = json.loads((copy / "manifest.json").read_text())
-    about["likeliest"]["sha256"] = sha256(copy / LIKELIEST)
+    about["likeliest"]["sha256"] = about["files"][LIKELIEST] = sha256(copy / LIKELIEST)
     (copy / "manifest.json").write_text(json.dumps(about))
     return copy, about
 
@@ -448,6 +453,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert found.deployed is None and found.against == "the policy that wrote the log"
     value = found.checks[0]
     assert value.name == "value" and "against the log's own" in value.reason and value.n
+    assert "its lower end must be above 0" in value.reason, "no worse is no reason to deploy"
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)
 

@@ -126,7 +126,7 @@ def test_the_table_says_what_the_json_says(made):
     latex = main_table(table).latex()
     assert latex.count(r"\\") == 2 + 2 * 7 - 1  # a heading and two lines per policy
     page = tables_page(table3_tables(table), title="Table 3")
-    assert page.count("<table>") == 3
+    assert page.count("<table") == 3
     assert "published" in page
 
 
@@ -191,8 +191,10 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     left = sorted(path.name for path in (tmp_path / "here" / "runs").iterdir())
     assert left == ["mle-seed=101", "mle-seed=102"]  # references are needed again
     shutil.copytree(tmp_path / "here" / "figures", tmp_path / "there" / "figures")
+    before = len(messages("localpolicy.experiments.arms"))
     second = table3(data, study(data, tmp_path / "there", keep="figures"), RECIPE)
-    assert messages("localpolicy.experiments.arms").count("references first: mle-seed=101, mle-seed=102") == 1
+    said = messages("localpolicy.experiments.arms")[before:]
+    assert said.count("references first: mle-seed=101, mle-seed=102") == 1
     mine, theirs = second.to_dict(), whole.to_dict()
     for content in (mine, theirs):
         for row in content["policies"].values():
@@ -217,7 +219,7 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     _, data, _ = made
 
     def diverging(data, *, out, config, resume):
-        if config.objective.name == "pg" or config.objective.beta == 0.1:
+        if config.objective.name == "pg" or getattr(config.objective, "beta", None) == 0.1:
             raise TrainingError("step 3: the term 'policy' is nan.")
         return train(data, out=out, config=config, resume=resume)
 
@@ -325,11 +327,11 @@ def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
         assert row["low"] == pytest.approx(max(one.mean - reach, 0.0))
 
 
-def test_pictures_are_among_what_was_written(made, tmp_path, capsys):
+def test_pictures_are_among_what_was_written(made, tmp_path, messages):
     folder, data, _ = made
     studies = [(data, study(data, folder / "out"))]
     _dial("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
-    said = capsys.readouterr().err
+    (said,) = messages("localpolicy.cli.paper")
     for form in ("json", "md", "tex", "html", "svg", "png"):
         assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
 

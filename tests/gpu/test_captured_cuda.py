@@ -24,7 +24,8 @@ pytestmark = [
 
 
 def config(name="lpi_rl", *, dropout=0.0, **train_settings):
-    groups = {"model": {"width": 16, "dropout": dropout}, "objective": {"name": name}}
+    objective = {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+    groups = {"model": {"width": 16, "dropout": dropout}, "objective": objective}
     return Config.parse({**groups, "train": {"device": "cuda", "epochs": 3, "batch_size": 16, **train_settings}})
 
 
@@ -78,7 +79,8 @@ def test_both_heads_of_a_double_critic_are_fitted(tmp_path):
     for number in range(12):
         trainer.step(batch, number)
     assert {kind.coin for kind in trainer.captured.graphs} == {True, False}
-    steps = [int(trainer.optimiser.state[trainer.network.heads[name].weight]["step"]) for name in ("q_a", "q_b")]
+    heads = [next(trainer.network.heads[name].parameters()) for name in ("q_a", "q_b")]
+    steps = [int(trainer.optimiser.state[one]["step"]) for one in heads]
     assert sum(steps) == 12
     assert min(steps) > 1
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 # What an optimiser would import: once here, instead of for seconds in every child.
@@ -62,6 +63,8 @@ def run(words: list[str], *, dies_at: int | None = None, after: float | None = N
             code = 0
         except SystemExit as left:
             code = left.code or 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)

@@ -29,7 +29,7 @@ VERBS = {
     "compare": ("compare", "{place}/run", "{place}/other", "--no-baselines", "--html", "{out}/page.html"),
     "paper": ("paper", "table2", "--simulate", "retailrocket", "--sequences", "300", "--items", "30",
               "--out", "{out}/paper"),
-    "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objective", "mle",
+    "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objectives", "mle",
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
 }  # fmt: skip
 # Fields of a manifest that say how long it took, and of which process.
@@ -100,7 +100,7 @@ def killed(place):
 def test_killed_and_run_again_a_verb_ends_the_same(verb, killed, place):
     every, said = killed
     first, *endings, last = every[verb]
-    assert (first, last) == ("finished", "finished"), said
+    assert (first, last) == ("finished", "finished"), (every[verb], said)
     assert set(endings) <= {"killed", "finished"}, (endings, said)
     assert "killed" in endings
     whole, broken = (contents(place / "killed" / verb / name) for name in ("whole", "broken"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from localpolicy.runtime.progress import progress
@@ -15,3 +16,15 @@ def test_a_name_in_brackets_is_no_markup(monkeypatch, capsys):
         advance(1, note="from [/data/x]")
     shown = capsys.readouterr().err
     assert "scoring lpi[red]x" in shown and "from [/data/x]" in shown
+
+
+def test_a_narrow_terminal_shows_the_bar_and_the_time_left(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress("lpi_rl", 200) as advance:
+        advance(20, note="epoch 3 of 20, loss policy 3.1087, effective sample 100%, best -2.18962 at step 12, 1,561/s")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    line = next(line for line in shown.replace("\r", "\n").splitlines() if "20/200" in line)
+    assert "━" * 20 in line.replace("╸", "━").replace("╺", "━") and re.search(r"-:--:--|\d:\d\d:\d\d", line)
+    assert "epoch 3 of 20" in line and len(line) <= 80

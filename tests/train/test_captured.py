@@ -14,7 +14,8 @@ from localpolicy.training.loop import train
 @pytest.mark.parametrize("windows", [{"length": 20}, {"length": 6, "last": 3}], ids=str)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_steps_of_a_fixed_size_train_the_same(name, windows, small, tmp_path, monkeypatch):
-    groups = {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "data": windows}
+    objective = {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+    groups = {"model": {"width": 8, "dropout": 0.0}, "objective": objective, "data": windows}
     config = Config.parse({**groups, "train": {"epochs": 2, "batch_size": 16, "device": "cpu"}})
     plain = train(small, out=tmp_path / "plain", config=config)
     monkeypatch.setattr(loop, "refusal", lambda *_: None)
@@ -33,7 +34,11 @@ def test_steps_of_a_fixed_size_train_the_same(name, windows, small, tmp_path, mo
 
 
 def test_what_cannot_be_captured_says_why(small, tmp_path):
-    run = train(small, out=tmp_path / "run", config=Config.parse({"train": {"epochs": 1, "device": "cpu"}}))
+    run = train(
+        small,
+        out=tmp_path / "run",
+        config=Config.parse({"objective": {"name": "mle"}, "train": {"epochs": 1, "device": "cpu"}}),
+    )
     assert not run.manifest["steps_captured"]
     assert run.manifest["steps_not_captured"] == "graphs are captured on CUDA devices alone"
     config = Config.parse({"train": {"device": "cuda", "capture": False}})

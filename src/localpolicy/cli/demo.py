@@ -46,7 +46,7 @@ def _show(section: Section) -> None:
 
 
 def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    from localpolicy.report.numbers import with_interval
+    from localpolicy.report.numbers import NOTHING, with_interval
 
     sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
     return (
@@ -55,5 +55,5 @@ def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
         with_interval(row.gain, 4, sign="+") + sure,
         *(with_interval(row.metrics.get(metric), 3) for metric in metrics),
         with_interval(row.js, 3),
-        f"{row.weights['effective_share']:.0%}",
+        f"{row.weights['effective_share']:.0%}" if "effective_share" in row.weights else NOTHING,
     )

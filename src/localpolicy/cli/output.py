@@ -83,8 +83,9 @@ def console() -> Console:
 
 
 def show(table: Table) -> None:
-    """Print a table. A terminal too narrow for it gets the widest cells on several lines; nothing is cut."""
-    console().print(table.terminal())
+    """Print a table. A terminal too narrow for it gets its columns, or the widest cells, below one another."""
+    for part in table.fitting(console().width):
+        console().print(part.terminal())
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:

@@ -195,11 +195,12 @@ def evaluate_policy(
     imputation: Imputation | None = None,
     rules: OverlapRules | None = None,
     floor: bool = True,
+    values: Scorer | None = None,
 ) -> Evaluation:
     """Score a split and summarise it. `described` says what each of `references` is, in the same order.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
-    stands for them.
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards).
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
@@ -208,7 +209,7 @@ def evaluate_policy(
         Windows(data, config.split, window, device=device_of(policy, *(references or {}).values())),
         events=data.events,
         references=references,
-        reward_model=reward_model(policy, data) if estimable else None,
+        reward_model=(values or reward_model(policy, data)) if estimable else None,
         min_history=config.min_history,
         exclude_seen=config.exclude_seen,
         lists=config.lists,

@@ -27,9 +27,11 @@ from localpolicy.evaluation.gate_checks import (
     value_check,
 )
 from localpolicy.evaluation.gate_rules import GateRules, read_rules
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
 from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate, shared_seeds
 from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
+from localpolicy.evaluation.scorer import Scorer
 from localpolicy.evaluation.segments import groups
 from localpolicy.results import Result
 from localpolicy.runs.run import LIKELIHOOD
@@ -80,7 +82,8 @@ class Verdict(Result):
         if instead is not None:
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
         if failed:
-            return f"Do not deploy {new} instead of {old}: {', '.join(check.name for check in failed)} says no."
+            rest = "" if len(failed) == 1 else f" Also: {', '.join(check.name for check in failed[1:])}."
+            return f"Do not deploy {new} instead of {old}. {failed[0].name}: {failed[0].reason.split('. ')[0]}.{rest}"
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]
         most = max((check.needed for check in unsure if check.needed is not None), default=None)
         more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
@@ -140,7 +143,8 @@ def gate(
     candidate, references = opened[0].candidate, [one.candidate for one in opened[1:]]
     refuse_incomparable([candidate, *references])
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
-    measure = _Measure(prepared, window_of(candidate), settings, rules)
+    # One r̂ for all: a difference in value must be the policies', not their critics'.
+    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared))
     rulers = [_ruler(one, prepared, settings.split, device) for one in references if _is_estimate(one)]
     evaluation = measure(candidate, rulers)
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
@@ -150,7 +154,8 @@ def gate(
     checks: list[Check]
     deployed = None
     if by_log:
-        checks = [value_check(evaluation, None, rules)]
+        # Nothing but the value speaks of that policy, so a gain must show there.
+        checks = [value_check(evaluation, None, rules.model_copy(update={"require_value_gain": True}))]
     else:
         deployed = measure(references[0], [])
         checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
@@ -183,12 +188,14 @@ class _Measure:
     window: WindowConfig
     settings: EvaluateConfig
     rules: GateRules
+    values: Scorer
 
     def __call__(self, one: Candidate, references: Sequence[Candidate]) -> Evaluation:
         return evaluate_policy(
             one.policy, self.data, name=one.name, window=self.window, config=self.settings,
             references={reference.name: reference.policy for reference in references},
             described=[reference.about for reference in references], rules=self.rules.overlap,
+            values=self.values,
         )  # fmt: skip
 
 

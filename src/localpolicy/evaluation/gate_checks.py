@@ -18,7 +18,7 @@ from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.off_policy import decisions
 from localpolicy.evaluation.off_policy.estimators import doubly_robust
 from localpolicy.evaluation.off_policy.intervals import normal
-from localpolicy.evaluation.power import more_needed, sequences_of
+from localpolicy.evaluation.power import ENOUGH, more_needed, sequences_of
 from localpolicy.evaluation.segments import groups, segments
 from localpolicy.evaluation.significance import Paired, holm, paired
 
@@ -59,6 +59,8 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
         f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
         f"be above {rules.min_gain:g}" + (f". Note: {said}" if said else "")
     )
+    if rules.min_sequences <= sequences < ENOUGH:
+        reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
     outcome: Outcome = "cannot tell"
     needed = None
     if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.off_policy import OverlapRules
-from localpolicy.evaluation.power import ENOUGH
+from localpolicy.evaluation.power import LEAST
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
@@ -26,8 +26,8 @@ class GateRules(Settings):
     )  # fmt: skip
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
     min_sequences: int = Field(
-        ENOUGH, ge=2, description="sequences a gain must rest on (default: a difference of 0.2 standard deviations is "
-        "then found four times in five)"
+        LEAST, ge=2, description="sequences a gain must rest on (default: a difference of half a standard deviation is "
+        "then found four times in five; below 197, which finds one of a fifth, the check warns)"
     )  # fmt: skip
     baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
     ruler: bool = Field(

@@ -13,7 +13,7 @@ from scipy import stats
 
 from localpolicy.evaluation.significance import Paired
 
-SMALL_EFFECT = 0.2  # of a standard deviation: what Cohen calls small
+SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen calls small and medium
 POWER = 0.8  # of finding a difference that is there
 
 
@@ -24,6 +24,7 @@ def sample_needed(effect: float = SMALL_EFFECT, *, power: float = POWER, confide
 
 
 ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than once in five times
+LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
 def more_needed(test: Paired, gain: float, *, confidence: float = 0.95) -> int | None:

@@ -29,15 +29,16 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline
+from localpolicy.evaluation.candidates import RunLike
 from localpolicy.evaluation.compare import Comparison, compare
-from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.gate import THE_LOG, GateRules, Verdict, gate
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
 from localpolicy.experiments.jobs import Job, cores, train_all
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import sha256, whole_file, write_json
+from localpolicy.runtime.files import read_yaml, sha256, whole_file, write_json
 from localpolicy.training.loop import Trainer
 from localpolicy.training.setup import resolve
 from localpolicy.training.validation import validate
@@ -67,7 +68,7 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
     noted = out / "go.yaml"
     if (place / "manifest.json").exists():
-        known = yaml.safe_load(noted.read_text()).get("prepare", {}) if noted.exists() else {}
+        known = read_yaml(noted).get("prepare", {}) if noted.exists() else {}
         if known != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
         LOG.info("%s: prepared before", place)
@@ -84,7 +85,7 @@ def plan(
 ) -> Plan:
     """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
     noted = out / "go.yaml"
-    content = yaml.safe_load(noted.read_text())
+    content = read_yaml(noted)
     asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
     if "plan" in content:
         if content["asked"] != asked:
@@ -191,7 +192,9 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
         if not (place / "manifest.json").exists():
             fit_baseline(name, data, out=place, force=True)
     device = config.train.device
-    against = [run for run in references if run is not chosen]
+    # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
+    known = data.kind == "impressions" and "propensity" in data["test"].arrays
+    against: list[RunLike] = [*([THE_LOG] if known else []), *(run for run in references if run is not chosen)]
     verdict = gate(chosen, against=against, rules=rules, data=data, device=device)
     write_json(out / "verdict.json", verdict.to_dict())
     compared = list(dict.fromkeys([*references, chosen]))

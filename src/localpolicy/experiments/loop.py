@@ -159,7 +159,7 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
     if "stopped" in entry:
         return entry
     kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
-    share = {"effective_share": entry["weights"]["effective_share"]} if "weights" in entry else {}
+    share = {key: value for key, value in entry.get("weights", {}).items() if key == "effective_share"}
     return {
         **kept,
         "truth_se": entry["truth"]["se"],

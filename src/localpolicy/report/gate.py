@@ -13,6 +13,7 @@ NEXT = {
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
+INSTEAD = "Save '{}' with lpi train DATA --objective, and serve it; or find out what it knows that the policy does not."
 NAMES = {
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per decision",
@@ -36,7 +37,9 @@ def gate_table(verdict: Verdict) -> Table:
 def gate_headline(verdict: Verdict) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
-    return Headline(verdict.sentence, numbers, NEXT[verdict.answer])
+    instead = next((check.instead for check in verdict.checks if check.instead), None)
+    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead)
+    return Headline(verdict.sentence, numbers, step)
 
 
 def gate_findings(verdict: Verdict) -> list[Finding]:

@@ -14,7 +14,7 @@ from localpolicy.experiments.sweep import Sweep, Tried, best_within
 from localpolicy.report.contents import Contents, Finding, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.numbers import number, with_error
+from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.table import Cell, Table
 
 LOG = logging.getLogger(__name__)
@@ -58,8 +58,9 @@ def _worth(one: Tried) -> str:
 
 
 def _shares(one: Tried, name: str) -> str:
-    shares = [each.about["run"]["weights"][name] for each in one.good]
-    return f"{sum(shares) / len(shares):.0%}"
+    """The mean over seeds; a dash for a closed form, which weighs nothing."""
+    shares = [share for each in one.good if (share := each.about["run"]["weights"].get(name)) is not None]
+    return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
 
 
 def _verdict(sweep: Sweep, one: Tried, *, chosen: bool) -> str:
@@ -192,8 +193,9 @@ def sweep_contents(sweep: Sweep) -> Contents:
         noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
         numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
-    meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
-    numbers.append(KeyNumber(_shares(chosen, "effective_share"), f"effective sample of {name}", meaning))
+    if (share := _shares(chosen, "effective_share")) != NOTHING:
+        meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+        numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
     run = f"runs/{chosen.seeds[0].name}"
     step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
     return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)

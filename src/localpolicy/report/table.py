@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +21,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
+GAP = 3  # columns between two cells
 WIDTH = 80  # least columns of a table as text
 SENTENCE = 25  # characters; a column where most cells are longer holds sentences, not numbers
 
@@ -111,6 +112,33 @@ class Table:
         for row in self.plain():
             table.add_row(*row)
         return table
+
+    def fitting(self, width: int) -> list[Table]:
+        """Tables no wider than `width` that say the same: numbers are not broken, the columns stand below one another.
+
+        Columns of sentences take several lines instead, so a table that has one stays whole.
+        """
+        heads = self.heads
+        lines = [[column.title for column in heads], *self.plain()]
+        wide = [max(len(line[place]) for line in lines) + GAP for place in range(len(heads))]
+        if sum(wide) + GAP <= width or not all(column.numeric for column in heads[1:]):
+            return [self]
+        parts: list[list[int]] = [[]]
+        for place in range(1, len(heads)):
+            if parts[-1] and wide[0] + sum(wide[one] for one in parts[-1]) + wide[place] + GAP > width:
+                parts.append([])
+            parts[-1].append(place)
+        tables = [self._columns(part) for part in parts]
+        return [
+            replace(table, title=self.title if place == 0 else "", note=self.note if table is tables[-1] else "")
+            for place, table in enumerate(tables)
+        ]
+
+    def _columns(self, places: Sequence[int]) -> Table:
+        """The first column and these."""
+        kept = (0, *places)
+        rows, foot = ([[row[place] for place in kept] for row in part] for part in (self.rows, self.foot))
+        return replace(self, columns=[self.heads[place] for place in kept], rows=rows, foot=foot)
 
     def __str__(self) -> str:
         from rich.console import Console

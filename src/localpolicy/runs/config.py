@@ -59,8 +59,8 @@ class TrainConfig(Settings):
         False, description="split embedding and head rows over processes instead of copying them to each"
     )
     precision: Literal["float32", "bf16"] = Field(
-        "float32", description="of the forward pass in training; bf16 on CUDA devices that have it: weights, "
-        "optimiser, sums over the catalogue and validation stay float32"
+        "float32", description="of the products with the catalogue in training; bf16 on CUDA devices that have it: "
+        "weights, backbone, optimiser, sums over the catalogue and validation stay float32"
     )  # fmt: skip
     deterministic: bool = Field(
         False, description="refuse operations whose result may differ between equal runs; on a CPU equal runs are "

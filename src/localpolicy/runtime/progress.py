@@ -23,15 +23,17 @@ def progress(description: str, total: float | None) -> Iterator[Advance]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     columns = (
         TextColumn("{task.description}", markup=False),  # a run may be called lpi[0.3]
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        # What is left of the line: a narrow terminal cuts the note, never the bar and the time.
+        TextColumn("{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
         task = bar.add_task(description, total=total, note="")
         asked = 0.0
 

@@ -16,6 +16,7 @@ from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
+BACKLOG = 1024  # connections that wait to be accepted
 IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
 
 
@@ -67,7 +68,7 @@ def serve(
     server = uvicorn.Config(
         "localpolicy.serving.app:from_environment", factory=True, host=config.host, port=config.port,
         workers=config.workers, http=PatientProtocol, ws="none", log_level="warning", access_log=False,
-        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=1024,
+        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=BACKLOG,
         limit_concurrency=max(64, IDLE_CONNECTIONS * config.queue),
     )  # fmt: skip
     if config.workers == 1:
@@ -90,6 +91,7 @@ def _bind(config: ServeConfig) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((config.host, config.port))
+        bound.listen(BACKLOG)  # who connects from here on waits until a worker is ready
     except OSError as error:
         bound.close()
         raise ConfigError(f"{config.host}:{config.port} cannot be listened on ({error.strerror}): choose another "

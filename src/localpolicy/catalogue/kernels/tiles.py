@@ -67,7 +67,7 @@ def operands(rows: LinearLogits) -> tuple[Tensor, Tensor, Tensor]:
 
 def padded(width: int) -> int:
     """The power of two that a tile's width is."""
-    return max(16, triton.next_power_of_2(width))
+    return int(max(16, triton.next_power_of_2(width)))
 
 
 def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor, precision: str) -> Tile:

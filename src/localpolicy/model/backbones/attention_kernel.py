@@ -121,4 +121,4 @@ def short_attention(qkv: Tensor, first: Tensor, stop: Tensor, *, columns: int, h
     seed = first
     if dropout > 0:
         seed = torch.randint(1 << 31, (1,), device=qkv.device)
-    return _ShortAttention.apply(qkv, first, stop, seed, (columns, heads, dropout))  # type: ignore[no-untyped-call, no-any-return]
+    return _ShortAttention.apply(qkv, first, stop, seed, (columns, heads, dropout))  # type: ignore[no-any-return]

@@ -45,8 +45,7 @@ class Layout(NamedTuple):
         """[M, ...] -> [B, T, ...], zeros where there is no token."""
         # One index, each of its values once: neither direction has to sort, as indices by row and column would.
         block = flat.new_zeros((self.rows * self.columns, *flat.shape[1:]))
-        filled: Tensor = block.index_copy(0, self.cell, flat).unflatten(0, (self.rows, self.columns))
-        return filled
+        return block.index_copy(0, self.cell, flat).view(self.rows, self.columns, *flat.shape[1:])
 
     def flatten(self, block: Tensor) -> Tensor:
         """[B, T, ...] -> [M, ...]."""
