@@ -96,29 +96,35 @@ def first_place(logits: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[n
 
 
 def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) -> np.ndarray:
-    """A copy in float32 with -inf at what may not be shown."""
-    logits = np.array(logits, dtype=np.float32, ndmin=2)
-    if not np.isfinite(logits).all():
+    """The scores in float32, with -inf at what may not be shown; a copy only where something is forbidden."""
+    logits = np.atleast_2d(np.asarray(logits, np.float32))
+    if not (np.isfinite(logits.max()) and np.isfinite(logits.min())):  # NaN is both
         raise RunError("the policy gave a score that is not a finite number; the list was not drawn.")
-    for row, gone in enumerate(forbidden or ()):
-        logits[row, gone] = -np.inf
-    least = min((logits.shape[1] - len(np.unique(gone)) for gone in forbidden or ()), default=logits.shape[1])
-    check_length(k, least)
+    gone = [np.unique(one) for one in forbidden or ()]
+    if any(len(one) for one in gone):
+        logits = logits.copy()
+        for row, items in enumerate(gone):
+            logits[row, items] = -np.inf
+    check_length(k, min((logits.shape[1] - len(one) for one in gone), default=logits.shape[1]))
     return logits
 
 
 class _Weights:
-    """What is left of B rows of weights, and the sums over blocks of them."""
+    """What is left of B rows of weights, and the sums over blocks of them. Scores are only read."""
 
     def __init__(self, logits: np.ndarray, floor: float) -> None:
         self.logits, self.floor = logits, floor
         rows, size = logits.shape
         self.size, self.block = size, min(BLOCK, size)
         self.blocks = -(-size // self.block)
-        self.weight = np.zeros((rows, self.blocks * self.block), np.float32)
+        self.weight = np.empty((rows, self.blocks * self.block), np.float32)
+        self.weight[:, size:] = 0
         self.sums = np.empty((rows, self.blocks))
         self.rows = np.arange(rows)
-        self._fill(self.rows)
+        self.drawn: list[np.ndarray] = []  # [B] items, place by place
+        np.subtract(logits, logits.max(1, keepdims=True), out=self.weight[:, :size])
+        np.exp(self.weight[:, :size], out=self.weight[:, :size])
+        self._sum(self.rows)
         if floor:
             allowed = logits > -np.inf
             share = floor / allowed.sum(1, keepdims=True)
@@ -126,16 +132,18 @@ class _Weights:
             self.weight[:, :size] = np.where(allowed, own + share, 0)
             self._sum(self.rows)
 
-    def _fill(self, rows: np.ndarray) -> None:
-        """exp(logit - the largest) for whole rows."""
-        logits = self.logits if len(rows) == len(self.rows) else self.logits[rows]
-        largest = logits.max(1, keepdims=True)
-        self.weight[rows, : self.size] = np.exp(logits - largest)
-        self._sum(rows)
+    def _scale_up(self, faint: np.ndarray) -> None:
+        """What is left of these rows, relative to the best of it."""
+        left = self.logits[faint]
+        for items in self.drawn:
+            left[np.arange(len(faint)), items[faint]] = -np.inf
+        largest = left.max(1, keepdims=True)
+        some = np.isfinite(largest[:, 0])  # else nothing is left at all, and the list is whole
+        self.weight[faint[some], : self.size] = np.exp(left[some] - largest[some])
+        self._sum(faint[some])
 
     def _sum(self, rows: np.ndarray) -> None:
-        whole = len(rows) == len(self.rows)
-        weight = self.weight if whole else self.weight[rows]
+        weight = self.weight if len(rows) == len(self.rows) else self.weight[rows]
         self.sums[rows] = weight.reshape(len(rows), self.blocks, self.block).sum(2, dtype=np.float64)
 
     def _block(self, block: np.ndarray) -> np.ndarray:
@@ -158,15 +166,14 @@ class _Weights:
         """Take these items out [B]; the share each had of what was left."""
         share = self.weight[self.rows, item] / self.sums.sum(1)
         self.weight[self.rows, item] = 0
-        self.logits[self.rows, item] = -np.inf
+        self.drawn.append(item)
         block = item // self.block
         self.sums[self.rows, block] = self._block(block).sum(1)
         if not self.floor:
-            # A peaked policy leaves next to nothing after its first places: what is left is scaled up again.
+            # A peaked policy leaves next to nothing after its first places.
             faint = np.flatnonzero(self.sums.sum(1) < UNDERFLOW)
-            faint = faint[np.isfinite(self.logits[faint].max(1))]  # nothing left at all: the list is whole
             if len(faint):
-                self._fill(faint)
+                self._scale_up(faint)
         return np.asarray(share)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
+
+from localpolicy.serving.recommender import SMALLEST_BETA
 
 LARGEST_ID = 2**63 - 1
 LONGEST_TEXT = 256
@@ -17,10 +19,18 @@ def _writable(text: str) -> str:
     return text
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is 3. Neither texts nor true and false are numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("expected a whole number")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_writable)]
-Number = Annotated[StrictInt, Field(ge=-LARGEST_ID - 1, le=LARGEST_ID)]
+Number = Annotated[Whole, Field(ge=-LARGEST_ID - 1, le=LARGEST_ID)]
 Item = Number | Text
-Moment = Annotated[StrictInt, Field(ge=0, le=253_402_300_799_999)]  # milliseconds, to the year 9999
+Moment = Annotated[Whole, Field(ge=0, le=253_402_300_799_999)]  # milliseconds, to the year 9999
 
 
 class Body(BaseModel):
@@ -40,12 +50,12 @@ class Recommend(Body):
     """A question for a list."""
 
     history: list[Item | PastEvent] = Field(description="items, or items with their events; most recent last")
-    k: StrictInt = Field(10, ge=1, description="length of the list")
+    k: Whole = Field(10, ge=1, description="length of the list")
     person: Text | None = Field(None, description="who it is for; the same person keeps the same arm of a rollout")
     candidates: list[Item] | None = Field(None, description="only these may be shown")
     exclude: list[Item] = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
-    beta: float | None = Field(None, gt=0, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
+    beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
 
@@ -70,7 +80,7 @@ class ShownReport(Body):
     """What was really seen of a list."""
 
     request: Text
-    places: StrictInt | None = Field(None, ge=0, le=10_000, description="how many, from the top; default: all")
+    places: Whole | None = Field(None, ge=0, le=10_000, description="how many, from the top; default: all")
     time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
 
 
@@ -96,8 +106,8 @@ class Look(Body):
     """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
 
     history: list[Item | PastEvent]
-    beta: float = Field(gt=0)
-    k: StrictInt = Field(10, ge=1)
+    beta: float = Field(ge=SMALLEST_BETA)
+    k: Whole = Field(10, ge=1)
 
 
 class Side(BaseModel):
