@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from broken_runs import train_until
+from several_processes import in_processes
 from small_logs import write_small
 
 from localpolicy.errors import ConfigError, DataError, RunError, Stopped
@@ -170,3 +171,32 @@ def test_saved_and_loaded_it_is_the_same_policy(whole, tmp_path):
     assert torch.equal(again.log_probabilities(HISTORIES, ANSWERS), policy.log_probabilities(HISTORIES, ANSWERS))
     with pytest.raises(ConfigError, match="beta must be > 0"):
         policy.dialled(0.0)
+
+
+def train_together(ranks, data, out, shard):
+    torch.set_default_dtype(torch.float64)
+    train(data, out=out, config=without_dropout(shard))
+
+
+def without_dropout(shard):
+    """Dropout differs between ranks on purpose; without it the numbers must agree."""
+    settings = config(shard_catalogue=shard, batch_size=8, device="cpu").model_dump()
+    return Config.parse({**settings, "model": {**settings["model"], "dropout": 0.0}})
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("shard", [False, True], ids=["copies", "shards"])
+def test_two_processes_train_what_one_does(shard, small, tmp_path):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        alone = train(small, out=tmp_path / "alone", config=without_dropout(False))
+    finally:
+        torch.set_default_dtype(before)
+    in_processes(2, train_together, str(small.path), str(tmp_path / "together"), shard)
+    together = Run(tmp_path / "together")
+    found, expected = (load_weights(run.folder / "policy.safetensors") for run in (together, alone))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-7)
+    slopes = [run.manifest["improvement"]["calibration"]["slope"] for run in (together, alone)]
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-6)
