@@ -23,6 +23,7 @@ from localpolicy.evaluation.run import evaluate
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
+from localpolicy.objectives import MLE
 from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
 from localpolicy.runs.config import Config
@@ -221,7 +222,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
 def test_other_references_are_noticed(swept, tmp_path):
     """What was measured against others is measured again, and trained but once."""
     _, data, _ = swept
-    mle = CONFIG.with_changes(["objective.name=mle"])
+    mle = CONFIG.model_copy(update={"objective": MLE()})
     own = [
         train(data, out=tmp_path / f"own-{seed}", config=mle.with_changes([f"train.seed={seed}"])) for seed in (7, 8)
     ]
