@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import localpolicy
 ROOT = Path(localpolicy.__file__).parent
 # A room may import those above it here, and itself.
 LAYERS = (
+    "limits",
     "errors",
     "types",
     "settings",
@@ -63,6 +66,13 @@ def test_imports_point_down(path):
 def test_the_command_line_imports_nothing_heavy(path):
     heavy = {name for name in imports(path, top_only=True) if name.split(".")[0] in ONLY_WHERE_NEEDED}
     assert not heavy, f"{path.name} slows down 'lpi --help' by importing {heavy}"
+
+
+def test_the_command_line_alone_loads_nothing_heavy():
+    """Not through another of our modules either: `lpi --help` answers at once."""
+    code = f"import sys, localpolicy.cli.main; print([name for name in {ONLY_WHERE_NEEDED} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_no_room_has_the_name_of_a_public_function():

@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localpolicy.errors import ConfigError, nearest, shown
 
-LARGEST_SEED = 2**32 - 1  # what every generator takes
-
 
 class Settings(BaseModel):
     """A frozen group of named values; a variant is a copy with changes."""

@@ -26,12 +26,20 @@ from localpolicy.training.loop import Trainer, train
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {
-    "bandit": {"sequences": 300, "items": 12, "dials": ("contexts=15",), "objectives": ("mle", "lpi_cb"), **TINY},
+    "bandit": {
+        "sequences": 300,
+        "items": 12,
+        "dials": ("contexts=15",),
+        "objectives": ("mle", "lpi_cb:improve=weighted"),
+        "betas": (0.3,),
+        **TINY,
+    },
     "store": {
         "sequences": 80,
         "items": 20,
         "dials": ("categories=4", "mean_length=6"),
-        "objectives": ("lpi_rl",),
+        "objectives": ("lpi_rl:improve=weighted",),
+        "betas": (0.1,),
         **TINY,
     },
 }
@@ -82,8 +90,8 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
     world = result.world
     assert isinstance(world, BanditWorld)
     shares = [world.logging]
-    for number, said in enumerate(result.rounds["lpi_cb β=0.3"][0], start=1):
-        policy = Run(out / f"seed-0/lpi_cb-beta-0.3/round-{number:02d}/run").policy()
+    for number, said in enumerate(result.rounds["lpi_cb β=0.3 improve=weighted"][0], start=1):
+        policy = Run(out / f"seed-0/lpi_cb-improve-weighted-beta-0.3/round-{number:02d}/run").policy()
         shares.append(bandit_probabilities(policy, world))
         weight = world.context_probabilities
         assert said["truth"] == {"mean": pytest.approx(world.value(shares[-1])), "se": 0.0}
@@ -100,7 +108,7 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
 
 def test_figures_of_the_store_come_with_errors(done):
     _, result = done["store"]
-    one, two = result.rounds["lpi_rl β=0.1"][0]
+    one, two = result.rounds["lpi_rl β=0.1 improve=weighted"][0]
     assert one["js_before"] == one["js_first"], "the policy before the first round is μ"
     assert two["js_before"]["mean"] != two["js_first"]["mean"]
     for said in (one, two):
@@ -109,7 +117,10 @@ def test_figures_of_the_store_come_with_errors(done):
         assert said["truth"]["mean"] - result.first[0]["truth"]["mean"] == pytest.approx(said["gain"]["mean"])
 
 
-@pytest.mark.parametrize(("world", "arm"), [("bandit", "lpi_cb-beta-0.3"), ("store", "lpi_rl-beta-0.1")])
+@pytest.mark.parametrize(
+    ("world", "arm"),
+    [("bandit", "lpi_cb-improve-weighted-beta-0.3"), ("store", "lpi_rl-improve-weighted-beta-0.1")],
+)
 def test_a_policy_writes_the_log_that_the_next_is_trained_on(world, arm, done):
     out, _ = done[world]
     first, second = (out / f"seed-0/{arm}/round-{number:02d}" for number in (1, 2))
@@ -133,8 +144,8 @@ def test_a_policy_writes_the_log_that_the_next_is_trained_on(world, arm, done):
 
 
 def test_all_logs_can_be_kept(tmp_path):
-    loop(tiny("bandit", keep_logs=True, objectives=("lpi_cb",)), out=tmp_path, rounds=2)
-    chain = tmp_path / "seed-0/lpi_cb-beta-0.3"
+    loop(tiny("bandit", keep_logs=True, objectives=("lpi_cb:improve=weighted",)), out=tmp_path, rounds=2)
+    chain = tmp_path / "seed-0/lpi_cb-improve-weighted-beta-0.3"
     both, start = Prepared(chain / "round-01/data"), Prepared(tmp_path / "seed-0/start/data")
     assert len(both) == 2 * len(start)
     assert both.manifest["policies"] == ["logging", Run(chain / "round-01/run").version]
@@ -234,7 +245,8 @@ def test_files_agree(done):
                 assert float(rounds[str(entry["round"])][name].attributes["data-value"]) == entry[figure]["mean"]
         assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
-    assert (out / "loop.svg").read_text().startswith("<svg") and "lpi_cb β=0.3" in (out / "loop.svg").read_text()
+    picture = (out / "loop.svg").read_text()
+    assert picture.startswith("<svg") and "lpi_cb β=0.3 improve=weighted" in picture
     assert (out / "report.html").stat().st_size < 2_000_000
 
 
@@ -283,11 +295,14 @@ def test_the_verdict_names_who_lost():
 
 
 def test_arms_have_names_and_settings():
-    config = loop_config("bandit", objectives=("mle", "lpi_cb", "lpi_cb:advantage=observed:beta=2"), betas=(1.0, 0.1))
+    observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
+    config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
     assert [arm.name for arm in arms_of(config)] == [
-        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 advantage=observed",
+        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 improve=weighted advantage=observed",
     ]  # fmt: skip
-    assert arms_of(config)[-1].objective == {"name": "lpi_cb", "advantage": "observed", "beta": 2}
+    form = {"improve": "weighted", "advantage": "observed", "beta": 2}
+    assert arms_of(config)[-1].objective == {"name": "lpi_cb", **form}
+    assert [arm.objective for arm in arms_of(loop_config("bandit", objectives=("lpi_cb",)))] == [{"name": "lpi_cb"}]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +354,7 @@ def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "step", diverges)
     result = loop(tiny("bandit"), out=tmp_path, rounds=2)
     assert [len(result.rounds[arm.name][0]) for arm in result.arms] == [2, 1]
-    assert result.rounds["lpi_cb β=0.3"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
+    assert result.rounds["lpi_cb β=0.3 improve=weighted"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
     write_loop(result, tmp_path / "shown")
     assert "the term 'policy' is nan" in (tmp_path / "shown" / "loop.md").read_text()
 
@@ -351,3 +366,13 @@ def test_every_round_has_its_own_luck(done):
     seeds = [Run(out / f"seed-0/mle/round-0{number}/run").config.train.seed for number in (1, 2)]
     assert len({*seeds}) == 2
     assert len({loops._luck(seed, number) for seed in range(3) for number in range(20)}) == 60
+
+
+def test_a_closed_form_estimates_the_served_policy_anew(tmp_path):
+    """Upon its own towers it would put more of them, round after round."""
+    result = loop(tiny("bandit", objectives=("lpi_cb",), betas=()), out=tmp_path, rounds=2)
+    assert len(result.rounds["lpi_cb"][0]) == 2
+    for number in (1, 2):
+        run = Run(tmp_path / f"seed-0/lpi_cb/round-{number:02d}/run")
+        assert run.config.objective.logging == "head"
+        assert list(run.manifest["stages"]) == ["logging", "critic-1"]

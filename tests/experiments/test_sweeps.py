@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from forms import weighted
 from shop_logs import from_markdown, write_shop
 
 from localpolicy.errors import ConfigError, RunError
@@ -31,7 +32,7 @@ from localpolicy.training.loop import train
 CONFIG = Config.parse(
     {
         "model": {"width": 8},
-        "objective": {"name": "lpi_rl"},
+        "objective": weighted({"name": "lpi_rl"}),
         "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu"},
     }
 )

@@ -66,11 +66,12 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 def content(path: Path) -> object:
+    found = path.read_bytes().replace(b"/broken/", b"/whole/")  # a result names its runs
     if path.suffix == ".json":
-        return without_clocks(json.loads(path.read_text()))
+        return without_clocks(json.loads(found))
     if path.suffix == ".html":  # holds the time it took
-        return len(path.read_bytes()) > 1000
-    return path.read_bytes()
+        return len(found) > 1000
+    return found
 
 
 def without_clocks(found: object) -> object:

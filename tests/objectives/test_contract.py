@@ -250,6 +250,7 @@ BY_HAND = [
     ({"name": "ips_pg"}, [2 * 2, (1 / 2) * 6], {"logging": M}, [False, False]),
     ({"name": "ips_pg", "clip": 1.5}, [1.5 * 2, (1 / 2) * 6], {"logging": M}, [True, False]),
     ({"name": "ips_pg", "propensities": "logged"}, [4 * 2, (1 / 4) * 6], {}, [False, False]),
+    ({"name": "log_smoothing", "smoothing": 0.5}, [2 / (1 + 0.5 * 2), 2.5 / (1 + 0.5 * 2.5)], {"logging": M}, None),
     ({"name": "sqn"}, [1, 1], {"td": TD}, None),
     ({"name": "sqn", "target": "expected", "td_weight": 3.0}, [1, 1], {"td": [3 * t for t in TD], "logging": M}, None),
     ({"name": "sqn", "gamma": 0.0}, [1, 1], {"td": [(2.5 - 1) ** 2, (4 - 5) ** 2]}, None),
@@ -368,6 +369,7 @@ def test_objectives_say_what_they_ask_of_rewards():
         "pg",
         "ips",
         "ips_pg",
+        "log_smoothing",
         "sac",
     }
     assert {name for name, one in OBJECTIVES.items() if not one.uses_reward} == {"mle"}

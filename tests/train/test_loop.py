@@ -147,6 +147,16 @@ def test_what_nohup_ignores_stays_ignored(small, tmp_path, monkeypatch):
         signal.signal(signal.SIGHUP, before)
 
 
+def test_what_a_kill_after_the_end_left_is_tidied(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config())
+    whole = {path.name for path in run.folder.iterdir()}
+    for name in ("checkpoint/step-1.json", "stages/logging/config.yaml", ".lock"):
+        (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.folder / name).touch()
+    train(small, out=tmp_path / "run", config=config(), resume=True)
+    assert {path.name for path in run.folder.iterdir()} == whole
+
+
 def test_resume_starts_a_run_and_leaves_a_finished_one_alone(small, tmp_path):
     run = train(small, out=tmp_path / "run", config=config(), resume=True)
     before = (run.folder / "manifest.json").stat().st_mtime_ns

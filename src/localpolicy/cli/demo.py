@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localpolicy.cli.output import console, show_table
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 if TYPE_CHECKING:
     from localpolicy.report.contents import PolicyRow, Section

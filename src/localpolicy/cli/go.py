@@ -11,7 +11,7 @@ import typer
 
 from localpolicy.cli.evaluate import Device, give
 from localpolicy.cli.output import show, show_table
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import console, show
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 
 def loop(

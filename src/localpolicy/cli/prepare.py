@@ -10,7 +10,7 @@ import typer
 
 from localpolicy.cli.messages import PREPARING, show_steps
 from localpolicy.cli.output import show
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
 

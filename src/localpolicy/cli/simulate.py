@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import show_table
-from localpolicy.settings import LARGEST_SEED
+from localpolicy.limits import LARGEST_SEED
 
 
 def simulate(

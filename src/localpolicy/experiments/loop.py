@@ -215,7 +215,8 @@ def arms_of(config: LoopConfig) -> list[PolicySpec]:
     found = []
     for text in config.objectives:
         name, *pairs = text.split(":")
-        settings = objective_of(name).with_changes(pairs)
+        named = Config.parse({"objective": {"name": name}})
+        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
         rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))

@@ -21,6 +21,7 @@ from localpolicy.objectives.objective import Objective, RecordedObjective
 from localpolicy.objectives.pg import PG
 from localpolicy.objectives.reward_weighted import RewardWeighted
 from localpolicy.objectives.sac import SAC
+from localpolicy.objectives.smoothing import LogSmoothing
 from localpolicy.objectives.sqn import SQN
 
 DEFAULT = "lpi_cb"
@@ -30,6 +31,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "ips": IPS,
     "pg": PG,
     "ips_pg": IPSPG,
+    "log_smoothing": LogSmoothing,
     "lpi_cb": LPIBandit,
     "sqn": SQN,
     "sac": SAC,
@@ -96,6 +98,6 @@ def _validated(given: Any, info: ValidationInfo) -> Objective:
 AnyObjective = Annotated[SerializeAsAny[Objective], BeforeValidator(_validated)]
 
 __all__ = [
-    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "LPIBandit", "Objective",
-    "RewardWeighted", "find", "objective_of",
+    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "LPIBandit", "LogSmoothing",
+    "Objective", "RewardWeighted", "find", "objective_of",
 ]  # fmt: skip

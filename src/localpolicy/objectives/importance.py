@@ -20,12 +20,11 @@ from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
 
 
-class ImportanceWeighted(Objective):
-    """Settings and weights of both."""
+class ByRatio(Objective):
+    """Settings of every objective that weighs by π/μ̂."""
 
     non_negative = True
     weighs_by_ratio = True
-    clip: float = Field(30.0, gt=0, description="largest importance ratio π/μ̂")
     propensities: Literal["estimated", "logged"] = Field(
         "estimated", description="where μ(a|x) comes from: the logging policy's estimate, or the log"
     )
@@ -36,15 +35,24 @@ class ImportanceWeighted(Objective):
         field = "logged_propensity" if self.propensities == "logged" else "logp_logging"
         return Reads(frozenset({field}), logging=self.logging)
 
-    def _importance_weighted(self, readout: Readout, reward: Tensor) -> Terms:
-        """-min(π/μ̂, c) · reward · log π, 0 where μ̂ = 0; and -log μ̂ where μ̂ is a head."""
+    def ratio(self, readout: Readout) -> Tensor:
+        """ρ = π/μ̂, a constant; 0 where μ̂ = 0: such an action (the item is newer) was not drawn from μ̂."""
         logged = self.propensities == "logged"
         log_logging = readout.need("logged_propensity").log() if logged else readout.need("logp_logging")
-        ratio = (readout.logp - log_logging).detach().exp()
-        # An action that a given μ̂ cannot take (the item is newer) was not drawn from it: there is no ratio.
         possible = log_logging.detach() > -torch.inf
-        weight = torch.where(possible, ratio.clamp(max=self.clip) * reward, 0.0)
-        return weighted(readout.logp, weight, clipped=possible & (ratio > self.clip), **logging_loss(readout))
+        return torch.where(possible, (readout.logp - log_logging).detach().exp(), 0.0)
+
+
+class ImportanceWeighted(ByRatio):
+    """Settings and weights of both."""
+
+    clip: float = Field(30.0, gt=0, description="largest importance ratio π/μ̂")
+
+    def _importance_weighted(self, readout: Readout, reward: Tensor) -> Terms:
+        """-min(π/μ̂, c) · reward · log π; and -log μ̂ where μ̂ is a head."""
+        ratio = self.ratio(readout)
+        weight = ratio.clamp(max=self.clip) * reward
+        return weighted(readout.logp, weight, clipped=ratio > self.clip, **logging_loss(readout))
 
 
 class IPS(ImportanceWeighted):

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from localpolicy.errors import DataError, LocalPolicyError, RunError, WriteError
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
@@ -363,6 +361,8 @@ def read_yaml(path: Path) -> Any:
 
 def parse_yaml(text: str, *, source: str) -> Any:
     """The content of a YAML text; `source` is what an error calls it."""
+    import yaml  # here, so that `lpi --help` need not load it
+
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2020-99-99

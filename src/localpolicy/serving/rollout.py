@@ -92,15 +92,15 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     return found
 
 
-class Verdict(Settings):
+class RolloutLook(Settings):
     """What a look at the log says."""
 
-    decision: Decision
-    why: str
-    stage: str
-    units: dict[str, int]  # persons by arm, over all stages
-    reward: dict[str, float | None]  # mean by arm
-    evidence: dict[str, float]  # log wealth of each test, and the level at which it is an alarm
+    decision: Decision = Field(description="go on, wait, or roll back")
+    why: str = Field(description="the reason, in a sentence")
+    stage: str = Field(description="the stage that was looked at")
+    units: dict[str, int] = Field(description="persons by arm, over all stages")
+    reward: dict[str, float | None] = Field(description="mean reward by arm")
+    evidence: dict[str, float] = Field(description="log wealth of each test, and the level at which it is an alarm")
 
     @property
     def exit_code(self) -> int:
@@ -108,14 +108,16 @@ class Verdict(Settings):
         return 3 if self.decision == "roll back" else 0
 
 
-def decide(units: Units, rules: RolloutRules, *, stage: str, stages: Sequence[str], shadow: tuple[int, int]) -> Verdict:
+def decide(
+    units: Units, rules: RolloutRules, *, stage: str, stages: Sequence[str], shadow: tuple[int, int]
+) -> RolloutLook:
     """What to do, from units of all stages so far; `shadow` counts shadow answers and failures."""
     evidence = _evidence(units, rules)
     arms = {"candidate": int(units.arm.sum()), "current": int((1 - units.arm).sum())}
     reward = {name: _mean(units.reward[units.arm == code]) for name, code in (("candidate", 1), ("current", 0))}
 
-    def verdict(decision: Decision, why: str) -> Verdict:
-        return Verdict(decision=decision, why=why, stage=stage, units=arms, reward=reward, evidence=evidence)
+    def verdict(decision: Decision, why: str) -> RolloutLook:
+        return RolloutLook(decision=decision, why=why, stage=stage, units=arms, reward=reward, evidence=evidence)
 
     for name, level, why in (
         ("harm", rules.reward_alpha, "the candidate earns less than the current policy"),
@@ -169,8 +171,8 @@ def _mean(values: np.ndarray) -> float | None:
 
 def judge(
     path: Path | str, *, log: Path | str, config: JoinConfig | None = None, apply: bool = True, at: int | None = None
-) -> Verdict:
-    """Look at the log, and move the rollout accordingly (unless `apply` is off)."""
+) -> RolloutLook:
+    """RolloutLook at the log, and move the rollout accordingly (unless `apply` is off)."""
     found = read_plan(path)
     stage = found["stage"]
     if stage == BACK:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from localpolicy import plugins
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
-from localpolicy.errors import Stopped
+from localpolicy.errors import RunError, Stopped
 from localpolicy.model.backbones import remember
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
@@ -34,7 +35,7 @@ from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
-from localpolicy.runtime.files import refuse_occupied, sha256, sole_trainer, sweep
+from localpolicy.runtime.files import LOCK, refuse_occupied, sha256, sole_trainer, sweep
 from localpolicy.runtime.folders import new_folder
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
@@ -90,6 +91,7 @@ def train(
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
     if resume and run.finished:
+        _tidy(run)
         return run
     config = resolve(config, data)
     check_settings(config, run.folder)
@@ -125,6 +127,15 @@ def _own_folder(config: Config) -> Path:
     value = getattr(objective, "beta", None)
     beta = "" if value is None else f"-beta={value:g}"
     return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
+
+
+def _tidy(run: Run) -> None:
+    """Remove what a kill after the end of training left: everything that a finished run has no more."""
+    left = (run.folder / "checkpoint", run.stages)
+    if any(path.exists() for path in (*left, run.folder / LOCK)):
+        with suppress(RunError), sole_trainer(run.folder):  # unless its trainer is just about to do so
+            for path in left:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass

@@ -131,7 +131,7 @@ def _told(path: Path) -> tuple[str, list[Path]]:
 
 
 def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
-    place = out / f"data-{world}"
+    place, raw = out / f"data-{world}", out / f"raw-{world}"
     asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
     if not (place / "manifest.json").exists():
         LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
@@ -139,12 +139,11 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) 
         if world == "store":
             simulate(world, place, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
         else:
-            raw = out / f"raw-{world}"
             simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
             prepare(world, [raw], out=place, seed=seed)
-            shutil.rmtree(raw)
     elif read_json(place.with_suffix(".json")) != asked:
         raise DataError(f"{place} was simulated with other settings; choose another --out, or remove it.")
+    shutil.rmtree(raw, ignore_errors=True)  # here, since a kill may have come between
     return _data_set(Prepared(place), world, name=f"{world} (simulated)")
 
 
