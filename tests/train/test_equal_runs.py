@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.model.backbones import BACKBONES
@@ -52,7 +53,7 @@ class Gradients:
             objective["improve"] = "weighted"  # all heads in one step
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": objective,
+            "objective": weighted(objective),
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
         self.trainer = Trainer.start(data, Run(out), Config.parse(settings))
