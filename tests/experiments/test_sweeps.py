@@ -23,10 +23,9 @@ from localpolicy.evaluation.run import evaluate
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.sweep import Tried, best_within, sweep
-from localpolicy.objectives import MLE
 from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.training.loop import train
 
@@ -158,7 +157,7 @@ def test_references_that_share_a_seed_with_a_point_are_told(swept, messages):
 def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
     for options, says in (
         ({"over": ["beta=-1,1"]}, "greater than 0"),
-        ({"over": ["beta=1", "clip=3"]}, "does not use it"),
+        ({"over": ["beta=1", "clip=3"]}, "no single setting 'clip'"),
         ({"over": ["beta=0.1..1"]}, "is a range"),
         ({"search": "gird"}, "did you mean 'grid'"),
         ({"seeds": 0}, "at least 1"),
@@ -198,9 +197,9 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
     _, data, _ = swept
     quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command(data.path, tmp_path / "killed"), **quiet)
-    halfway = tmp_path / "killed" / "runs" / "lpi_rl-beta=0.05-seed=0" / "checkpoint"
+    halfway = tmp_path / "killed" / "runs" / "lpi_rl-beta=0.05-seed=0"
     deadline = time.time() + 1200
-    while not list(halfway.glob("step-*.json")) and killed.poll() is None and time.time() < deadline:
+    while not list(halfway.glob("**/checkpoint/step-*.json")) and killed.poll() is None and time.time() < deadline:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
@@ -222,7 +221,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
 def test_other_references_are_noticed(swept, tmp_path):
     """What was measured against others is measured again, and trained but once."""
     _, data, _ = swept
-    mle = CONFIG.model_copy(update={"objective": MLE()})
+    mle = config_of("mle", CONFIG)
     own = [
         train(data, out=tmp_path / f"own-{seed}", config=mle.with_changes([f"train.seed={seed}"])) for seed in (7, 8)
     ]

@@ -12,6 +12,7 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared, writing
 from localpolicy.evaluation.baselines.history import recent
 from localpolicy.evaluation.off_policy.decisions import conditional
+from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 
 #         one list of 3    alone  a list of 2
@@ -50,7 +51,7 @@ def test_every_place_has_the_context_of_the_first(data):
     for one, other in [(0, 1), (0, 2), (4, 5), (6, 7)]:
         assert torch.equal(hidden[one], hidden[other])
     assert not torch.allclose(hidden[0], hidden[3]) and not torch.allclose(hidden[3], hidden[4])
-    plain = network()._read(given)
+    plain = network().encode(given, Layout.of(given))
     assert torch.equal(hidden[3], plain[3]), "what was shown before, the whole list, is history to the next"
 
 

@@ -283,6 +283,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     after.verify()
     assert (len(after), after.items) == (sequences - 1, items)
     assert after.manifest["erasures"][0]["before"] == digest != after.digest
+    assert after.digests == {digest, after.digest}, "runs trained before the erasure still know their data"
     assert "p5" not in {one.as_py() for split in after.splits for one in after.sequence_ids(split)}
     database = Database(log.place)
     assert database.rows("SELECT id FROM requests") == [(kept.id,)]

@@ -48,7 +48,9 @@ class Gradients:
     """Those of one large batch, as often as one likes."""
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
-        objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
+        objective = {"name": "lpi_cb", "baseline": "value"} if name == "value" else {"name": name}
+        if objective["name"].startswith("lpi"):
+            objective["improve"] = "weighted"  # all heads in one step
         settings = {
             "model": {"backbone": backbone, "width": 4},
             "objective": weighted(objective),

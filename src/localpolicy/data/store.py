@@ -189,6 +189,11 @@ class Prepared:
         """One digest for the whole content."""
         return str(self.manifest["digest"])
 
+    @property
+    def digests(self) -> set[str]:
+        """Its digest, and those it had before persons were erased from it."""
+        return {self.digest, *(str(one["before"]) for one in self.manifest.get("erasures", ()))}
+
     @cached_property
     def catalogue(self) -> pa.Table:
         """index, item_id, count."""

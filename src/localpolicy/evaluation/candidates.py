@@ -125,7 +125,7 @@ def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
 
 def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
     opened, expected = data if isinstance(data, Prepared) else Prepared(data), run.manifest["data"]["digest"]
-    if opened.digest != expected:
+    if expected not in opened.digests:
         raise RunError(
             f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
             f"{expected[:12]})."

@@ -60,7 +60,7 @@ def open_candidate(
         found = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
     else:
         found = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
-    if run.manifest["data"]["digest"] == data.digest:
+    if run.manifest["data"]["digest"] in data.digests:
         return Opened(found)
     return _elsewhere(found, run, data, split)
 

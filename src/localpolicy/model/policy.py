@@ -237,7 +237,7 @@ class _Description(_Recorded):
 
 
 class _TowersDescription(_Description):
-    """policy.json of a closed form."""
+    """policy.json of several towers."""
 
     network: _MadeTowers
 
@@ -248,8 +248,7 @@ def _description(path: Path) -> _Description:
     if found != FORMAT:
         raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
     try:
-        made = content.get("network")
-        towers = isinstance(made, dict) and "critics" in made
+        towers = isinstance(content.get("network"), dict) and "critics" in content["network"]
         about = (_TowersDescription if towers else _Description).model_validate(content)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())

@@ -421,7 +421,7 @@ def _drift(seen: _Seen) -> Iterable[Finding]:
     half = seen.lists // 2
     if half < FEWEST:
         return
-    lengths = stats.ks_2samp(seen.lengths[:half], seen.lengths[half:])
+    lengths = stats.ks_2samp(seen.lengths[:half], seen.lengths[half:], method="asymp")
     names = [name for name, _ in Counter(seen.last).most_common(BINS)]
     table = np.array([[Counter(part)[name] for name in names] for part in (seen.last[:half], seen.last[half:])])
     table = table[:, table.sum(0) > 0]

@@ -6,7 +6,6 @@ new digest of each file; a reader that knows the old one can see why it is gone.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -138,9 +137,3 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
 def _record(path: Path, entry: dict[str, Any]) -> None:
     known = read_json(path) if path.exists() else []
     write_json(path, [*known, entry])
-
-
-def accepted_digests(path: Path) -> dict[str, str]:
-    """Old digest -> new digest of what erasures changed, as recorded in a folder."""
-    entries = json.loads((path / RECORD).read_text()) if (path / RECORD).exists() else []
-    return {entry["before"]: entry["after"] for entry in entries}

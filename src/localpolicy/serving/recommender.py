@@ -154,6 +154,21 @@ class Recommender:
         propensity = np.concatenate([part.propensity for part in parts]) if parts else np.empty((0, k))
         return Lists([[self.ids[one] for one in row] for row in indices], propensity, indices)
 
+    def log_probabilities(
+        self, histories: Histories, indices: np.ndarray, *, events: Events | None = None, beta: float | None = None
+    ) -> np.ndarray:
+        """log π(a|x) of these items [B, K], over the whole catalogue."""
+        found = np.empty(indices.shape)
+        step = max(1, MOST_SCORES // self.size)
+        for start in range(0, len(histories), step):
+            part = slice(start, start + step)
+            logits = self.logits(histories[part], None if events is None else events[part], beta=beta)
+            logits = logits.astype(np.float64)
+            largest = logits.max(1, keepdims=True)
+            total = largest + np.log(np.exp(logits - largest).sum(1, keepdims=True))
+            found[part] = np.take_along_axis(logits, indices[part], axis=1) - total
+        return found
+
     def draw(
         self,
         logits: np.ndarray,
