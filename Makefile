@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS ?= dev,report,sweep,track
+EXTRAS ?= dev,report,sweep,track,serve
 comma  := ,
 
 TOOLS  := .tools/bin
@@ -25,10 +25,13 @@ demo: setup
 test: setup lint
 	$(BIN)/pytest -m 'not gpu'
 
-trials: setup  # the long counts of docs/reliability.md: hours
+trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
 	KILLS=20 $(BIN)/pytest tests/kill tests/train/test_faults.py
 	$(BIN)/python tools/torchrun_trials.py 100
+	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k acknowledged
+	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
+	LPI_ROLLOUTS=200 $(BIN)/pytest -s tests/serving/test_rollout.py -k 'five_percent or equals'
 	for run in 1 2 3 4 5; do $(BIN)/pytest -q -m 'not gpu' || exit 1; done
 	$(BIN)/python tools/beside_load.py $(BIN)/pytest -q -m 'not gpu'
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import localpolicy
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.training.loop import train
@@ -104,6 +105,11 @@ def test_every_page_is_in_the_site_and_the_readme():
     for page in (ROOT / "docs").glob("*.md"):
         assert f"](docs/{page.name})" in readme
         assert f": docs/{page.name}\n" in site
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^::: \S+\.(\w+)$", (ROOT / "docs" / "python.md").read_text(), flags=re.MULTILINE)
+    assert set(localpolicy.__all__) <= set(listed)
 
 
 def test_the_project_speaks_of_itself_alone():

@@ -88,7 +88,7 @@ def test_tables_parse_back_to_the_json(comparison, page):
 
 
 def test_every_part_of_the_report_is_there(page, runs):
-    heads = [head.text for head in page.all("h3")]
+    heads = [head.text for level in ("h2", "h3") for head in page.all(level)]
     for words in ("Findings", "Reward against", "Comparison", "Training", "Distance", "Where it wins", "What would"):
         assert any(head.startswith(words) for head in heads), words
     titles = {head.text for head in page.all("h4")}

@@ -292,6 +292,11 @@ def test_bad_input_is_refused_with_a_reason(client, tmp_path, name):
 def test_reasons_name_the_field(client):
     answer = client.post("/v1/recommend", json={"history": [1], "k": 0}).json()
     assert answer["field"] == "k" and "greater than or equal to 1" in answer["error"]
+    answer = client.post("/v1/recommend", json={"history": [1, None, 2.5], "candidates": [{}]}).json()
+    assert answer["field"] == "history.1"
+    assert [part.split(":")[0] for part in answer["error"].split("; ") if "expected" in part] == [
+        "history.1", "history.2", "candidates.0"
+    ]  # fmt: skip
 
 
 def test_paths_and_methods_that_do_not_exist(client):
@@ -352,7 +357,7 @@ def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
 # ---------------------------------------------------------------------- a new policy
 
 
-def test_a_new_export_is_swapped_in_and_a_broken_one_refused(small, exported, start, tmp_path):
+def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tmp_path):
     folder = shutil.copytree(exported.folder, tmp_path / "served")
     client = start(export=folder)
     service = client.app.state.service

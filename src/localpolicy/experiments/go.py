@@ -38,7 +38,7 @@ from localpolicy.experiments.jobs import Job, cores, train_all
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import sha256, whole_file, write_json
+from localpolicy.runtime.files import read_yaml, sha256, whole_file, write_json
 from localpolicy.training.loop import Trainer
 from localpolicy.training.setup import resolve
 from localpolicy.training.validation import validate
@@ -68,7 +68,7 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
     noted = out / "go.yaml"
     if (place / "manifest.json").exists():
-        known = yaml.safe_load(noted.read_text()).get("prepare", {}) if noted.exists() else {}
+        known = read_yaml(noted).get("prepare", {}) if noted.exists() else {}
         if known != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
         LOG.info("%s: prepared before", place)
@@ -85,7 +85,7 @@ def plan(
 ) -> Plan:
     """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
     noted = out / "go.yaml"
-    content = yaml.safe_load(noted.read_text())
+    content = read_yaml(noted)
     asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
     if "plan" in content:
         if content["asked"] != asked:

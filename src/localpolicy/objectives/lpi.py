@@ -48,8 +48,9 @@ BASELINE_FIELD = {
     "value": "value",
     "none": None,
 }
+FAR = 0.15  # JS from μ̂
 WEIGHTED = ("cap", "baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
-CLOSED = ("critics", "critic_rate", "believe", "max_js")
+CLOSED = ("critics", "critic_rate", "critic_dropout", "believe", "max_js")
 
 
 class Improvement(Objective):
@@ -68,10 +69,16 @@ class Improvement(Objective):
     critic_rate: float = Field(
         0.3, gt=0, description="closed: a critic's learning rate, relative to train.learning_rate: it starts from μ̂"
     )
+    critic_dropout: float | None = Field(
+        None, ge=0, lt=1, description="closed: dropout of the critics (default: the model's)"
+    )
     believe: bool = Field(
         False, description="closed: tilt by the critic as it is, also where held-out actions say that it knows nothing"
     )
-    max_js: float | None = Field(None, gt=0, description="closed: ceiling of the divergence from μ̂, in nats of JS")
+    max_js: float | None = Field(
+        None, gt=0, description="closed: ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that "
+        "lpi_rl chooses 0.15, since estimates of one step say less the further a whole visit goes)"
+    )  # fmt: skip
     cap: float = Field(20.0, gt=0, description="weighted: largest exp(A/β)")
     baseline: Baseline = Field("expected", description="weighted: g(x) of the advantage")
     td_weight: float = Field(
@@ -82,6 +89,11 @@ class Improvement(Objective):
     def closed(self) -> bool:
         """Whether it is trained in stages (see `training.closed`) rather than by its terms."""
         return self.improve == "closed"
+
+    @property
+    def ceiling(self) -> float | None:
+        """The largest JS from μ̂ of a β that is chosen, not given."""
+        return self.max_js
 
     @property
     def weighted_beta(self) -> float:
@@ -171,6 +183,11 @@ class LPI(Improvement, TDObjective):
     def critic_objective(self, logging: str) -> Critic:
         """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²."""
         return Critic(kind="q", gamma=self.gamma, logging=logging)
+
+    @property
+    def ceiling(self) -> float | None:
+        """Estimates speak of one step among μ's contexts; the visits of a policy far away hold others."""
+        return FAR if self.max_js is None else self.max_js
 
     @property
     def next_state(self) -> Literal["max", "expected"]:

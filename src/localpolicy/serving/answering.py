@@ -49,7 +49,7 @@ class Service:
             config.export, candidate=config.candidate, rollout=config.rollout, threads=config.threads
         )
         self.log = Log(config.log)
-        self.batcher = Batcher(batch=config.batch)
+        self.batcher = Batcher(batch=config.batch, seed=config.seed)
         self.metrics = Metrics()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -37,6 +37,8 @@ from localpolicy.serving.schema import (
 LOG = logging.getLogger(__name__)
 SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: how workers learn what to serve
 SHOWN_PROBLEMS = 3
+AN_ITEM = "an item's id: a whole number of 64 bits, or a text of 1 to 256 characters"
+EXPECTED = {"history": f"{AN_ITEM}; or {{item, event}}", "candidates": AN_ITEM, "exclude": AN_ITEM}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "the body is not JSON"},
     401: {"model": Problem, "description": "no token, or not this one"},
@@ -149,9 +151,10 @@ def _errors(app: FastAPI) -> None:
         if any(one["type"] == "json_invalid" for one in found):
             return problem(400, "the body is not JSON.")
         # What came is not repeated: it may be large, or hold what JSON cannot.
-        said = [f"{_field(one)}: {one['msg']}" for one in found[:SHOWN_PROBLEMS]]
-        more = f" (and {len(found) - SHOWN_PROBLEMS} more)" if len(found) > SHOWN_PROBLEMS else ""
-        return problem(422, "; ".join(said) + more, _field(found[0]) if found else None)
+        said = _said(found)
+        more = f" (and {len(said) - SHOWN_PROBLEMS} more)" if len(said) > SHOWN_PROBLEMS else ""
+        shown = [f"{field}: {message}" for field, message in list(said.items())[:SHOWN_PROBLEMS]]
+        return problem(422, "; ".join(shown) + more, next(iter(said), None))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
@@ -173,5 +176,13 @@ def _errors(app: FastAPI) -> None:
             return problem(503, "the service could not answer; its operator can see why.", None)
 
 
-def _field(one: Any) -> str:
-    return ".".join(str(part) for part in one["loc"] if part != "body") or "body"
+def _said(found: Sequence[Any]) -> dict[str, str]:
+    """One message per field. A value that may be several things fails once for each of them: that is one problem."""
+    said: dict[str, str] = {}
+    for one in found:
+        place = [part for part in one["loc"] if part != "body"]
+        inside = next((number for number, part in enumerate(place) if isinstance(part, int)), None)
+        several = inside is not None and len(place) > inside + 1
+        field = ".".join(map(str, place[: inside + 1] if several and inside is not None else place)) or "body"
+        said.setdefault(field, f"expected {EXPECTED.get(str(place[0]), 'another value')}" if several else one["msg"])
+    return said

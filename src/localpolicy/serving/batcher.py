@@ -54,12 +54,12 @@ class Made:
 class Batcher:
     """A queue of questions and one thread that answers them."""
 
-    def __init__(self, *, batch: int) -> None:
+    def __init__(self, *, batch: int, seed: int | None = None) -> None:
         self.batch = batch
         self.batches = self.questions = 0
         self._waiting: list[tuple[Question, asyncio.Future[Made]]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lists")
-        self._rng = np.random.default_rng()
+        self._rng = np.random.default_rng(seed)
         self._worker: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Made:

@@ -34,6 +34,7 @@ class ServeConfig(Settings):
     body_seconds: float = Field(10.0, gt=0, description="time a client has for its headers, and again for its body")
     queue: int = Field(256, ge=1, description="requests at work or waiting, per worker; more are refused")
     batch: int = Field(32, ge=1, description="requests answered together at most")
+    seed: int | None = Field(None, ge=0, description="of the draws, for trials; default: nobody can foresee them")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
 
     @property

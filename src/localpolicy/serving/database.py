@@ -53,7 +53,7 @@ class Database:
             except ImportError:
                 raise LocalPolicyError("a PostgreSQL log needs psycopg: pip install 'localpolicy[serve]'.") from None
             try:
-                return psycopg.connect(self.place, autocommit=True)
+                return psycopg.connect(self.place, autocommit=True, client_encoding="UTF8")
             except psycopg.OperationalError as error:
                 raise LocalPolicyError(f"the log's database does not answer: {str(error).strip()}") from None
         path = Path(self.place)

@@ -136,11 +136,12 @@ def choose(
         return Choice(usual, slope, found, "calibration", said=SILENT.format(found.slope, found.low))
     curve = _Curve(policy, windows, slope, config, ranks)
     if objective.beta is not None or data.kind != "impressions":
-        beta, by = _within(curve, usual, objective.max_js), "given" if objective.beta else "spread"
+        ceiling = objective.max_js if objective.beta else objective.ceiling
+        beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, found, by, said=said)
     candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read)
-    fit = [one for one in candidates if one.beta is None or _fits(one, objective.max_js)]
+    fit = [one for one in candidates if one.beta is None or _fits(one, objective.ceiling)]
     best = max(fit, key=lambda one: -math.inf if one.low is None else one.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
     if best.beta is None:

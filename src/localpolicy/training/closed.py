@@ -114,6 +114,7 @@ class ClosedForm:
             f"critic-{number + 1}",
             self._changed(
                 objective,
+                dropout=self.objective.critic_dropout,
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
@@ -121,10 +122,14 @@ class ClosedForm:
             ),
         )
 
-    def _changed(self, objective: MLE | Critic, **train: Any) -> Config:
-        return self.config.model_copy(
-            update={"objective": objective, "train": self.config.train.model_copy(update=train)}
-        )
+    def _changed(self, objective: MLE | Critic, *, dropout: float | None = None, **train: Any) -> Config:
+        model = {} if dropout is None else {"dropout": dropout}
+        changes = {
+            "objective": objective,
+            "model": self.config.model.model_copy(update=model),
+            "train": self.config.train.model_copy(update=train),
+        }
+        return self.config.model_copy(update=changes)
 
     def _stage(self, name: str, config: Config) -> Run:
         run = Run(self.run.stages / name)

@@ -1,0 +1,167 @@
+"""How fast lists are made: a drawn list against one read of the item table, and an export against eager PyTorch.
+
+    python benchmarks/serving.py lists --items 1000000     p50 of one drawn list of 20, and of one read of the table
+    python benchmarks/serving.py export --items 50000      top 20 at batch 1: onnxruntime and eager PyTorch
+    python benchmarks/serving.py load RUN --seconds 300    the service: its peak, then 70 % of it for a while
+
+Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians.
+"""
+
+import argparse
+import http.client
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def untrained(items: int, folder: Path, *, width: int = 64):
+    """A policy with random weights, and its export."""
+    import pyarrow as pa
+    import torch
+
+    from localpolicy.model.network import ModelConfig, Network
+    from localpolicy.model.policy import Origin, Policy
+    from localpolicy.serving.graph import write_graph
+
+    torch.manual_seed(0)
+    network = Network(ModelConfig(width=width, tied=False), items=items, events=2, length=20)
+    table = pa.table({"index": np.arange(items), "item_id": np.arange(items), "count": np.ones(items, np.int64)})
+    policy = Policy(network, Origin("mle", "impressions", ["none", "click"], None), table)
+    folder.mkdir()
+    write_graph(policy, folder / "policy.onnx")
+    (folder / "items.json").write_text(json.dumps(list(range(items))))
+    (folder / "counts.json").write_text(json.dumps([1] * items))
+    about = {"format": 1, "version": "0" * 16, "events": ["none", "click"], "length": 20, "graphs": ["policy"]}
+    (folder / "export.json").write_text(json.dumps({**about, "objective": "mle", "files": {}, "samples": []}))
+    return policy
+
+
+def in_turns(repeats: int, **calls) -> dict[str, float]:
+    """Median seconds of each call."""
+    times = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def lists(items: int, repeats: int, threads: int) -> None:
+    from localpolicy.serving.recommender import Recommender
+
+    with tempfile.TemporaryDirectory() as folder:
+        untrained(items, Path(folder) / "export")
+        made = Recommender(Path(folder) / "export", threads=threads)
+    table, state = np.random.default_rng(0).standard_normal((items, 64), np.float32), np.ones(64, np.float32)
+    history = [list(range(20))]
+    found = in_turns(
+        repeats, read=lambda: table @ state, scores=lambda: made.logits(history),
+        drawn=lambda: made.recommend(history, 20), top=lambda: made.recommend(history, 20, sample=False),
+    )  # fmt: skip
+    for name, seconds in found.items():
+        print(f"{name:8} {1000 * seconds:8.1f} ms   {seconds / found['read']:.2f} of one read of the table")
+
+
+def export(items: int, repeats: int, threads: int) -> None:
+    import torch
+
+    from localpolicy.serving.recommender import Recommender
+
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        policy = untrained(items, Path(folder) / "export")
+        made = Recommender(Path(folder) / "export", threads=threads)
+    history = [list(range(20))]
+    found = in_turns(
+        repeats, eager=lambda: policy.recommend(history, 20),
+        exported=lambda: made.recommend(history, 20, sample=False),
+    )  # fmt: skip
+    for name, seconds in found.items():
+        print(f"{name:8} {1000 * seconds:8.2f} ms   {found['eager'] / seconds:.2f} times as fast as eager PyTorch")
+
+
+def load(run: Path, seconds: float, clients: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "localpolicy", "serve", str(run), "--log", f"{folder}/log.db", "--port", "0"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                break
+        port = int(found[1])
+        try:
+            peak = _phase(port, clients, min(20.0, seconds), rate=None)
+            print(f"peak      {_said(peak)}")
+            before = _memory(process.pid)
+            steady = _phase(port, clients, seconds, rate=0.7 * len(peak["times"]) / peak["seconds"])
+            print(f"70 %      {_said(steady)}")
+            print(f"memory    {before:.0f} MiB before, {_memory(process.pid):.0f} MiB after")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _memory(pid: int) -> float:
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+def _phase(port: int, clients: int, seconds: float, rate: float | None) -> dict:
+    """Ask for `seconds`: as fast as clients can, or together at `rate` per second."""
+    times, errors, end = [], [], time.monotonic() + seconds
+
+    def ask(number: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        body, headers = json.dumps({"history": [], "k": 10}), {"content-type": "application/json"}
+        due = time.monotonic() + (number / rate if rate else 0)
+        while time.monotonic() < end:
+            if rate:
+                time.sleep(max(0.0, due - time.monotonic()))
+                due += clients / rate
+            begin = time.perf_counter()
+            connection.request("POST", "/v1/recommend", body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            times.append(time.perf_counter() - begin)
+            if answer.status != 200:
+                errors.append(answer.status)
+        connection.close()
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"times": times, "errors": errors, "seconds": seconds}
+
+
+def _said(phase: dict) -> str:
+    half, most = np.percentile(phase["times"], [50, 99])
+    return (
+        f"{len(phase['times']) / phase['seconds']:6.0f} lists/s, p50 {1000 * half:.1f} ms, p99 {1000 * most:.1f} ms "
+        f"({most / half:.1f} times), {len(phase['errors'])} errors in {len(phase['times']):,}"
+    )
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("what", choices=["lists", "export", "load"])
+    arguments.add_argument("run", nargs="?", type=Path)
+    arguments.add_argument("--items", type=int, default=50_000)
+    arguments.add_argument("--repeats", type=int, default=40)
+    arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--seconds", type=float, default=300)
+    arguments.add_argument("--clients", type=int, default=8)
+    given = arguments.parse_args()
+    if given.what == "load":
+        load(given.run, given.seconds, given.clients)
+    else:
+        {"lists": lists, "export": export}[given.what](given.items, given.repeats, given.threads)
+    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
