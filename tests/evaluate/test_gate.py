@@ -111,7 +111,7 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
     assert said and "purchase 4" in said and f"{ENOUGH} are needed" in said and "0.2*click.nDCG@20" in said
     assert "rests on them" in (unheard("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
     assert unheard("auto", many, objective_of("lpi_rl")) is None and unheard("auto", few, objective_of("mle")) is None
-    tiny = write_small(tmp_path / "tiny")
+    tiny = write_small(tmp_path / "tiny", propensity=False)
     assert rule("auto", tiny, objective_of("lpi_rl")) == "logp", "where nothing is enough, every position has a say"
 
 

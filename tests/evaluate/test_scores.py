@@ -89,7 +89,7 @@ def test_lists_are_counted(data):
 
 def test_no_position_is_an_error_that_says_so(data):
     windows = Windows(data, "test", WindowConfig())
-    with pytest.raises(DataError, match="lower min_history"):
+    with pytest.raises(DataError, match="no position has 50 actions.*min_history=0"):
         score(policy(data), windows, events=data.events, min_history=50)
 
 

@@ -148,7 +148,7 @@ class Sweep(Result):
             "max_js": self.max_js,
             "points": {one.point.name: one.to_dict() for one in self.tried},
             "chosen": None if self.chosen is None else self.chosen.point.name,
-            "runs": [str(run) for run in self.runs],
+            "runs": [str(run.relative_to(self.out)) for run in self.runs],
             "test": None if self.chosen is None else {one.name: one.to_dict("test") for one in self.chosen.seeds},
         }
 
