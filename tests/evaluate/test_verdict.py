@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from forms import weighted
 from measured import scores
 from typer.testing import CliRunner
 
@@ -53,7 +54,11 @@ def runs(tmp_path_factory):
     for kind in ("interactions", "impressions"):
         write_prepared(world, folder / kind, sequences=1200, seed=0, interactions=kind == "interactions")
         for name, seed in (("mle", 0), ("mle", 1), ("lpi_rl", 2)):
-            settings = {"objective": {"name": name}, "model": {"width": 8}, "train": {"epochs": 1, "seed": seed}}
+            settings = {
+                "objective": weighted({"name": name}),
+                "model": {"width": 8},
+                "train": {"epochs": 1, "seed": seed},
+            }
             out = folder / f"{kind}_{name}{seed}"
             made[f"{kind}.{name}{seed}"] = train(folder / kind, out=out, config=Config.parse(settings)).folder
     settings = {"data": {"length": 3}, "model": {"width": 8}, "train": {"epochs": 1}}

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from forms import weighted
 from small_logs import write_small
 
 from localpolicy.model.backbones import BACKBONES
@@ -47,10 +48,12 @@ class Gradients:
     """Those of one large batch, as often as one likes."""
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
-        objective = {"name": name} if name != "value" else {"name": "lpi_cb", "baseline": "value"}
+        objective = {"name": "lpi_cb", "baseline": "value"} if name == "value" else {"name": name}
+        if objective["name"].startswith("lpi"):
+            objective["improve"] = "weighted"  # all heads in one step
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": objective,
+            "objective": weighted(objective),
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
         self.trainer = Trainer.start(data, Run(out), Config.parse(settings))

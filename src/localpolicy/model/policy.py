@@ -232,8 +232,14 @@ class _Description(_Recorded):
     """policy.json."""
 
     format: int
-    network: _MadeTowers | _Made
+    network: _Made
     origin: Origin
+
+
+class _TowersDescription(_Description):
+    """policy.json of several towers."""
+
+    network: _MadeTowers
 
 
 def _description(path: Path) -> _Description:
@@ -242,7 +248,8 @@ def _description(path: Path) -> _Description:
     if found != FORMAT:
         raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
     try:
-        about = _Description.model_validate(content)
+        towers = isinstance(content.get("network"), dict) and "critics" in content["network"]
+        about = (_TowersDescription if towers else _Description).model_validate(content)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None

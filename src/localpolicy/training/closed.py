@@ -183,6 +183,8 @@ class ClosedForm:
             self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
             self._record(logging, critics, figures | choice.figures(), choice.json(), seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
+            if choice.said is not None:
+                LOG.info("note: %s", choice.said)
         ranks.wait()
         return run
 

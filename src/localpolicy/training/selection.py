@@ -29,7 +29,7 @@ def rule(select: str, data: Prepared, objective: Objective) -> str:
         return objective.default_selection
     held_out = _held_out(data)
     if PROPENSITIES in data.manifest.get("files", {}):
-        return "value_low"
+        return "value_low" if _decisions(data) >= ENOUGH else LIKELIHOOD
     paid = _paid(data)
     if not paid:
         return "AR@1" if sum(held_out.values()) >= ENOUGH else LIKELIHOOD
@@ -58,6 +58,12 @@ def _held_out(data: Prepared) -> dict[str, int]:
     """Positions of the validation split by event, those that no policy is asked about left out."""
     events = data.manifest["splits"]["validation"]["events"]
     return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
+
+
+def _decisions(data: Prepared) -> int:
+    """Positions of the validation split, answered or not."""
+    events = data.manifest["splits"]["validation"]["events"]
+    return sum(count for name, count in events.items() if name != CONTEXT)
 
 
 def _paid(data: Prepared) -> dict[str, float]:
