@@ -24,7 +24,7 @@ from localpolicy.simulation import load_world
 from localpolicy.simulation.shoppers import Shoppers
 
 ROUNDS, K, LISTS = 3, 4, 2  # rounds; length of a list; lists per visit
-VISITS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+VISITS = int(sys.argv[1]) if len(sys.argv) > 1 else 200  # fewer leave a split without sequences
 EVENTS, REWARDS = ["none", "click", "purchase"], [0.0, 0.2, 1.0]
 
 DIALS = ["categories=5", "lookahead=0", "taste=1.5", "appeal=1.2", "mean_length=10"]
