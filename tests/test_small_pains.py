@@ -78,7 +78,7 @@ def test_a_sweep_names_the_chosen_runs_folder(shop, tmp_path):
     found = sweep(shop / "data", config=Config.parse(settings), over=["train.learning_rate=0.01"],
                   out=tmp_path / "sweep", against=[shop / "mle0", shop / "mle1"], processes=1)  # fmt: skip
     assert len(found.runs) == 1 and (found.runs[0] / "policy.safetensors").exists()
-    assert found.to_dict()["runs"] == [str(found.runs[0])]
+    assert found.to_dict()["runs"] == [str(found.runs[0].relative_to(found.out))]
 
 
 def test_a_log_without_histories_says_what_to_set(tmp_path):
