@@ -22,9 +22,10 @@ FIRST = """
 import json, sys
 from localpolicy.runs.config import Config
 from localpolicy.training.loop import Trainer, train
-step = Trainer.step
+step, paused = Trainer.step, []
 def pauses(self, batch, number, **options):
-    if number == 4:
+    if number == 4 and not paused:  # once, whatever stages follow
+        paused.append(number)
         print("four steps done", flush=True)
         sys.stdin.readline()
     return step(self, batch, number, **options)
