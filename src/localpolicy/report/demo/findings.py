@@ -50,7 +50,7 @@ def verdict(sections: Sequence[Section]) -> str:
     """What LPI earns in each world, in one sentence."""
     parts = [f"{_share(_best_lpi(section), section):+.0%} in the {_world(section)}" for section in sections]
     return (
-        f"Local policy improvement earns more than the policy that wrote the log: {joined(parts)}, and stays near it."
+        f"Local policy improvement earns more than the policy that wrote the log: {joined(parts)}."
         if all(_share(_best_lpi(section), section) > 0 for section in sections)
         else f"Local policy improvement does not always earn more than the policy that wrote the log: {joined(parts)}."
     )
