@@ -18,13 +18,17 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 10
 LONGEST_MESSAGE = 1900  # characters
 
 
+def bounded(text: str) -> str:
+    """A message that a terminal can show, whatever a file put into it: its beginning and its end."""
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
+
+
 class LocalPolicyError(Exception):
     """The user can mend this; the message says how. What it quotes may be endless, but not the message."""
 
     def __str__(self) -> str:
-        text = super().__str__()
-        half = LONGEST_MESSAGE // 2
-        return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
+        return bounded(super().__str__())
 
 
 class ConfigError(LocalPolicyError):

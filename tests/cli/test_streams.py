@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from localpolicy.cli.main import LONGEST_MESSAGE, bounded, main
+from localpolicy.cli.main import main
 from localpolicy.cli.output import Piped
-from localpolicy.errors import ConfigError
+from localpolicy.errors import LONGEST_MESSAGE, ConfigError, bounded
 
 VERSION = [sys.executable, "-m", "localpolicy", "--version"]
 
@@ -54,8 +54,7 @@ def test_a_message_is_never_longer_than_a_screen(monkeypatch, capsys):
         main()
     assert left.value.code == 2
     said = capsys.readouterr().err
-    assert said.endswith("… (1,000,000 characters in all)\n")
-    assert LONGEST_MESSAGE < len(said) < 2_000
+    assert " […] " in said and LONGEST_MESSAGE < len(said) < 2_000
     assert bounded("short") == "short"
 
 

@@ -37,9 +37,8 @@ from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
 from localpolicy.cli.verify import verify
-from localpolicy.errors import LocalPolicyError, Stopped, nearest
+from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest
 
-LONGEST_MESSAGE = 1_500  # characters
 LOG = logging.getLogger(__name__)
 VERBS = {
     "demo": demo,
@@ -109,11 +108,6 @@ def _options(
             plugins.load(name)
 
 
-def bounded(text: str) -> str:
-    """A message that a terminal can show, whatever a file put into it."""
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} … ({len(text):,} characters in all)"
-
-
 def main() -> None:
     """Run `lpi`."""
     leave_when_unread()
@@ -124,7 +118,7 @@ def main() -> None:
         LOG.error("%s", stop)
         sys.exit(130)  # as a shell reports a program that Ctrl-C ended
     except LocalPolicyError as error:
-        LOG.error("%s", bounded(str(error)))
+        LOG.error("%s", error)
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
