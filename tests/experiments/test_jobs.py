@@ -74,6 +74,12 @@ def test_work_is_done_here_or_in_processes_alike():
         list(in_processes(double, [1], processes=1, deadline=time.time() - 1))
 
 
+def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):
+    """What a user named once is imported in new processes too; a run that does not need it must not suffer."""
+    monkeypatch.setattr("localpolicy.plugins._modules", ["gone_since"])
+    assert dict(in_processes(double, [1, 2], processes=2)) == {1: 2, 2: 4}
+
+
 SLEEPER = """
 import sys, time
 from localpolicy.experiments.jobs import in_processes

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
-from localpolicy.errors import RunError, Stopped, TrainingError
+from localpolicy.errors import ConfigError, RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.interrupt import heard
@@ -161,7 +161,8 @@ def _terminated_as_interrupted() -> Iterator[None]:
 def _begin(modules: Sequence[str]) -> None:
     """What each process does first; it knows what the user named in the one that started it."""
     for module in modules:
-        plugins.load(module)
+        with suppress(ConfigError):  # it is gone since: a run that needs it says so
+            plugins.load(module)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
