@@ -125,13 +125,13 @@ class Kept:
         self.free.append(self.buffer)
 
 
-def summed(rows: LinearLogits, values: LinearLogits | None, *, keep: bool) -> tuple[RunningSum, Kept | None]:
+def summed(rows: Logits, values: Logits | None, *, keep: bool) -> tuple[RunningSum, Kept | None]:
     """The sums over all chunks, and with `keep` the chunks themselves where they fit."""
-    hidden = rows.hidden
-    kept = Kept(*rows.shape, hidden) if keep and Kept.worth_it(*rows.shape, hidden) else None
-    running = RunningSum(hidden, len(hidden), weighted=values is not None)
+    like = like_of(rows)
+    kept = Kept(*rows.shape, like) if keep and Kept.worth_it(*rows.shape, like) else None
+    running = RunningSum(like, rows.shape[0], weighted=values is not None)
     others = () if values is None else (values,)
-    for start, stop, chunks in chunks_of(hidden, rows, *others, room=kept.room if kept else None):
+    for start, stop, chunks in chunks_of(like, rows, *others, room=kept.room if kept else None):
         shift = running.add(*chunks)
         if kept:
             kept.chunks.append((start, stop, chunks[0], shift))

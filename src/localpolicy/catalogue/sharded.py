@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.chunks import RunningSum, chunks_of, softmax_pull, summed
+from localpolicy.catalogue.capped import CappedLogits, ShardedRows, shard_of
+from localpolicy.catalogue.chunks import RunningSum, chunks_of, like_of, softmax_pull, summed
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.catalogue.shards import Shard, ShardedHead, ShardedLogits, own_items
 from localpolicy.runtime.ranks import Ranks
@@ -34,8 +35,17 @@ def _combine(running: RunningSum, ranks: Ranks) -> RunningSum:
     return running
 
 
-def _gathered(rows: ShardedLogits) -> tuple[LinearLogits, slice]:
+def _gathered(rows: ShardedRows) -> tuple[LinearLogits | CappedLogits, slice]:
     """The positions of all ranks over the items of this one, and which positions are mine."""
+    if isinstance(rows, CappedLogits):
+        ceiling, mine = shard_of(rows).ranks.all_gather(rows.ceiling)
+        base, values = (_gathered_linear(one)[0] for one in (rows.base, rows.values))
+        return CappedLogits(base, values, rows.scale, ceiling), mine
+    return _gathered_linear(rows)
+
+
+def _gathered_linear(rows: LinearLogits | ShardedLogits) -> tuple[LinearLogits, slice]:
+    assert isinstance(rows, ShardedLogits)
     every, mine = rows.head.shard.ranks.all_gather(rows.hidden)
     return LinearLogits(every, rows.head.here), mine
 
@@ -53,7 +63,7 @@ class _LogProb(torch.autograd.Function):
         values: ShardedLogits | None,
         shard: Shard,
     ) -> tuple[Tensor, Tensor]:
-        rows, mine = _gathered(ShardedLogits(hidden, ShardedHead(weight, bias, shard)))
+        rows, mine = _gathered_linear(ShardedLogits(hidden, ShardedHead(weight, bias, shard)))
         here, row = shard.local(shard.ranks.all_gather(items)[0])
         others = None if values is None else _gathered(values)[0]
         running, ctx.kept = summed(rows, others, keep=any(ctx.needs_input_grad))
@@ -84,36 +94,40 @@ class _LogProb(torch.autograd.Function):
         return for_hidden, for_weight, for_bias, None, None, None
 
 
-def log_prob(rows: ShardedLogits, items: Tensor) -> Tensor:
+def log_prob(rows: ShardedRows, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
+    if isinstance(rows, CappedLogits):
+        return rows.at(items) - logsumexp(rows)
     return _LogProb.apply(rows.hidden, *rows.head.here, items, None, rows.head.shard)[0]  # type: ignore[no-untyped-call, no-any-return]
 
 
-def log_prob_and_mean(rows: ShardedLogits, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: ShardedRows, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
+    if isinstance(rows, CappedLogits):
+        return log_prob(rows, items), mean(rows, values)
     values = ShardedLogits(values.hidden.detach(), values.head.detach())
     return _LogProb.apply(rows.hidden, *rows.head.here, items, values, rows.head.shard)  # type: ignore[no-untyped-call, no-any-return]
 
 
 @torch.no_grad()
-def logsumexp(rows: ShardedLogits) -> Tensor:
+def logsumexp(rows: ShardedRows) -> Tensor:
     """log Σ_a exp(row_a)."""
     every, mine = _gathered(rows)
-    return _combine(summed(every, None, keep=False)[0], rows.head.shard.ranks).log()[mine]
+    return _combine(summed(every, None, keep=False)[0], shard_of(rows).ranks).log()[mine]
 
 
 @torch.no_grad()
-def mean(rows: ShardedLogits, values: ShardedLogits) -> Tensor:
+def mean(rows: ShardedRows, values: ShardedLogits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     every, mine = _gathered(rows)
     running, _ = summed(every, _gathered(values)[0], keep=False)
-    return _combine(running, rows.head.shard.ranks).mean()[mine]
+    return _combine(running, shard_of(rows).ranks).mean()[mine]
 
 
 @torch.no_grad()
-def maximum(rows: ShardedLogits) -> tuple[Tensor, Tensor]:
+def maximum(rows: ShardedRows) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     value, item = chunked.maximum(every)
     best = shard.ranks.extreme_(value.clone(), largest=True)
     item = torch.where(value == best, item + shard.own.start, shard.items)
@@ -121,13 +135,13 @@ def maximum(rows: ShardedLogits) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def rank(rows: ShardedLogits, items: Tensor) -> Tensor:
+def rank(rows: ShardedRows, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     here, row = shard.local(shard.ranks.all_gather(items)[0])
     own = own_items(every, here, row, shard)[:, None]
     counts = torch.zeros(2, len(own), dtype=torch.long, device=items.device)  # above, tied
-    for start, stop, (chunk,) in chunks_of(every.hidden, every):
+    for start, stop, (chunk,) in chunks_of(like_of(every), every):
         # `at` and `chunk` may round differently: the item must tie with itself, exactly.
         at = (here & (row >= start) & (row < stop)).nonzero().squeeze(1)
         chunk[at, row[at] - start] = own[at, 0]
@@ -139,9 +153,9 @@ def rank(rows: ShardedLogits, items: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divergence(p: ShardedLogits, q: ShardedLogits) -> tuple[Tensor, Tensor]:
+def divergence(p: ShardedRows, q: ShardedRows) -> tuple[Tensor, Tensor]:
     """JS(p, q) and KL(p‖q), in nats; see `chunked.divergence`."""
-    (every_p, mine), (every_q, _), ranks = _gathered(p), _gathered(q), p.head.shard.ranks
+    (every_p, mine), (every_q, _), ranks = _gathered(p), _gathered(q), shard_of(p).ranks
     normal_p, normal_q = (_combine(summed(one, None, keep=False)[0], ranks).log() for one in (every_p, every_q))
     mixed, kl = chunked.divergence_sums(every_p, every_q, normal_p, normal_q)
     sums = ranks.sum_(torch.stack([mixed, kl]))[:, mine]
@@ -149,20 +163,20 @@ def divergence(p: ShardedLogits, q: ShardedLogits) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def entropy(rows: ShardedLogits) -> Tensor:
+def entropy(rows: ShardedRows) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     every, mine = _gathered(rows)
-    running = RunningSum(every.hidden, len(every.hidden), weighted=1)
-    for _, _, (chunk,) in chunks_of(every.hidden, every):
+    running = RunningSum(like_of(every), every.shape[0], weighted=1)
+    for _, _, (chunk,) in chunks_of(like_of(every), every):
         running.add(chunk, chunk.clone())
-    _combine(running, rows.head.shard.ranks)
+    _combine(running, shard_of(rows).ranks)
     return (running.log() - running.mean())[mine]
 
 
 @torch.no_grad()
-def top(rows: ShardedLogits, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     value, item = chunked.top(every, k)
     # Shards may hold fewer than k items: columns are gathered as rows.
     values, _ = shard.ranks.all_gather(value.T.contiguous())
@@ -171,13 +185,14 @@ def top(rows: ShardedLogits, k: int) -> tuple[Tensor, Tensor]:
     return best, items.T[mine].gather(1, order)
 
 
-def catalogue_statistics(rows: ShardedLogits, items: Tensor) -> dict[str, Tensor]:
+@torch.no_grad()
+def catalogue_statistics(rows: ShardedRows, items: Tensor) -> dict[str, Tensor]:
     """What validation asks of a policy: see `localpolicy.catalogue.statistics`."""
     first = maximum(rows)[1]
     return {
         "rank": rank(rows, items),
         "top": first,
         "lists": first[:, None],
-        "logp": log_prob(ShardedLogits(rows.hidden, rows.head.detach()), items),
+        "logp": log_prob(rows, items),
         "entropy": entropy(rows),
     }

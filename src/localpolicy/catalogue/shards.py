@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 from localpolicy.runtime.ranks import Ranks
 
 
@@ -113,7 +113,7 @@ class _Lookup(torch.autograd.Function):
         return for_weight, None, None
 
 
-def own_items(rows: LinearLogits, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
+def own_items(rows: Logits, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
     """Row n at its item, for the positions of all ranks: the rank that has the item knows."""
     return shard.ranks.sum_(torch.where(here, rows.at(row), 0.0))
 
