@@ -16,6 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import GRADIENT, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.softmax import Sums
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -60,9 +61,9 @@ def _pull(
 
 @triton.jit
 def _take(
-    hidden, weight, items, upstream, pulled, for_hidden, for_weight, for_bias, n_rows,
-    D: tl.constexpr, DP: tl.constexpr, HIDDEN: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    ROWS: tl.constexpr,
+    hidden, weight, items, present, upstream, pulled, local, normaliser, for_hidden, for_weight, for_bias, n_rows,
+    D: tl.constexpr, DP: tl.constexpr, PART: tl.constexpr, HIDDEN: tl.constexpr, WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
@@ -72,15 +73,22 @@ def _take(
     item = tl.load(items + row, mask=here, other=0)
     up = tl.load(upstream + row, mask=here, other=0.0)
     entry = item[:, None].to(tl.int64) * D + d[None]
+    owns = here  # positions whose item is among these rows
+    if PART:
+        owns = here & (tl.load(present + row, mask=here, other=0) != 0)
+    taken = owns[:, None] & (d < D)[None]
     if HIDDEN:
-        w = tl.load(weight + entry, mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(weight + entry, mask=taken, other=0.0).to(tl.float32)
         mean = tl.load(pulled + block, mask=inside, other=0.0)
+        if PART:  # Σ p·weight was divided by the sum over these rows alone
+            less = tl.load(local + row, mask=here, other=0.0) - tl.load(normaliser + row, mask=here, other=0.0)
+            mean *= tl.exp2(less * LOG2E)[:, None]
         tl.store(for_hidden + block, up[:, None] * (w - mean), mask=inside)
     if WEIGHT:
-        h = tl.load(hidden + block, mask=inside, other=0.0).to(tl.float32)
-        tl.atomic_add(for_weight + entry, up[:, None] * h, mask=inside, sem="relaxed")
+        h = tl.load(hidden + block, mask=taken, other=0.0).to(tl.float32)
+        tl.atomic_add(for_weight + entry, up[:, None] * h, mask=taken, sem="relaxed")
     if BIAS:
-        tl.atomic_add(for_bias + item, up, mask=here, sem="relaxed")
+        tl.atomic_add(for_bias + item, up, mask=owns, sem="relaxed")
 
 
 def weight_gradient(
@@ -108,27 +116,39 @@ def taken_gradient(
     rows: LinearLogits,
     items: Tensor,
     upstream: Tensor,
-    pulled: Tensor | None,
+    forward: Sums,
+    normaliser: Tensor,
     for_weight: Tensor | None,
     for_bias: Tensor | None,
+    *,
+    here: Tensor | None = None,
 ) -> Tensor | None:
-    """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D]."""
+    """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D].
+
+    `forward` is the pass over these rows. Where they are a part of the catalogue, `here` tells which positions have
+    their item in it, and `normaliser` is that of the whole.
+    """
     hidden, weight, _ = operands(rows)
     n, width = hidden.shape
     if torch.are_deterministic_algorithms_enabled():
         # Atomic sums have no order; torch's own have one when asked.
+        own = upstream if here is None else upstream * here
         if for_weight is not None:
-            for_weight.index_add_(0, items, upstream[:, None] * hidden.float())
+            for_weight.index_add_(0, items, own[:, None] * hidden.float())
         if for_bias is not None:
-            for_bias.index_add_(0, items, upstream)
+            for_bias.index_add_(0, items, own)
         for_weight = for_bias = None
-    for_hidden = None if pulled is None else torch.empty_like(hidden)
+    for_hidden = None if forward.pulled is None else torch.empty_like(hidden)
+
+    def given(tensor: Tensor | None) -> Tensor:
+        return upstream if tensor is None else tensor
+
     if n and (for_hidden is not None or for_weight is not None or for_bias is not None):
         rows_each = 16
         _take[(triton.cdiv(n, rows_each),)](
-            hidden, weight, items, upstream, upstream if pulled is None else pulled,
-            upstream if for_hidden is None else for_hidden, upstream if for_weight is None else for_weight,
-            upstream if for_bias is None else for_bias, n, D=width, DP=padded(width), HIDDEN=for_hidden is not None,
+            hidden, weight, items, upstream if here is None else here.view(torch.uint8), upstream,
+            given(forward.pulled), forward.normaliser, normaliser, given(for_hidden), given(for_weight),
+            given(for_bias), n, D=width, DP=padded(width), PART=here is not None, HIDDEN=for_hidden is not None,
             WEIGHT=for_weight is not None, BIAS=for_bias is not None, ROWS=rows_each, num_warps=4,
         )  # fmt: skip
     return for_hidden
