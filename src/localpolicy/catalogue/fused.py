@@ -87,16 +87,18 @@ class FusedSoftmax:
         here: Tensor | None = None,
     ) -> Gradients:
         """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
-        from localpolicy.catalogue.kernels.gradient import taken_gradient, weight_gradient
+        from localpolicy.catalogue.kernels.gradient import head_gradient, taken_gradient
 
         assert self.forward is not None, "sums come before gradients"
         upstream = upstream.float().contiguous()
         for_weight = for_bias = None
-        if wanted[1] or wanted[2]:
-            biased = wanted[2] and rows.head.bias is not None
-            for_weight, for_bias = weight_gradient(rows, normaliser, upstream, biased=biased, precision=TRAINING)
+        wants_weight, wants_bias = wanted[1], wanted[2] and rows.head.bias is not None
+        if wants_weight or wants_bias:
+            for_weight, for_bias = head_gradient(
+                rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
+            )
         for_hidden = taken_gradient(rows, items, upstream, self.forward, normaliser, for_weight, for_bias, here=here)
-        return for_hidden, for_weight if wanted[1] else None, for_bias
+        return for_hidden, for_weight, for_bias
 
 
 def log_prob(rows: Logits, items: Tensor) -> Tensor:

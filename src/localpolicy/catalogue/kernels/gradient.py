@@ -24,8 +24,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _pull(
     hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n_rows, n_items, part,
-    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, WANTS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, WANTS_WEIGHT: tl.constexpr,
+    WANTS_BIAS: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
     cut = tl.program_id(1)
@@ -53,8 +53,10 @@ def _pull(
         g = tl.exp2(x - shift[None]) * up[None]
         if WANTS_BIAS:
             summed += tl.sum(g, 1)
-        pulled = tl.dot(g.to(h.dtype), h, pulled, input_precision=PRECISION)
-    tl.store(for_weight + cut.to(tl.int64) * n_items * D + block, -pulled, mask=inside)
+        if WANTS_WEIGHT:
+            pulled = tl.dot(g.to(h.dtype), h, pulled, input_precision=PRECISION)
+    if WANTS_WEIGHT:
+        tl.store(for_weight + cut.to(tl.int64) * n_items * D + block, -pulled, mask=inside)
     if WANTS_BIAS:
         tl.store(for_bias + cut * n_items + item, -summed, mask=ok)
 
@@ -91,25 +93,33 @@ def _take(
         tl.atomic_add(for_bias + item, up, mask=owns, sem="relaxed")
 
 
-def weight_gradient(
-    rows: LinearLogits, normaliser: Tensor, upstream: Tensor, *, biased: bool, precision: str = "tf32"
-) -> tuple[Tensor, Tensor | None]:
-    """-Σ_n upstream_n p_n hidden_n [V, D] in float32, and with `biased` -Σ_n upstream_n p_n [V]."""
+def head_gradient(
+    rows: LinearLogits,
+    normaliser: Tensor,
+    upstream: Tensor,
+    *,
+    wants_weight: bool = True,
+    wants_bias: bool = True,
+    precision: str = "tf32",
+) -> tuple[Tensor | None, Tensor | None]:
+    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None where not wanted."""
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = tile(GRADIENT, width, hidden, precision)
     blocks = triton.cdiv(v, shape.items)
     cuts, part = splits(n, blocks, shape.positions, hidden.device, waves=1)
-    for_weight = hidden.new_empty((cuts, v, width), dtype=torch.float32)
-    for_bias = hidden.new_empty((cuts, v) if biased else (1, 1), dtype=torch.float32)
+    for_weight = hidden.new_empty((cuts, v, width) if wants_weight else (1, 1), dtype=torch.float32)
+    for_bias = hidden.new_empty((cuts, v) if wants_bias else (1, 1), dtype=torch.float32)
     _pull[(blocks, cuts)](
         hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n, v, part,
-        D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_BIAS=biased,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_WEIGHT=wants_weight, WANTS_BIAS=wants_bias,
         ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
     )  # fmt: skip
-    if cuts == 1:
-        return for_weight[0], for_bias[0] if biased else None
-    return for_weight.sum(0), for_bias.sum(0) if biased else None
+
+    def whole(parts: Tensor) -> Tensor:
+        return parts[0] if cuts == 1 else parts.sum(0)
+
+    return whole(for_weight) if wants_weight else None, whole(for_bias) if wants_bias else None
 
 
 def taken_gradient(
