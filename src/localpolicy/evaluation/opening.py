@@ -75,7 +75,7 @@ def _elsewhere(found: Candidate, run: Run, data: Prepared, split: str) -> Opened
         missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
         if missing:
             notes.append(
-                f"{found.name} does not know {missing:,} of {data.items:,} items: {positions:,} of the "
+                f"{found.name} does not know {missing:,} of {data.n_items:,} items: {positions:,} of the "
                 f"{len(rows):,} events of the {split} split are on them, and count against it"
             )
     leaks = _leaks(run, data, split)

@@ -99,7 +99,7 @@ class RoundMeasure:
             average = float(weight @ found[name])
             return Mean(average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(found[name], visit).se)
 
-        shown = coverage(np.bincount(found["top"], minlength=self.world.items))
+        shown = coverage(np.bincount(found["top"], minlength=self.world.n_items))
         return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
 
     def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -21,7 +21,7 @@ from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_id, now, time_of
 from localpolicy.serving.schema import (
-    Headline,
+    FeedbackReport,
     Listed,
     Look,
     Looked,
@@ -102,7 +102,7 @@ class Service:
             _of_type(ids, made_by, name)
         if asked.k > config.longest_list:
             raise DataError(f"k must be at most {config.longest_list}, got {asked.k}.")
-        check_length(asked.k, made_by.size)
+        check_length(asked.k, made_by.n_items)
         if asked.beta is not None:
             made_by.check_beta(asked.beta)
         candidates = None if asked.candidates is None else tuple(asked.candidates)
@@ -167,7 +167,7 @@ class Service:
         self.metrics.add("shown")
         return Stored(stored=await asyncio.wrap_future(self.log.append(record)))
 
-    async def feedback(self, answer: Headline) -> Stored:
+    async def feedback(self, answer: FeedbackReport) -> Stored:
         """What came back for one shown item."""
         if not self._is_logged(answer.request):
             return Stored(stored=False)
@@ -202,7 +202,7 @@ class Service:
         items, events = self._history(asked.history, made_by)
         if asked.k > self.config.longest_list:
             raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
-        check_length(asked.k, made_by.size)
+        check_length(asked.k, made_by.n_items)
         made_by.check_beta(asked.beta)
         return await asyncio.to_thread(_look, made_by, items, events, asked.beta, asked.k)
 
@@ -212,8 +212,8 @@ class Service:
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
             PolicyState(
-                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"], items=slot.loaded.size,
-                dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
+                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"],
+                items=slot.loaded.n_items, dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
             )
             for arm, slot, part in slots if slot is not None and slot.loaded is not None
         ]  # fmt: skip

@@ -22,7 +22,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.log import LogError
 from localpolicy.serving.schema import (
-    Headline,
+    FeedbackReport,
     Health,
     Listed,
     Look,
@@ -96,7 +96,7 @@ def _endpoints(app: FastAPI, service: Service) -> None:
         return await service.shown(report)
 
     @app.post("/v1/feedback", responses={**PROBLEMS, **UNKNOWN})
-    async def feedback(answer: Headline) -> Stored:
+    async def feedback(answer: FeedbackReport) -> Stored:
         """What came back for one item; the same id counts once, late ones are kept and marked."""
         return await service.feedback(answer)
 

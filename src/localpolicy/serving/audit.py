@@ -192,7 +192,7 @@ def _check(
     rng: Any,
 ) -> None:
     named = policies[version]
-    step = max(1, min(BLOCK, MOST_SCORES // named.size))
+    step = max(1, min(BLOCK, MOST_SCORES // named.n_items))
     for start in range(0, len(lists), step):
         part = lists[start : start + step]
         seen.checked += len(part)
@@ -221,7 +221,7 @@ def _check(
         seen.weights.append(flat[rows, chosen] / flat.sum(1) / own)
         for place in good:
             one = part[place]
-            allowed = named.size - len(forbidden[place])
+            allowed = named.n_items - len(forbidden[place])
             if perm(allowed, len(one.shown)) <= MOST_LISTS:
                 key = (version, beta, floor, tuple(one.items), tuple(one.events), one.narrow)
                 seen.contexts[key][one.shown] += 1
@@ -235,7 +235,7 @@ def _forbidden(one: _List, policy: Recommender) -> np.ndarray:
     allowed = one.narrow.allowed(one.items, policy.index)
     if allowed is None:
         return one.narrow.forbidden(one.items, policy.index)
-    return np.setdiff1d(np.arange(policy.size), allowed)
+    return np.setdiff1d(np.arange(policy.n_items), allowed)
 
 
 def _fits(logits: np.ndarray, indices: np.ndarray, logged: np.ndarray, floor: float, forbidden: Any) -> np.ndarray:
@@ -372,7 +372,7 @@ def _enumerated(seen: _Seen, policies: Mapping[str, Recommender]) -> Iterable[Fi
         policy = policies[version]
         one = _List("", list(items), list(events), (), [], narrow)
         gone = _forbidden(one, policy)
-        allowed = np.setdiff1d(np.arange(policy.size), gone)
+        allowed = np.setdiff1d(np.arange(policy.n_items), gone)
         k = len(next(iter(counts)))
         lists = np.array(list(permutations(allowed.tolist(), k)))
         total = sum(counts.values())

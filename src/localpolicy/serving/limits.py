@@ -15,7 +15,7 @@ UNCOUNTED = ("/healthz", "/readyz", "/metrics")  # answered even when the queue 
 
 
 async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Headline with a problem, before the application sees the request. The connection ends: its body is not read."""
+    """Answer with a problem, before the application sees the request. The connection ends: its body is not read."""
     body = json.dumps({"error": error, "field": None}).encode()
     own = (
         (b"content-type", b"application/json"),

@@ -84,7 +84,7 @@ class ShownReport(Body):
     time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
 
 
-class Headline(Body):
+class FeedbackReport(Body):
     """What came back."""
 
     id: Text = Field(description="yours: sent twice, it counts once")
