@@ -2,7 +2,8 @@
 
     python benchmarks/serving.py lists --items 1000000     p50 of one drawn list of 20, and of one read of the table
     python benchmarks/serving.py export --items 50000      top 20 at batch 1: onnxruntime and eager PyTorch
-    python benchmarks/serving.py load RUN --seconds 300    the service: its peak, then 70 % of it for a while
+    python benchmarks/serving.py load --seconds 300        the service: its peak, then 70 % of it for a while
+    python benchmarks/serving.py load EXPORT               the same for an export or a run of yours
 
 Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians.
 """
@@ -20,6 +21,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+JSON = {"content-type": "application/json"}
 
 
 def untrained(items: int, folder: Path, *, width: int = 64):
@@ -89,8 +92,11 @@ def export(items: int, repeats: int, threads: int) -> None:
         print(f"{name:8} {1000 * seconds:8.2f} ms   {found['eager'] / seconds:.2f} times as fast as eager PyTorch")
 
 
-def load(run: Path, seconds: float, clients: int) -> None:
+def load(run: Path | None, seconds: float, clients: int, items: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
+        if run is None:
+            run = Path(folder) / "export"
+            untrained(items, run)
         command = [sys.executable, "-m", "localpolicy", "serve", str(run), "--log", f"{folder}/log.db", "--port", "0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in process.stderr:
@@ -98,10 +104,12 @@ def load(run: Path, seconds: float, clients: int) -> None:
                 break
         port = int(found[1])
         try:
-            peak = _phase(port, clients, min(20.0, seconds), rate=None)
+            known = _known_items(port)
+            _phase(port, clients, 2.0, rate=None, known=known)  # imports and caches
+            peak = _phase(port, clients, min(20.0, seconds), rate=None, known=known)
             print(f"peak      {_said(peak)}")
             before = _memory(process.pid)
-            steady = _phase(port, clients, seconds, rate=0.7 * len(peak["times"]) / peak["seconds"])
+            steady = _phase(port, clients, seconds, rate=0.7 * len(peak["times"]) / peak["seconds"], known=known)
             print(f"70 %      {_said(steady)}")
             print(f"memory    {before:.0f} MiB before, {_memory(process.pid):.0f} MiB after")
         finally:
@@ -113,20 +121,30 @@ def _memory(pid: int) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
-def _phase(port: int, clients: int, seconds: float, rate: float | None) -> dict:
-    """Ask for `seconds`: as fast as clients can, or together at `rate` per second."""
+def _known_items(port: int) -> list:
+    """Some items of the served catalogue, by asking for a list: histories are made of them."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v1/recommend", json.dumps({"history": [], "k": 10}), JSON)
+    items = json.loads(connection.getresponse().read())["items"]
+    connection.close()
+    return items
+
+
+def _phase(port: int, clients: int, seconds: float, rate: float | None, known: list) -> dict:
+    """Ask for `seconds`, with histories of ten items: as fast as clients can, or together at `rate` per second."""
     times, errors, end = [], [], time.monotonic() + seconds
 
     def ask(number: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        body, headers = json.dumps({"history": [], "k": 10}), {"content-type": "application/json"}
+        rng = np.random.default_rng(number)
         due = time.monotonic() + (number / rate if rate else 0)
         while time.monotonic() < end:
             if rate:
                 time.sleep(max(0.0, due - time.monotonic()))
                 due += clients / rate
+            body = json.dumps({"history": [known[one] for one in rng.integers(0, len(known), 10)], "k": 10})
             begin = time.perf_counter()
-            connection.request("POST", "/v1/recommend", body, headers)
+            connection.request("POST", "/v1/recommend", body, JSON)
             answer = connection.getresponse()
             answer.read()
             times.append(time.perf_counter() - begin)
@@ -161,7 +179,7 @@ if __name__ == "__main__":
     arguments.add_argument("--clients", type=int, default=8)
     given = arguments.parse_args()
     if given.what == "load":
-        load(given.run, given.seconds, given.clients)
+        load(given.run, given.seconds, given.clients, given.items)
     else:
         {"lists": lists, "export": export}[given.what](given.items, given.repeats, given.threads)
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

@@ -117,7 +117,7 @@ def test_seven_days(lpi_beside, tmp_path):
         assert f"deployed does not know {unknown} of {data.n_items} items" in notes
         assert "was trained on other data" in notes and "flatter" not in notes
         assert verdict["evaluation"]["settings"]["data"] == data.digest == verdict["deployed"]["settings"]["data"]
-        assert "have one seed" not in notes
+        assert "have the same seed" not in notes
     assert len(set(deployed)) > 1, "a day that brings new products and more sessions is better at some time"
     # The same day again changes nothing and says the same; its log under another day's name is refused.
     again = lpi_beside(DAYS[-1], f"{DAYS[-1]}.csv")

@@ -63,7 +63,7 @@ def simulate(
                     history=list(zip(histories[number], events[number], strict=True)), items=items[number],
                     propensities=propensity[number].tolist(), policy=exported.version, beta=settings.get("beta"),
                     mode="drawn" if settings.get("sample", True) else "top", floor=settings.get("floor", 0.0),
-                    narrow=filters[number], deferred=False, share=1.0,
+                    item_filter=filters[number], deferred=False, share=1.0,
                 )  # fmt: skip
                 if fault is not None:
                     record = fault(record)
@@ -96,11 +96,11 @@ def test_a_true_log_passes(exported, tmp_path, settings):
 def test_argmax_played_softmax_logged(exported, tmp_path):
     def fault(record):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
-        best = exported.recommend([history], 3, events=[events], filters=[record["narrow"]], sample=False)
+        best = exported.recommend([history], 3, events=[events], filters=[record["item_filter"]], sample=False)
         logits = exported.logits([history], [events])
         from localpolicy.serving.draw import conditional_propensities
 
-        gone = record["narrow"].forbidden(history, exported.index)
+        gone = record["item_filter"].forbidden(history, exported.index)
         logged = conditional_propensities(logits, best.indices, forbidden=[gone])
         return {**record, "items": best.items[0], "propensities": logged[0].tolist()}
 
@@ -112,7 +112,7 @@ def test_a_filter_applied_after_the_draw(exported, tmp_path):
     def fault(record):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
         everything = exported.recommend([history], 12, events=[events], seed=int(record["time"]))
-        gone = {101, *history} if record["narrow"] != Filter() else set()
+        gone = {101, *history} if record["item_filter"] != Filter() else set()
         kept = [place for place, item in enumerate(everything.items[0]) if item not in gone][:3]
         items = [everything.items[0][place] for place in kept]
         return {**record, "items": items, "propensities": [everything.propensity[0][place] for place in kept]}
@@ -152,7 +152,7 @@ def test_lists_drawn_flatter_than_logged(exported, other, tmp_path):
     def fault(record):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
         indices = np.array([[exported.index[item] for item in record["items"]]])
-        gone = record["narrow"].forbidden(history, exported.index)
+        gone = record["item_filter"].forbidden(history, exported.index)
         logged = conditional_propensities(exported.logits([history], [events]), indices, forbidden=[gone])
         return {**record, "propensities": logged[0].tolist(), "policy": exported.version}
 
@@ -162,20 +162,20 @@ def test_lists_drawn_flatter_than_logged(exported, other, tmp_path):
 
 def test_whole_lists_are_counted_where_a_context_comes_often(exported, tmp_path):
     """Places that are each right, but not independent: only whole lists tell."""
-    narrow = Filter(candidates=(100, 101, 102))
+    item_filter = Filter(candidates=(100, 101, 102))
 
     def log(path, fault):
         rng = np.random.default_rng(0)
         database = Database(path)
-        found = exported.recommend([[]] * 600, 2, filters=[narrow] * 600, seed=3)
+        found = exported.recommend([[]] * 600, 2, filters=[item_filter] * 600, seed=3)
         with database.transaction():
             for number, items in enumerate(found.items):
                 chosen = fault(items, rng)
                 write(database, Request(
                     id=new_id(START), time=START + number, person=None, history=[], items=chosen[0],
                     propensities=chosen[1] if len(chosen) > 1 else found.propensity[number].tolist(),
-                    policy=exported.version, beta=None, mode="drawn", floor=0.0, narrow=narrow, deferred=False,
-                    share=1.0))  # fmt: skip
+                    policy=exported.version, beta=None, mode="drawn", floor=0.0, item_filter=item_filter,
+                    deferred=False, share=1.0))  # fmt: skip
         database.close()
         return audit(path, runs=[exported.folder])
 

@@ -12,7 +12,7 @@ HISTORY = [100, 103, 999]
 
 
 @pytest.mark.parametrize(
-    ("narrow", "allowed"),
+    ("item_filter", "allowed"),
     [
         (Filter(), range(100, 112)),
         (Filter(exclude=(101, 105, "no item")), set(range(100, 112)) - {101, 105}),
@@ -22,8 +22,8 @@ HISTORY = [100, 103, 999]
     ],
     ids=["none", "deny", "seen", "allow", "all three"],
 )
-def test_propensities_are_those_of_the_policy_over_what_may_be_shown(exported, narrow, allowed):
-    found = exported.recommend([HISTORY], 3, filters=[narrow], seed=1)
+def test_propensities_are_those_of_the_policy_over_what_may_be_shown(exported, item_filter, allowed):
+    found = exported.recommend([HISTORY], 3, filters=[item_filter], seed=1)
     weights = np.exp(exported.logits([HISTORY])[0].astype(np.float64))
     left = {item: weights[exported.index[item]] for item in allowed}
     for item, propensity in zip(found.items[0], found.propensity[0], strict=True):
@@ -32,8 +32,8 @@ def test_propensities_are_those_of_the_policy_over_what_may_be_shown(exported, n
 
 def test_the_best_of_what_may_be_shown(exported):
     scores = exported.logits([HISTORY])[0]
-    narrow = Filter(candidates=(101, 102, 103, 104), seen=True)
-    found = exported.recommend([HISTORY], 2, filters=[narrow], sample=False)
+    item_filter = Filter(candidates=(101, 102, 103, 104), seen=True)
+    found = exported.recommend([HISTORY], 2, filters=[item_filter], sample=False)
     assert found.items[0] == sorted((101, 102, 104), key=lambda item: -scores[exported.index[item]])[:2]
 
 
@@ -59,5 +59,5 @@ def test_equal_filters_have_equal_digests():
         Filter(candidates=()),
     }
     assert len({one.digest for one in distinct}) == len(distinct)
-    narrow = Filter(exclude=("a", 2), candidates=(1, 5), seen=True)
-    assert Filter.of(narrow.content()).digest == narrow.digest
+    item_filter = Filter(exclude=("a", 2), candidates=(1, 5), seen=True)
+    assert Filter.of(item_filter.content()).digest == item_filter.digest

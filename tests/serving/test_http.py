@@ -67,12 +67,12 @@ def test_a_list_is_logged_as_it_is_answered(client, exported, tmp_path):
     assert json.loads(row[2]) == [[100, "click"], [103, "none"]]
     assert (json.loads(row[3]), json.loads(row[4])) == (found["items"], found["propensities"])
     assert row[5:] == (exported.version, 0.7, "drawn", found["filter"])
-    narrow = Filter(exclude=(101,), seen=True)
-    assert found["filter"] == narrow.digest
+    item_filter = Filter(exclude=(101,), seen=True)
+    assert found["filter"] == item_filter.digest
     logits = exported.logits([[100, 103]], [["click", "none"]], beta=0.7)
     expected = conditional_propensities(
         logits, np.array([[exported.index[one] for one in found["items"]]]),
-        forbidden=[narrow.forbidden([100, 103], exported.index)],
+        forbidden=[item_filter.forbidden([100, 103], exported.index)],
     )  # fmt: skip
     assert found["propensities"] == pytest.approx(expected[0].tolist())
 

@@ -33,7 +33,7 @@ START = 1_700_000_000_000
 def listed(number: int = 0, *, time: int = START, **changes) -> Request:
     values = dict(
         id=new_id(time), time=time, person=f"p{number}", history=(), items=[1, 2, 3], propensities=[0.5, 0.25, 0.125],
-        policy="abc", beta=None, mode="drawn", floor=0.0, narrow=Filter(), deferred=False, share=1.0,
+        policy="abc", beta=None, mode="drawn", floor=0.0, item_filter=Filter(), deferred=False, share=1.0,
     )  # fmt: skip
     return Request(**{**values, **changes})
 
@@ -54,7 +54,7 @@ def log(tmp_path):
 
 
 def events(log: Log, out: Path, **settings) -> list[dict]:
-    files = rotate(log.place, out=out, config=JoinConfig(**settings), upto=START + 10 * HOUR)
+    files = rotate(log.address, out=out, config=JoinConfig(**settings), upto=START + 10 * HOUR)
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
@@ -63,7 +63,7 @@ def write(log: Log, *records) -> list[bool]:
 
 
 def test_shown_items_become_rows_with_what_came_back(log, tmp_path):
-    request = listed(beta=0.5, narrow=Filter(exclude=(9,)), floor=0.1, mode="drawn", arm="candidate", stage="5")
+    request = listed(beta=0.5, item_filter=Filter(exclude=(9,)), floor=0.1, mode="drawn", arm="candidate", stage="5")
     write(log, request, answer(request, 2), answer(request, 3, "purchase"))
     rows = events(log, tmp_path)
     assert [row["item_id"] for row in rows] == [1, 2, 3]
@@ -78,8 +78,8 @@ def test_shown_items_become_rows_with_what_came_back(log, tmp_path):
         0.5,
         0.1,
     )
-    assert (first["filter"], first["arm"], first["stage"]) == (request.narrow.digest, "candidate", "5")
-    assert Filter.of(json.loads(Database(log.place).rows("SELECT content FROM filters")[0][0])) == request.narrow
+    assert (first["filter"], first["arm"], first["stage"]) == (request.item_filter.digest, "candidate", "5")
+    assert Filter.of(json.loads(Database(log.address).rows("SELECT content FROM filters")[0][0])) == request.item_filter
 
 
 def test_built_is_not_seen(log, tmp_path):
@@ -103,7 +103,7 @@ def test_answers_after_the_window_are_kept_but_not_counted(log, tmp_path):
     request = listed()
     write(log, request, answer(request, 1, after=HOUR + 1, late=True), answer(request, 2, after=HOUR))
     assert [row["event"] for row in events(log, tmp_path)] == ["none", "click", "none"]
-    assert Database(log.place).rows("SELECT item, late FROM feedback") == [("1", 1)]
+    assert Database(log.address).rows("SELECT item, late FROM feedback") == [("1", 1)]
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_a_history_that_the_log_did_not_see_comes_first_and_once(log, tmp_path):
 def test_rotation_takes_each_request_once_and_leaves_open_windows(log, tmp_path):
     early, late = listed(1), listed(2, time=START + 5 * HOUR)
     write(log, early, late)
-    (file,) = rotate(log.place, out=tmp_path, upto=START + HOUR)
-    assert rotate(log.place, out=tmp_path, upto=START + HOUR) == []
-    (second,) = rotate(log.place, out=tmp_path, upto=START + 6 * HOUR)
+    (file,) = rotate(log.address, out=tmp_path, upto=START + HOUR)
+    assert rotate(log.address, out=tmp_path, upto=START + HOUR) == []
+    (second,) = rotate(log.address, out=tmp_path, upto=START + 6 * HOUR)
     assert [pq.read_table(one)["sequence_id"][0].as_py() for one in (file, second)] == ["p1", "p2"]
-    now_empty = rotate(log.place, out=tmp_path)
+    now_empty = rotate(log.address, out=tmp_path)
     assert now_empty == []
 
 
@@ -157,10 +157,10 @@ def test_a_rotation_that_was_killed_is_finished_with_the_same_borders(log, tmp_p
     write_file = rotating._write
     monkeypatch.setattr(rotating, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
-        rotate(log.place, out=tmp_path, upto=START + HOUR)
+        rotate(log.address, out=tmp_path, upto=START + HOUR)
     monkeypatch.undo()
     write(log, listed(3, time=START + 2 * HOUR))
-    files = rotate(log.place, out=tmp_path, upto=START + 3 * HOUR)
+    files = rotate(log.address, out=tmp_path, upto=START + 3 * HOUR)
     assert sorted(files) == sorted(tmp_path.glob("*.parquet")) and len(files) == 2
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     assert sorted((row["sequence_id"], row["item_id"]) for row in rows) == [
@@ -238,7 +238,7 @@ def rotated(log, tmp_path):
                 number, time=START + 1000 * (2 * number + step), history=[(4, "click")] if step == 0 else []
             )
             write(log, request, answer(request, 2, "purchase" if number % 2 else "click"))
-    (file,) = rotate(log.place, out=tmp_path / "events", upto=START + HOUR)
+    (file,) = rotate(log.address, out=tmp_path / "events", upto=START + HOUR)
     return file
 
 
@@ -276,7 +276,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     kept = listed(4, time=START + 2 * HOUR)
     gone = listed(5, time=START + 2 * HOUR)
     write(log, kept, gone, answer(gone, 1), answer(kept, 1), Shown(gone.id, 1, START))
-    found = erase("p5", log=log.place, files=[rotated.parent], data=[tmp_path / "data"])
+    found = erase("p5", log=log.address, files=[rotated.parent], data=[tmp_path / "data"])
     assert found["log"] == {"requests": 1, "feedback": 1, "shown": 1, "persons": 1}
     assert set(pq.read_table(rotated)["sequence_id"].to_pylist()) == {f"p{n}" for n in range(40)} - {"p5"}
     after = Prepared(tmp_path / "data")
@@ -285,12 +285,12 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     assert after.manifest["erasures"][0]["before"] == digest != after.digest
     assert after.digests == {digest, after.digest}, "runs trained before the erasure still know their data"
     assert "p5" not in {one.as_py() for split in after.splits for one in after.sequence_ids(split)}
-    database = Database(log.place)
+    database = Database(log.address)
     assert database.rows("SELECT id FROM requests") == [(kept.id,)]
     (record,) = database.rows("SELECT content FROM erasures")
     assert '"p5"' not in record[0]
     changed = found["files"][str(rotated)]
     assert len(found["files"]) == 2, "the events, and the lists as they were made"
     assert database.rows("SELECT sha256 FROM rotations") == [(changed["after"],)]
-    again = erase("p5", log=log.place, files=[rotated], data=[tmp_path / "data"])
+    again = erase("p5", log=log.address, files=[rotated], data=[tmp_path / "data"])
     assert not again["files"] and not again["data"] and not any(again["log"].values())

@@ -65,7 +65,7 @@ def test_the_dial_in_a_browser(exported, tmp_path):
         browser.until("document.getElementById('problem').textContent")
         look(browser, 390, 900, "dark")
         assert browser.run("document.documentElement.scrollWidth") <= 390
-        picture(browser, "narrow-dark")
+        picture(browser, "item_filter-dark")
         assert all(address.startswith(here) for address in browser.asked)
         assert all("422" in one for one in browser.said), browser.said
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.serving.assignment import Assignment, place
+from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
@@ -154,7 +154,7 @@ def written(path, *, persons: int, stage: str, share: float, effect: float = 0.0
             mode = "fallback" if arm == "candidate" and rng.random() < fallback else "drawn"
             request = Request(
                 id=new_id(START + number), time=START + number, person=f"p{seed}-{number}", history=[], items=[1],
-                propensities=[0.5], policy="x", beta=None, mode=mode, floor=0.0, narrow=Filter(), deferred=False,
+                propensities=[0.5], policy="x", beta=None, mode=mode, floor=0.0, item_filter=Filter(), deferred=False,
                 share=1.0, arm=arm, stage=stage,
             )  # fmt: skip
             write(database, request)
@@ -217,7 +217,7 @@ def test_everyone_keeps_their_arm_while_the_share_grows():
         assert abs(len(given) / len(people) - share) < 5 * math.sqrt(share / len(people))
     other = {one for one in people if Assignment("t", "x", 0.05).is_candidate(one)}
     assert len(other & arms[0.05]) < 0.2 * len(other), "another salt, another share of people"
-    assert 0 <= place("p", "s") < 1
+    assert 0 <= hashed_position("p", "s") < 1
 
 
 def test_plans_that_make_no_sense(tmp_path):

@@ -70,9 +70,9 @@ class Evaluation(Result):
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
         group, _, metric_name = name.rpartition(".")
-        found = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
-        assert isinstance(found, Estimate), name
-        return found
+        value = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
+        assert isinstance(value, Estimate), name
+        return value
 
     @property
     def lists(self) -> int:

@@ -62,11 +62,11 @@ class Factors(NamedTuple):
 
     def at(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
         """R̂ at pairs [n]."""
-        found = np.empty(len(user))
+        predicted = np.empty(len(user))
         for start in range(0, len(user), GATHERED):
             part = slice(start, start + GATHERED)
-            found[part] = torch.linalg.vecdot(self.users[user[part]], self.items[item[part]]).double().numpy()
-        return self.missing + found
+            predicted[part] = torch.linalg.vecdot(self.users[user[part]], self.items[item[part]]).double().numpy()
+        return self.missing + predicted
 
 
 class _Side(NamedTuple):
@@ -125,7 +125,7 @@ def factorise(ratings: Ratings, config: FactorisationConfig | None = None) -> Fa
 def _solve(side: _Side, others: Tensor, config: FactorisationConfig) -> Tensor:
     """p = (w QᵀQ + (1 - w) Σ_known q qᵀ + λ W_u I)⁻¹ Σ_known (R - m) q, for every row; W_u = Σ_i W_ui."""
     w, everything = config.weight, len(others)
-    found = others.new_empty(len(side.order), config.rank)
+    factors = others.new_empty(len(side.order), config.rank)
     shared = w * (others.T @ others)
     padded = torch.cat([others, others.new_zeros(1, config.rank)])
     for rows, length, places in side.groups():
@@ -134,8 +134,8 @@ def _solve(side: _Side, others: Tensor, config: FactorisationConfig) -> Tensor:
         ridge = config.regularisation * (length + w * (everything - length))
         normal.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
         right = torch.bmm(known.mT, side.value[places][:, :, None])
-        found[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(normal)).squeeze(2)
-    return found
+        factors[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(normal)).squeeze(2)
+    return factors
 
 
 def objective(ratings: Ratings, factors: Factors, config: FactorisationConfig) -> float:

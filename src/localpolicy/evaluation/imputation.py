@@ -92,9 +92,9 @@ def measure(factors: Factors, ratings: Ratings, held_out: np.ndarray) -> dict[st
     overall = known.value.mean()
     means = (np.bincount(known.item, weights=known.value, minlength=ratings.n_items) + overall) / (counts + 1)
     predicted = {"": factors.at(test.user, test.item), "item mean ": means[test.item]}
-    found = {f"{name}rmse": float(np.sqrt(((value - test.value) ** 2).mean())) for name, value in predicted.items()}
-    found |= {f"{name}order": concordance(test, value) for name, value in predicted.items()}
-    return {**found, "held out": float(len(test.user))}
+    errors = {f"{name}rmse": float(np.sqrt(((value - test.value) ** 2).mean())) for name, value in predicted.items()}
+    errors |= {f"{name}order": concordance(test, value) for name, value in predicted.items()}
+    return {**errors, "held out": float(len(test.user))}
 
 
 def concordance(test: Ratings, predicted: np.ndarray) -> float:
@@ -128,6 +128,6 @@ def imputation_at(folder: Path | str, data: Prepared) -> Imputation:
     folder = Path(folder)
     if (folder / "imputation.json").exists():
         return Imputation.load(folder)
-    found = impute(data)
-    found.save(folder)
-    return found
+    imputation = impute(data)
+    imputation.save(folder)
+    return imputation

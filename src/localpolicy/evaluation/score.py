@@ -114,9 +114,9 @@ def score(
             rows = policy.logits(part)
             if isinstance(rows, ShardedLogits):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
-                found = sharded.catalogue_statistics(rows, part.item[at])
+                statistics = sharded.catalogue_statistics(rows, part.item[at])
             else:
-                found = catalogue_statistics(
+                statistics = catalogue_statistics(
                     rows,
                     part.item[at],
                     references={name: reference.logits(part) for name, reference in references.items()},
@@ -126,8 +126,8 @@ def score(
                     floor=floor,
                     scratch=scratch,
                 )
-            kept.count(found.pop("lists"), catalogue=rows.shape[1])
-            for name, values in found.items():
+            kept.count(statistics.pop("lists"), catalogue=rows.shape[1])
+            for name, values in statistics.items():
                 kept.add(name, values)
             advance(batch.size * ranks.total)
     scores = kept.scores(events, settings, ranks)

@@ -55,11 +55,11 @@ def true_value(
         value, logging = world.value(bandit_probabilities(policy, world)), world.logging_value()
         return Truth(value, 0.0, logging, value - logging, 0.0, world.optimum())
     # Both agents meet the same shoppers and luck: what one difference owes to chance, the other owes too.
-    found = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
+    visits = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
     deployed = world.rollouts(world.logging_agent(), episodes, steps, seed)
-    gains = found.per_episode - deployed.per_episode
+    gains = visits.per_episode - deployed.per_episode
     gain_se = float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    return Truth(found.mean, found.se, deployed.mean, float(gains.mean()), gain_se)
+    return Truth(visits.mean, visits.se, deployed.mean, float(gains.mean()), gain_se)
 
 
 def rollout(
@@ -105,9 +105,9 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
                 continue
             line = share.double().cumsum(1)
             aim = line[:, -1:] * torch.from_numpy(luck[part])[:, None].to(line)
-            place = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
-            chosen[part] = place.squeeze(1).cpu().numpy()
-            probability[part] = (share.gather(1, place).double() / line[:, -1:]).squeeze(1).cpu().numpy()
+            drawn = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
+            chosen[part] = drawn.squeeze(1).cpu().numpy()
+            probability[part] = (share.gather(1, drawn).double() / line[:, -1:]).squeeze(1).cpu().numpy()
         return number[chosen], probability
 
     return choose

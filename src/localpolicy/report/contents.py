@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localpolicy.evaluation.compare import Gain
 from localpolicy.evaluation.estimate import Interval
+from localpolicy.evaluation.gains import Gain
 
 
 @dataclass(frozen=True)

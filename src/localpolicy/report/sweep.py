@@ -10,7 +10,7 @@ from localpolicy.evaluation.estimate import Estimate, Interval
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
-from localpolicy.experiments.sweep import Sweep, Tried, best_within
+from localpolicy.experiments.sweep_result import Sweep, Tried, best_within
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture

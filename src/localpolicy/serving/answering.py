@@ -70,8 +70,8 @@ class Service:
         """Make a list, write it down, then answer."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment)
-        made_by, arm = self.deployment.recommender(asked.person or request)
-        question = self._question(asked, made_by)
+        recommender, arm = self.deployment.recommender(asked.person or request)
+        question = self._question(asked, recommender)
         made = await self.batcher.ask(question)
         logged = self._is_logged(request)
         if logged:
@@ -79,45 +79,45 @@ class Service:
                 id=request, time=moment, person=asked.person, history=question.history,
                 items=made.items, propensities=made.propensities, policy=made.policy,
                 beta=None if made.mode == "fallback" else asked.beta, mode=made.mode, floor=question.floor,
-                narrow=question.narrow, deferred=asked.defer, share=self.config.share, arm=arm,
+                item_filter=question.item_filter, deferred=asked.defer, share=self.config.share, arm=arm,
                 stage=self.deployment.assignment.stage,
             )  # fmt: skip
             await asyncio.wrap_future(self.log.append(record))
         self._count(made, arm, time.perf_counter() - began)
         if self.deployment.shadow is not None:
             self._shadow(asked, request)
-        unknown = sum(item not in made_by.index for item in question.items)
+        unknown = sum(item not in recommender.index for item in question.items)
         return Listed(
             request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
-            beta=asked.beta, floor=question.floor, filter=question.narrow.digest, arm=arm, unknown=unknown,
+            beta=asked.beta, floor=question.floor, filter=question.item_filter.digest, arm=arm, unknown=unknown,
             logged=logged,
         )  # fmt: skip
 
-    def _question(self, asked: Recommend, made_by: Recommender) -> Question:
+    def _question(self, asked: Recommend, recommender: Recommender) -> Question:
         """The question in the policy's words; raises where it makes none."""
         config = self.config
-        items, events = self._history(asked.history, made_by)
+        items, events = self._history(asked.history, recommender)
         for name, ids in (("candidates", asked.candidates or ()), ("exclude", asked.exclude)):
             _at_most(config.most_ids, len(ids), name)
-            _of_type(ids, made_by, name)
+            _of_type(ids, recommender, name)
         if asked.k > config.longest_list:
             raise DataError(f"k must be at most {config.longest_list}, got {asked.k}.")
-        check_length(asked.k, made_by.n_items)
+        check_length(asked.k, recommender.n_items)
         if asked.beta is not None:
-            made_by.check_beta(asked.beta)
+            recommender.check_beta(asked.beta)
         candidates = None if asked.candidates is None else tuple(asked.candidates)
         return Question(
-            made_by, items, events, asked.k, asked.beta, asked.sample, config.floor if asked.sample else 0.0,
+            recommender, items, events, asked.k, asked.beta, asked.sample, config.floor if asked.sample else 0.0,
             Filter(tuple(asked.exclude), candidates, asked.exclude_seen),
             fallback=not items and config.empty_history == "fallback",
         )  # fmt: skip
 
-    def _history(self, history: Sequence[Any], made_by: Recommender) -> tuple[list[Any], list[str]]:
+    def _history(self, history: Sequence[Any], recommender: Recommender) -> tuple[list[Any], list[str]]:
         _at_most(self.config.longest_history, len(history), "history")
-        items = [one.item if isinstance(one, PastEvent) else one for one in history]
-        events = [one.event if isinstance(one, PastEvent) else made_by.events[0] for one in history]
-        _of_type(items, made_by, "history")
-        made_by.check_events(events)
+        items = [past.item if isinstance(past, PastEvent) else past for past in history]
+        events = [past.event if isinstance(past, PastEvent) else recommender.events[0] for past in history]
+        _of_type(items, recommender, "history")
+        recommender.check_events(events)
         return items, events
 
     def _is_logged(self, request: str) -> bool:
@@ -156,10 +156,10 @@ class Service:
         """How much of a list was seen."""
         if not self._is_logged(report.request):
             return Stored(stored=False)
-        found = await self._find(report.request)
-        if found is None:
+        logged = await self._find(report.request)
+        if logged is None:
             return Stored(stored=False, late=True)
-        items, _ = found
+        items, _ = logged
         places = len(items) if report.places is None else report.places
         if places > len(items):
             raise DataError(f"the list has {len(items)} places, {places} cannot have been shown.")
@@ -171,15 +171,15 @@ class Service:
         """What came back for one shown item."""
         if not self._is_logged(answer.request):
             return Stored(stored=False)
-        found = await self._find(answer.request)
+        logged = await self._find(answer.request)
         moment = now() if answer.time is None else answer.time
-        made = time_of(answer.request) if found is None else found[1]
+        made = time_of(answer.request) if logged is None else logged[1]
         assert made is not None, "an id that is none was refused"
-        if found is not None and answer.item not in found[0]:
+        if logged is not None and answer.item not in logged[0]:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
         late = moment > made + self.config.window_ms
         record = Feedback(
-            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late or found is None
+            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late or logged is None
         )
         stored = await asyncio.wrap_future(self.log.append(record))
         self.metrics.add("feedback", late=str(record.late).lower())
@@ -187,24 +187,24 @@ class Service:
 
     async def _find(self, request: str) -> tuple[Sequence[Any], int] | None:
         """The request; None where it was made so long ago that it may have been rotated away."""
-        found = await asyncio.wrap_future(self.log.find(request))
+        logged = await asyncio.wrap_future(self.log.find(request))
         made = time_of(request)
-        if found is None and (made is None or not 0 < made < now() - self.config.window_ms):
+        if logged is None and (made is None or not 0 < made < now() - self.config.window_ms):
             raise Unknown(f"no request {request!r} was made here.")
-        return found
+        return logged
 
     # ------------------------------------------------------------------ looks
 
     async def look(self, asked: Look) -> Looked:
         """μ̂'s list and the dial's."""
-        made_by = self.deployment.current.loaded
-        assert made_by is not None
-        items, events = self._history(asked.history, made_by)
+        recommender = self.deployment.current.loaded
+        assert recommender is not None
+        items, events = self._history(asked.history, recommender)
         if asked.k > self.config.longest_list:
             raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
-        check_length(asked.k, made_by.n_items)
-        made_by.check_beta(asked.beta)
-        return await asyncio.to_thread(_look, made_by, items, events, asked.beta, asked.k)
+        check_length(asked.k, recommender.n_items)
+        recommender.check_beta(asked.beta)
+        return await asyncio.to_thread(_look, recommender, items, events, asked.beta, asked.k)
 
     def policies(self) -> Policies:
         """Who answers."""
@@ -219,7 +219,9 @@ class Service:
         ]  # fmt: skip
         current = self.deployment.current
         assert current.loaded is not None
-        samples = [{"history": one["history"], "events": one["events"]} for one in current.loaded.about["samples"]]
+        samples = [
+            {"history": sample["history"], "events": sample["events"]} for sample in current.loaded.about["samples"]
+        ]
         stage = self.deployment.assignment.stage
         return Policies(policies=states, stage=stage, refused=current.refused, samples=samples)
 
@@ -229,17 +231,17 @@ def _at_most(most: int, count: int, name: str) -> None:
         raise DataError(f"{name} may hold {most:,} ids at most, got {count:,}.")
 
 
-def _of_type(ids: Sequence[Any], made_by: Recommender, name: str) -> None:
+def _of_type(ids: Sequence[Any], recommender: Recommender, name: str) -> None:
     """Ids of another type than the catalogue's would all be strangers, and nobody would notice."""
-    kind = type(made_by.ids[0])
+    kind = type(recommender.ids[0])
     wrong = next((item for item in ids if type(item) is not kind), None)
     if wrong is not None:
         expected = "whole numbers" if kind is int else "texts"
         raise DataError(f"{name}: this policy's items are {expected}, got {wrong!r}.")
 
 
-def _look(made_by: Recommender, items: list[Any], events: list[str], beta: float, k: int) -> Looked:
-    logs = [_log_softmax(made_by.logits([items], [events], beta=one)[0]) for one in (np.inf, beta)]
+def _look(recommender: Recommender, items: list[Any], events: list[str], beta: float, k: int) -> Looked:
+    logs = [_log_softmax(recommender.logits([items], [events], beta=dial)[0]) for dial in (np.inf, beta)]
     logging, policy = logs
     middle = np.logaddexp(logging, policy) - np.log(2)
     kl = float((np.exp(policy) * (policy - logging)).sum())
@@ -248,7 +250,7 @@ def _look(made_by: Recommender, items: list[Any], events: list[str], beta: float
     def side(mine: np.ndarray, other: np.ndarray) -> Side:
         best = top(mine[None], k).indices[0]
         return Side(
-            items=[made_by.ids[one] for one in best], probabilities=np.exp(mine[best]).tolist(),
+            items=[recommender.ids[index] for index in best], probabilities=np.exp(mine[best]).tolist(),
             other=np.exp(other[best]).tolist(),
         )  # fmt: skip
 

@@ -147,11 +147,11 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = error.errors()
-        if any(one["type"] == "json_invalid" for one in found):
+        errors = error.errors()
+        if any(each["type"] == "json_invalid" for each in errors):
             return problem(400, "the body is not JSON.")
         # What came is not repeated: it may be large, or hold what JSON cannot.
-        said = _said(found)
+        said = _said(errors)
         more = f" (and {len(said) - SHOWN_PROBLEMS} more)" if len(said) > SHOWN_PROBLEMS else ""
         shown = [f"{field}: {message}" for field, message in list(said.items())[:SHOWN_PROBLEMS]]
         return problem(422, "; ".join(shown) + more, next(iter(said), None))
@@ -176,13 +176,13 @@ def _errors(app: FastAPI) -> None:
             return problem(503, "the service could not answer; its operator can see why.", None)
 
 
-def _said(found: Sequence[Any]) -> dict[str, str]:
+def _said(errors: Sequence[Any]) -> dict[str, str]:
     """One message per field. A value that may be several things fails once for each of them: that is one problem."""
     said: dict[str, str] = {}
-    for one in found:
-        place = [part for part in one["loc"] if part != "body"]
-        inside = next((number for number, part in enumerate(place) if isinstance(part, int)), None)
-        several = inside is not None and len(place) > inside + 1
-        field = ".".join(map(str, place[: inside + 1] if several and inside is not None else place)) or "body"
-        said.setdefault(field, f"expected {EXPECTED.get(str(place[0]), 'another value')}" if several else one["msg"])
+    for error in errors:
+        path = [part for part in error["loc"] if part != "body"]
+        inside = next((number for number, part in enumerate(path) if isinstance(part, int)), None)
+        several = inside is not None and len(path) > inside + 1
+        field = ".".join(map(str, path[: inside + 1] if several and inside is not None else path)) or "body"
+        said.setdefault(field, f"expected {EXPECTED.get(str(path[0]), 'another value')}" if several else error["msg"])
     return said

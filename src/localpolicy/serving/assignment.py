@@ -12,7 +12,7 @@ from localpolicy.errors import ConfigError
 SHADOW = "shadow"
 
 
-def place(unit: str, salt: str) -> float:
+def hashed_position(unit: str, salt: str) -> float:
     """A number in [0, 1) that depends on the unit and the salt alone; 52 bits of a sha256."""
     return int(hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:13], 16) / 16**13
 
@@ -45,4 +45,4 @@ class Assignment:
 
     def is_candidate(self, unit: str) -> bool:
         """Whether this unit gets the candidate."""
-        return place(unit, self.salt) < self.share
+        return hashed_position(unit, self.salt) < self.share

@@ -31,7 +31,7 @@ class Question:
     beta: float | None
     sample: bool
     floor: float
-    narrow: Filter
+    item_filter: Filter
     fallback: bool = False  # do not ask the policy
 
     @property
@@ -88,20 +88,21 @@ class Batcher:
     def answer(self, questions: Sequence[Question]) -> list[Made | LocalPolicyError]:
         """Lists for all; questions of one kind are scored and drawn together."""
         kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
-        for number, one in enumerate(questions):
-            kinds[id(one.recommender), one.beta, one.k, one.sample, one.floor, one.fallback].append(number)
-        found: dict[int, Made | LocalPolicyError] = {}
+        for number, asked in enumerate(questions):
+            kind = id(asked.recommender), asked.beta, asked.k, asked.sample, asked.floor, asked.fallback
+            kinds[kind].append(number)
+        results: dict[int, Made | LocalPolicyError] = {}
         for numbers in kinds.values():
             alike = [questions[number] for number in numbers]
-            found |= dict(zip(numbers, self._alike(alike), strict=True))
-        return [found[number] for number in range(len(questions))]
+            results |= dict(zip(numbers, self._alike(alike), strict=True))
+        return [results[number] for number in range(len(questions))]
 
     def _alike(self, questions: list[Question]) -> list[Made | LocalPolicyError]:
         try:
             return list(self._draw(questions, fallback=questions[0].fallback))
         except Exception as error:
             if len(questions) > 1:  # one of them is at fault: the others are answered
-                return [made for one in questions for made in self._alike([one])]
+                return [made for question in questions for made in self._alike([question])]
             if isinstance(error, LocalPolicyError) and not isinstance(error, RunError):
                 return [error]
         try:
@@ -112,20 +113,20 @@ class Batcher:
 
     def _draw(self, questions: list[Question], *, fallback: bool, failed: bool = False) -> list[Made]:
         first = questions[0]
-        made_by, items = first.recommender, [one.items for one in questions]
+        recommender, items = first.recommender, [question.items for question in questions]
         if fallback:
-            logits = made_by.fallback(len(questions))
+            logits = recommender.fallback(len(questions))
         else:
-            logits = made_by.logits(items, [one.events for one in questions], beta=first.beta)
+            logits = recommender.logits(items, [question.events for question in questions], beta=first.beta)
         sample = first.sample or fallback
-        drawn = made_by.draw(
-            logits, first.k, items, [one.narrow for one in questions], rng=self._rng if sample else None,
+        drawn = recommender.draw(
+            logits, first.k, items, [question.item_filter for question in questions], rng=self._rng if sample else None,
             floor=first.floor,
         )  # fmt: skip
         mode: Mode = "fallback" if fallback else "drawn" if sample else "top"
-        policy = FALLBACK if fallback else made_by.version
+        policy = FALLBACK if fallback else recommender.version
         return [
-            Made([made_by.ids[one] for one in indices], propensity.tolist(), policy, mode, failed)
+            Made([recommender.ids[index] for index in indices], propensity.tolist(), policy, mode, failed)
             for indices, propensity in zip(drawn.indices.tolist(), drawn.propensity, strict=True)
         ]
 

@@ -40,9 +40,9 @@ CREATE TABLE IF NOT EXISTS erasures (id TEXT PRIMARY KEY, time BIGINT NOT NULL, 
 class Database:
     """A connection, for one thread."""
 
-    def __init__(self, place: Path | str) -> None:
-        self.place = str(place)
-        self.postgres = self.place.startswith(("postgresql://", "postgres://"))
+    def __init__(self, address: Path | str) -> None:
+        self.address = str(address)
+        self.postgres = self.address.startswith(("postgresql://", "postgres://"))
         self._connection: Any = self._connect()
         self._create()
 
@@ -53,10 +53,10 @@ class Database:
             except ImportError:
                 raise LocalPolicyError("a PostgreSQL log needs psycopg: pip install 'localpolicy[serve]'.") from None
             try:
-                return psycopg.connect(self.place, autocommit=True, client_encoding="UTF8")
+                return psycopg.connect(self.address, autocommit=True, client_encoding="UTF8")
             except psycopg.OperationalError as error:
                 raise LocalPolicyError(f"the log's database does not answer: {str(error).strip()}") from None
-        path = Path(self.place)
+        path = Path(self.address)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)

@@ -72,8 +72,8 @@ def plackett_luce(
     logits = _masked(logits, forbidden, k)
     weights = _Weights(logits, check_floor(floor))
     index, propensity = np.empty((len(logits), k), np.int64), np.empty((len(logits), k))
-    for place in range(k):
-        index[:, place], propensity[:, place] = weights.take(rng.random(len(logits)))
+    for position in range(k):
+        index[:, position], propensity[:, position] = weights.take(rng.random(len(logits)))
     return Drawn(index, propensity)
 
 
@@ -83,10 +83,10 @@ def conditional_propensities(
     """The propensities [B, K] with which `plackett_luce` would have drawn these lists: for audits."""
     logits = _masked(logits, forbidden, index.shape[1])
     weights = _Weights(logits, check_floor(floor))
-    found = np.empty(index.shape)
-    for place in range(index.shape[1]):
-        found[:, place] = weights.remove(index[:, place])
-    return found
+    propensity = np.empty(index.shape)
+    for position in range(index.shape[1]):
+        propensity[:, position] = weights.remove(index[:, position])
+    return propensity
 
 
 def first_place(logits: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None) -> np.ndarray:
@@ -100,12 +100,12 @@ def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) 
     logits = np.atleast_2d(np.asarray(logits, np.float32))
     if not (np.isfinite(logits.max()) and np.isfinite(logits.min())):  # NaN is both
         raise RunError("the policy gave a score that is not a finite number; the list was not drawn.")
-    gone = [np.unique(one) for one in forbidden or ()]
-    if any(len(one) for one in gone):
+    gone = [np.unique(items) for items in forbidden or ()]
+    if any(len(items) for items in gone):
         logits = logits.copy()
         for row, items in enumerate(gone):
             logits[row, items] = -np.inf
-    check_length(k, min((logits.shape[1] - len(one) for one in gone), default=logits.shape[1]))
+    check_length(k, min((logits.shape[1] - len(items) for items in gone), default=logits.shape[1]))
     return logits
 
 
@@ -179,7 +179,7 @@ class _Weights:
 
 def _first_above(upto: np.ndarray, aim: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """The first column whose cumulative sum exceeds the aim; rounding at the end gives the last part above 0."""
-    found: np.ndarray = (upto <= aim[:, None]).sum(1)
-    late = np.flatnonzero(found == upto.shape[1])
-    found[late] = upto.shape[1] - 1 - (parts[late, ::-1] > 0).argmax(1)
-    return found
+    column: np.ndarray = (upto <= aim[:, None]).sum(1)
+    late = np.flatnonzero(column == upto.shape[1])
+    column[late] = upto.shape[1] - 1 - (parts[late, ::-1] > 0).argmax(1)
+    return column

@@ -34,17 +34,19 @@ def erase(
 ) -> dict[str, Any]:
     """Remove all rows of a person; what was removed where."""
     moment = now()
-    found: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
+    record: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
     for path in _parquet(files):
-        if changed := _erase_file(Path(path), person):
-            found["files"][str(path)] = changed
-            _record(Path(path).parent / RECORD, {"id": found["id"], "time": moment, "file": Path(path).name, **changed})
+        if changed := _erase_file(path, person):
+            record["files"][str(path)] = changed
+            _record(
+                Path(path).parent / RECORD, {"id": record["id"], "time": moment, "file": Path(path).name, **changed}
+            )
     for folder in data:
-        if changed := _erase_prepared(Path(folder), person, {"id": found["id"], "time": moment}):
-            found["data"][str(folder)] = changed
+        if changed := _erase_prepared(Path(folder), person, {"id": record["id"], "time": moment}):
+            record["data"][str(folder)] = changed
     if log is not None:
-        found["log"] = _erase_log(log, person, found)
-    return found
+        record["log"] = _erase_log(log, person, record)
+    return record
 
 
 def _parquet(files: Iterable[Path | str]) -> list[Path]:
@@ -56,7 +58,7 @@ def _parquet(files: Iterable[Path | str]) -> list[Path]:
     return paths
 
 
-def _erase_log(log: Path | str, person: str, found: dict[str, Any]) -> dict[str, int]:
+def _erase_log(log: Path | str, person: str, record: dict[str, Any]) -> dict[str, int]:
     database = Database(log)
     mine = "(SELECT id FROM requests WHERE person = ?)"
     try:
@@ -68,11 +70,11 @@ def _erase_log(log: Path | str, person: str, found: dict[str, Any]) -> dict[str,
                 "persons": "DELETE FROM persons WHERE person = ?",
             }
             counts = {name: int(database.execute(sql, (person,)).rowcount) for name, sql in gone.items()}
-            for path, changed in found["files"].items():
+            for path, changed in record["files"].items():
                 database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
                                  (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
-            content = {**found, "log": counts}
-            database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (found["id"], found["time"], dumps(content)))
+            content = {**record, "log": counts}
+            database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (record["id"], record["time"], dumps(content)))
         if not database.postgres:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # deleted rows would stay readable there
             database.execute("VACUUM")
@@ -106,12 +108,12 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
     for name in SPLITS:
         ids = pc.replace_substring_regex(data.sequence_ids(name).cast("string"), r"#-?\d+$", "")
         keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
-    if all(one.all() for one in keep.values()):
+    if all(kept.all() for kept in keep.values()):
         return None
     manifest = data.manifest
     fixed = {"format", "kind", "counts", "splits", "events", "rewards", "settings", "files", "digest"}
     extra = {key: value for key, value in manifest.items() if key not in fixed}
-    erased = int(sum((~one).sum() for one in keep.values()))
+    erased = int(sum((~kept).sum() for kept in keep.values()))
     extra["erasures"] = [*extra.get("erasures", []), {**about, "before": data.digest, "sequences": erased}]
     columns = tuple(name for name in data["train"].arrays if name not in ("item", "event", "reward"))
     ids = {name: data.sequence_ids(name) for name in SPLITS}

@@ -57,8 +57,8 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
         about["largest_difference"], lists = _compare(policy, Recommender(folder), histories, events)
         about["tolerance"] = TOLERANCE
         about["samples"] = [
-            {"history": history, "events": given, "top": found}
-            for history, given, found in list(zip(histories, events, lists, strict=True))[:SAMPLES]
+            {"history": history, "events": given, "top": top}
+            for history, given, top in list(zip(histories, events, lists, strict=True))[:SAMPLES]
         ]
         write_json(folder / "export.json", about)
     return Recommender(out)
@@ -81,13 +81,13 @@ def _compare(
         raise RunError(f"the exported graph differs from PyTorch by {largest:.1e} nats (at most {TOLERANCE:g} is "
                        "allowed); nothing was written.")  # fmt: skip
     k = min(PLACES, policy.n_items)
-    found = made.recommend(histories, k, events=events, sample=False)
+    lists = made.recommend(histories, k, events=events, sample=False)
     best = theirs.topk(k, dim=1)
     # Another item at a place is the same list where both are equally good up to the tolerance: rounding swaps those.
-    gap = (theirs.gather(1, torch.from_numpy(found.indices)) - best.values).abs().max()
+    gap = (theirs.gather(1, torch.from_numpy(lists.indices)) - best.values).abs().max()
     if not gap <= 2 * TOLERANCE:
         raise RunError(f"the exported graph gives other lists than PyTorch (by {gap:.1e} nats); nothing was written.")
-    return largest, found.items
+    return largest, lists.items
 
 
 def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[str]]]:
@@ -101,22 +101,22 @@ def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[
         rng = np.random.default_rng(0)
         for _ in range(count - 1):
             chosen = rng.integers(0, len(ids), rng.integers(1, 2 * policy.network.length))
-            histories.append([ids[one] for one in chosen])
-            events.append([names[one % len(names)] for one in chosen])
+            histories.append([ids[index] for index in chosen])
+            events.append([names[index % len(names)] for index in chosen])
         return histories, events
     split = data["test"] if len(data["test"]) else data["train"]
     for number in range(min(count - 1, len(split))):
         part = slice(int(split.offsets[number]), int(split.offsets[number + 1]))
-        histories.append([ids[one] for one in split.arrays["item"][part]])
-        events.append([names[one] for one in split.arrays["event"][part]])
+        histories.append([ids[index] for index in split.arrays["item"][part]])
+        events.append([names[code] for code in split.arrays["event"][part]])
     return histories, events
 
 
 def _data(source: Run, policy: Policy) -> Prepared | None:
     """The data the run was trained on, where they still lie there."""
-    for place in source.data_places:
+    for folder in source.data_places:
         try:
-            data = Prepared(place)
+            data = Prepared(folder)
         except LocalPolicyError:
             continue
         if data.catalogue["item_id"].equals(policy.items["item_id"]) and data.events == policy.origin.events:

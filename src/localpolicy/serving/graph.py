@@ -101,7 +101,7 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:
             opset_version=OPSET, verbose=False, optimize=True,
         )  # fmt: skip
         assert program is not None
-        weights = sum(one.numel() * one.element_size() for one in policy.network.parameters())
+        weights = sum(tensor.numel() * tensor.element_size() for tensor in policy.network.parameters())
         program.save(path, external_data=weights > LARGE)
 
 

@@ -51,7 +51,7 @@ def joined(
         answers.setdefault(request, []).append((json.loads(item), event, reward, time))
     known = set() if known is None else known
     for row in database.rows(QUERY, (since, upto)):
-        (request, made, person, history, items, propensities, policy, beta, mode, floor, narrow, deferred, share,
+        (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, deferred, share,
          arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:
             continue  # built is not seen
@@ -65,11 +65,11 @@ def joined(
             past = json.loads(history)
             for number, (item, _) in enumerate(past):
                 yield _context(sequence, item, at - len(past) + number, policy)
-        mine = [one for one in answers.get(request, ()) if one[3] <= at + config.window_ms]
-        for place, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
+        mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
+        for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
             event, reward = aggregate(((e, _worth(worth, e, r)) for i, e, r, _ in mine if i == item), config)
-            values = (sequence, item, event, at, reward, propensity, policy, request, place, narrow, beta, mode, floor,
-                      share, arm, stage)  # fmt: skip
+            values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter, beta, mode,
+                      floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
 
 
@@ -79,13 +79,13 @@ def _worth(worth: RewardMap, event: str, reward: float | None) -> float:
 
 def aggregate(answers: Iterable[tuple[str, float]], config: JoinConfig) -> tuple[str, float]:
     """The event and the reward of one shown item, from its answers in order of time."""
-    found: Sequence[tuple[str, float]] = list(answers)
-    if not found:
+    rewarded: Sequence[tuple[str, float]] = list(answers)
+    if not rewarded:
         return NO_ANSWER, config.default
-    best = max(found, key=lambda one: one[1])
+    best = max(rewarded, key=lambda answer: answer[1])
     if config.aggregation == "sum":
-        return best[0], sum(reward for _, reward in found)
-    return {"max": best, "first": found[0], "last": found[-1]}[config.aggregation]
+        return best[0], sum(reward for _, reward in rewarded)
+    return {"max": best, "first": rewarded[0], "last": rewarded[-1]}[config.aggregation]
 
 
 def _context(sequence: str, item: Any, at: int, policy: str) -> dict[str, Any]:

@@ -42,12 +42,12 @@ def dumps(content: Any) -> str:
 def write(database: Database, record: Record) -> bool:
     """Write one record within a transaction; whether it was new."""
     if isinstance(record, Request):
-        if record.narrow.digest:
-            database.execute(INSERT_FILTER, (record.narrow.digest, dumps(record.narrow.content())))
+        if record.item_filter.digest:
+            database.execute(INSERT_FILTER, (record.item_filter.digest, dumps(record.item_filter.content())))
         values = (
             record.id, record.time, record.person, dumps(record.history), dumps(record.items),
-            dumps(record.propensities), record.policy, record.beta, record.mode, record.floor, record.narrow.digest,
-            int(record.deferred), record.share, record.arm, record.stage,
+            dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
+            record.item_filter.digest, int(record.deferred), record.share, record.arm, record.stage,
         )  # fmt: skip
         return bool(database.execute(INSERT_REQUEST, values).rowcount)
     if isinstance(record, Shown):
@@ -66,10 +66,10 @@ Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was m
 class Log:
     """A thread that writes records in groups, and looks requests up."""
 
-    def __init__(self, place: Path | str) -> None:
-        self.place = place
+    def __init__(self, address: Path | str) -> None:
+        self.address = address
         self._waiting: queue.SimpleQueue[tuple[Callable[[Database], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._database = Database(place)  # raises here, where the caller can be told
+        self._database = Database(address)  # raises here, where the caller can be told
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
         self.records = self.transactions = 0
@@ -106,7 +106,7 @@ class Log:
                     group.append(self._waiting.get_nowait())
                 except queue.Empty:
                     break
-            asked = [one for one in group if one is not None]
+            asked = [job for job in group if job is not None]
             if asked:
                 self._write(asked)
             if group[-1] is None:
@@ -117,11 +117,11 @@ class Log:
             if self._database.broken:
                 self._database.reconnect()
             with self._database.transaction():
-                found = [work(self._database) for work, _ in asked]
+                results = [work(self._database) for work, _ in asked]
         except Exception as error:  # whatever it is, nobody may be told that the record is safe
             for _, answer in asked:
                 answer.set_exception(LogError(f"the log could not be written ({error})."))
             return
         self.records, self.transactions = self.records + len(asked), self.transactions + 1
-        for (_, answer), result in zip(asked, found, strict=True):
+        for (_, answer), result in zip(asked, results, strict=True):
             answer.set_result(result)

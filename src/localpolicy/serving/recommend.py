@@ -68,8 +68,8 @@ def recommend(
                 lists = _lists(policy, part, k, sample, exclude_seen, None if seed is None else seed + count)
                 write(part, lists, count)
                 count += len(part)
-            given += sum(len(one.history) for one in block)
-            unknown += sum(item not in known for one in block for item in one.history)
+            given += sum(len(request.history) for request in block)
+            unknown += sum(item not in known for request in block for item in request.history)
     if unknown:
         LOG.warning(
             "%s of %s items of the histories are not in the policy's catalogue and were left out.",
@@ -87,7 +87,7 @@ def _open(folder: Path, beta: float | None) -> Deployable:
 
 
 def _parts(block: list[BatchRequest]) -> Iterator[list[BatchRequest]]:
-    size = BLOCK if all(one.candidates is None for one in block) else BLOCK_OF_CANDIDATES
+    size = BLOCK if all(request.candidates is None for request in block) else BLOCK_OF_CANDIDATES
     return (block[start : start + size] for start in range(0, len(block), size))
 
 
@@ -95,15 +95,15 @@ def _lists(
     policy: Deployable, block: Sequence[BatchRequest], k: int, sample: bool, exclude_seen: bool, seed: int | None
 ) -> Lists:
     events = None
-    if any(one.events is not None for one in block):
+    if any(request.events is not None for request in block):
         blank = policy.origin.events[0]
-        events = [one.events if one.events is not None else [blank] * len(one.history) for one in block]
+        events = [request.events if request.events is not None else [blank] * len(request.history) for request in block]
     options: dict[str, Any] = {"sample": sample, "exclude_seen": exclude_seen, "seed": seed, "events": events}
-    if any(one.exclude for one in block):
-        options["exclude_each"] = [one.exclude for one in block]
-    if any(one.candidates is not None for one in block):
-        options["candidates"] = [one.candidates for one in block]
-    histories = [one.history for one in block]
+    if any(request.exclude for request in block):
+        options["exclude_each"] = [request.exclude for request in block]
+    if any(request.candidates is not None for request in block):
+        options["candidates"] = [request.candidates for request in block]
+    histories = [request.history for request in block]
     if isinstance(policy, Policy):
         return policy.recommend(histories, k, **options)
     return recommend_with(policy, histories, k, **options)
@@ -139,15 +139,15 @@ def _writer(out: Path | str) -> Iterator[Write]:
         try:
             yield write
         finally:
-            for one in made:
-                one.close()
+            for writer in made:
+                writer.close()
         if not made:
             partial.touch()
 
 
 def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
-    for row, (one, items) in enumerate(zip(block, lists.items, strict=True)):
-        content: dict[str, Any] = {} if one.id is None else {"id": one.id}
+    for row, (request, items) in enumerate(zip(block, lists.items, strict=True)):
+        content: dict[str, Any] = {} if request.id is None else {"id": request.id}
         content |= {"items": items, "log_probability": [round(v, 6) for v in lists.log_probability[row].tolist()]}
         if lists.propensity is not None:
             content["propensity"] = lists.propensity[row].tolist()
@@ -157,7 +157,7 @@ def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
 def _table(block: Sequence[BatchRequest], lists: Lists, before: int) -> pa.Table:
     """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
     k = lists.indices.shape[1]
-    ids = [before + number if one.id is None else one.id for number, one in enumerate(block)]
+    ids = [before + number if request.id is None else request.id for number, request in enumerate(block)]
     columns = {
         "sequence_id": [each for each in ids for _ in range(k)],
         "rank": list(range(1, k + 1)) * len(block),

@@ -34,7 +34,7 @@ Events = Sequence[Sequence[str]]
 
 
 class ExportedLists(NamedTuple):
-    """ExportedLists for B histories."""
+    """Lists for B histories."""
 
     items: list[list[Any]]  # item ids, best or first drawn first
     propensity: np.ndarray  # [B, K] of each place given those above; 1 where the list is the top k
@@ -75,9 +75,9 @@ class Recommender:
             self.check_beta(beta)
             feed["beta"] = np.array([beta], np.float32)
         session = self._sessions["policy" if beta is None else "dial"]
-        wanted = {one.name for one in session.get_inputs()}  # an input that changes nothing is not in the graph
-        found: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
-        return found
+        wanted = {given.name for given in session.get_inputs()}  # an input that changes nothing is not in the graph
+        logits: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
+        return logits
 
     def check_events(self, events: Sequence[str]) -> None:
         """Raise unless the policy knows all of these."""
@@ -141,7 +141,7 @@ class Recommender:
         filters: Sequence[Filter] | None = None,
         seed: int | None = None,
     ) -> ExportedLists:
-        """ExportedLists of k for each history: drawn with exact propensities, or with sample=False the k best."""
+        """Lists of k for each history: drawn with exact propensities, or with sample=False the k best."""
         filters = [Filter()] * len(histories) if filters is None else filters
         rng = np.random.default_rng(seed)
         parts = []
@@ -152,13 +152,13 @@ class Recommender:
             parts.append(self.draw(logits, k, histories[part], filters[part], rng=rng if sample else None, floor=floor))
         indices = np.concatenate([part.indices for part in parts]) if parts else np.empty((0, k), np.int64)
         propensity = np.concatenate([part.propensity for part in parts]) if parts else np.empty((0, k))
-        return ExportedLists([[self.ids[one] for one in row] for row in indices], propensity, indices)
+        return ExportedLists([[self.ids[index] for index in row] for row in indices], propensity, indices)
 
     def log_probabilities(
         self, histories: Histories, indices: np.ndarray, *, events: Events | None = None, beta: float | None = None
     ) -> np.ndarray:
         """log π(a|x) of these items [B, K], over the whole catalogue."""
-        found = np.empty(indices.shape)
+        log_probability = np.empty(indices.shape)
         step = max(1, MOST_SCORES // self.n_items)
         for start in range(0, len(histories), step):
             part = slice(start, start + step)
@@ -166,8 +166,8 @@ class Recommender:
             logits = logits.astype(np.float64)
             largest = logits.max(1, keepdims=True)
             total = largest + np.log(np.exp(logits - largest).sum(1, keepdims=True))
-            found[part] = np.take_along_axis(logits, indices[part], axis=1) - total
-        return found
+            log_probability[part] = np.take_along_axis(logits, indices[part], axis=1) - total
+        return log_probability
 
     def draw(
         self,
@@ -179,18 +179,21 @@ class Recommender:
         rng: np.random.Generator | None,
         floor: float = 0.0,
     ) -> Drawn:
-        """ExportedLists out of scores under each history's filter; without a generator the k best."""
-        if any(one.candidates is not None for one in filters):
+        """Lists out of scores under each history's filter; without a generator the k best."""
+        if any(item_filter.candidates is not None for item_filter in filters):
             rows = [
-                self._draw_from(one, k, history, narrow, rng, floor)
-                for one, history, narrow in zip(logits, histories, filters, strict=True)
+                self._draw_from(scores, k, history, item_filter, rng, floor)
+                for scores, history, item_filter in zip(logits, histories, filters, strict=True)
             ]
             return Drawn(
                 np.concatenate([row.indices for row in rows]), np.concatenate([row.propensity for row in rows])
             )
         forbidden = None
-        if any(one != Filter() for one in filters):
-            forbidden = [one.forbidden(history, self.index) for one, history in zip(filters, histories, strict=True)]
+        if any(item_filter != Filter() for item_filter in filters):
+            forbidden = [
+                item_filter.forbidden(history, self.index)
+                for item_filter, history in zip(filters, histories, strict=True)
+            ]
         if rng is None:
             return top(logits, k, forbidden=forbidden)
         return plackett_luce(logits, k, rng=rng, floor=floor, forbidden=forbidden)
@@ -200,14 +203,14 @@ class Recommender:
         logits: np.ndarray,
         k: int,
         history: Sequence[Hashable],
-        narrow: Filter,
+        item_filter: Filter,
         rng: np.random.Generator | None,
         floor: float,
     ) -> Drawn:
         """One list out of candidates: only their scores are looked at."""
-        allowed = narrow.allowed(history, self.index)
+        allowed = item_filter.allowed(history, self.index)
         if allowed is None:
-            return self.draw(logits[None], k, [history], [narrow], rng=rng, floor=floor)
+            return self.draw(logits[None], k, [history], [item_filter], rng=rng, floor=floor)
         check_length(k, len(allowed))
         own = logits[None, allowed]
         drawn = top(own, k) if rng is None else plackett_luce(own, k, rng=rng, floor=floor)
@@ -218,9 +221,9 @@ class Recommender:
     def check(self) -> None:
         """Raise unless it gives the lists that were written down at export."""
         for sample in self.about["samples"]:
-            found = self.recommend([sample["history"]], len(sample["top"]), events=[sample["events"]], sample=False)
-            if found.items[0] != sample["top"]:
-                raise RunError(f"{self.folder} does not give the lists it gave at export: {found.items[0]}, expected "
+            lists = self.recommend([sample["history"]], len(sample["top"]), events=[sample["events"]], sample=False)
+            if lists.items[0] != sample["top"]:
+                raise RunError(f"{self.folder} does not give the lists it gave at export: {lists.items[0]}, expected "
                                f"{sample['top']}. Export the run again on this kind of machine.")  # fmt: skip
 
 

@@ -29,7 +29,7 @@ class Request:
     beta: float | None
     mode: Mode
     floor: float  # ε
-    narrow: Filter
+    item_filter: Filter
     deferred: bool  # counts as shown only once the client says so
     share: float  # of traffic that is logged
     arm: str = ""  # 'current' or 'candidate' while a rollout goes on

@@ -33,8 +33,8 @@ class BatchRequest:
 def read_requests(path: Path, kind: type) -> Iterator[BatchRequest]:
     """The histories of a file; `kind` is the type of the catalogue's ids."""
     if not path.is_file():
-        found = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"{path} {found}: --histories expects JSON lines, CSV or Parquet of histories.")
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path} {problem}: --histories expects JSON lines, CSV or Parquet of histories.")
     return _of_table(path, kind) if path.name.endswith((".csv", ".parquet")) else _of_lines(path, kind)
 
 

@@ -86,10 +86,10 @@ def _share(stage: str) -> float:
 
 def read_plan(path: Path | str) -> dict[str, Any]:
     """A rollout's file."""
-    found = read_json(Path(path))
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "stages" not in found:
+    content = read_json(Path(path))
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "stages" not in content:
         raise RunError(f"{path} is not a rollout; 'lpi rollout plan' makes one.")
-    return found
+    return content
 
 
 class RolloutLook(Settings):
@@ -173,22 +173,22 @@ def judge(
     path: Path | str, *, log: Path | str, config: JoinConfig | None = None, apply: bool = True, at: int | None = None
 ) -> RolloutLook:
     """RolloutLook at the log, and move the rollout accordingly (unless `apply` is off)."""
-    found = read_plan(path)
-    stage = found["stage"]
+    rollout = read_plan(path)
+    stage = rollout["stage"]
     if stage == BACK:
-        raise ConfigError(f"{path} was rolled back ({found['history'][-1]['why']}). Plan a new rollout.")
-    rules, config = RolloutRules.parse(found["rules"]), config or JoinConfig()
+        raise ConfigError(f"{path} was rolled back ({rollout['history'][-1]['why']}). Plan a new rollout.")
+    rules, config = RolloutRules.parse(rollout["rules"]), config or JoinConfig()
     moment = now() if at is None else at
-    shares = {one: _share(one) for one in found["stages"]}
+    shares = {name: _share(name) for name in rollout["stages"]}
     horizon = round(rules.horizon * 1000)
     units = read_units(log, shares, config=config, horizon_ms=horizon, upto=moment)
-    verdict = decide(units, rules, stage=stage, stages=found["stages"], shadow=_shadow(log))
+    verdict = decide(units, rules, stage=stage, stages=rollout["stages"], shadow=_shadow(log))
     if apply and verdict.decision in ("advance", "roll back"):
-        stages = found["stages"]
+        stages = rollout["stages"]
         new = BACK if verdict.decision == "roll back" else stages[stages.index(stage) + 1]
         entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
         share = 0.0 if new == BACK else shares[new]
-        write_json(Path(path), {**found, "stage": new, "share": share, "history": [*found["history"], entry]})
+        write_json(Path(path), {**rollout, "stage": new, "share": share, "history": [*rollout["history"], entry]})
     return verdict
 
 

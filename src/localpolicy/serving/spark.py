@@ -25,10 +25,10 @@ def recommend_table(frame: DataFrame, export: Path | str, k: int, *, beta: float
     number = isinstance(Recommender(export, verify=False).ids[0], int)
     items = StructField("items", ArrayType(LongType() if number else StringType()))
     schema = StructType([*frame.schema.fields, items, StructField("log_probability", ArrayType(DoubleType()))])
-    place = str(export)
+    folder = str(export)
 
     def answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        made = Recommender(place)
+        made = Recommender(folder)
         for batch in batches:
             if len(batch):
                 yield with_lists(batch, made, k, beta=beta)
@@ -38,10 +38,10 @@ def recommend_table(frame: DataFrame, export: Path | str, k: int, *, beta: float
 
 def with_lists(batch: pa.RecordBatch, made: Recommender, k: int, *, beta: float | None = None) -> pa.RecordBatch:
     """One batch with the k best of each of its histories, and their log-probabilities."""
-    histories = [one or [] for one in batch.column("history").to_pylist()]
+    histories = [cell or [] for cell in batch.column("history").to_pylist()]
     events: list[Any] | None = None
     if "events" in batch.schema.names:
-        events = [one or [] for one in batch.column("events").to_pylist()]
+        events = [cell or [] for cell in batch.column("events").to_pylist()]
     lists = made.recommend(histories, k, events=events, beta=beta, sample=False)
     logp = made.log_probabilities(histories, lists.indices, events=events, beta=beta)
     kind = pa.list_(pa.int64() if isinstance(made.ids[0], int) else pa.string())

@@ -44,24 +44,26 @@ class _Unit:
 
 def units_of(events: Iterable[Mapping[str, Any]], shares: Mapping[str, float], *, horizon_ms: int) -> Units:
     """Units out of joined events, in order of time."""
-    found: dict[tuple[str, str], _Unit] = {}
+    units: dict[tuple[str, str], _Unit] = {}
     for row in events:
         if not row["arm"] or row["stage"] not in shares or row["stage"] == SHADOW:
             continue
         at = row["timestamp"] if isinstance(row["timestamp"], int) else int(row["timestamp"].timestamp() * 1000)
         key = row["sequence_id"], row["stage"]
-        unit = found.setdefault(key, _Unit(at, row["arm"], row["stage"]))
+        unit = units.setdefault(key, _Unit(at, row["arm"], row["stage"]))
         if at - unit.first <= horizon_ms:
             unit.rewards[row["request"]] = unit.rewards.get(row["request"], 0.0) + row["reward"]
             unit.fallback[row["request"]] = row["mode"] == "fallback"
     kept: list[tuple[int, float, float, float, str]] = []
     before: dict[str, float] = {}  # the largest share at which a person had the current policy; 1: had the candidate
-    for (person, _), unit in sorted(found.items(), key=lambda one: one[1].first):
+    for (person, _), unit in sorted(units.items(), key=lambda keyed: keyed[1].first):
         share, known = shares[unit.stage], before.get(person, 0.0)
         candidate = unit.arm == "candidate"
         if known < 1 and share > known:
             p = (share - known) / (1 - known)
-            reward, fallback = (float(np.mean(list(one.values()))) for one in (unit.rewards, unit.fallback))
+            reward, fallback = (
+                float(np.mean(list(by_request.values()))) for by_request in (unit.rewards, unit.fallback)
+            )
             kept.append((candidate, p, reward, fallback, unit.stage))
         before[person] = 1.0 if candidate else max(known, share)
     columns = list(zip(*kept, strict=True)) or [(), (), (), (), ()]

@@ -92,9 +92,9 @@ def check(data: DataSet, recipe: Recipe) -> None:
             raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
     lacking = [event for event in ("purchase", "click") if not data.data.manifest["counts"]["events"].get(event)]
     if lacking:
-        found = ", ".join(data.data.events)
+        events = ", ".join(data.data.events)
         raise DataError(
-            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {found}): Table 3 needs both."
+            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {events}): Table 3 needs both."
         )
     if recipe.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.baselines import BASELINES
-from localpolicy.evaluation.compare import SURE, Comparison
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.divergence import beyond_floor
+from localpolicy.evaluation.gains import SURE
 from localpolicy.report.contents import CheckedClaim, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import decimals, interval_text, known, short

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.model.policy import Policy
 from localpolicy.report.contents import SampleLists
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from localpolicy import __version__
 from localpolicy.evaluation.candidates import Candidate
-from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.estimate import Interval, mean_estimate
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric

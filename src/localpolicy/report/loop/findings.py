@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localpolicy.experiments.loop_figures import Figures
+from localpolicy.experiments.loop.figures import Figures
 from localpolicy.report.contents import CheckedClaim
 from localpolicy.report.numbers import joined, percent
 

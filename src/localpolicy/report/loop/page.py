@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.experiments.loop import Loop
-from localpolicy.experiments.loop_figures import SHARES, Figures
+from localpolicy.experiments.loop.figures import SHARES, Figures
+from localpolicy.experiments.loop.result import Loop
 from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec
 from localpolicy.report.contents import Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report

@@ -1,0 +1,240 @@
+"""Logged lists, drawn up again from the policy they name: what fits, what does not, and which fault explains it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import perm
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from localpolicy.errors import DataError
+from localpolicy.serving.database import Database
+from localpolicy.serving.draw import conditional_propensities, first_place, top
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.recommender import MOST_SCORES, Recommender
+from localpolicy.serving.rotate import RAW, REQUESTS
+
+TOLERANCE = 1e-3  # of a propensity, relative: batches of other sizes round differently
+BLOCK = 4096  # lists at once
+MOST_LISTS = 5_000  # that are enumerated for one context at most
+COLUMNS = [name.split(".")[-1] for name in RAW]
+
+
+@dataclass
+class Evidence:
+    """What is gathered over all lists."""
+
+    lists: int = 0
+    modes: Counter[str] = field(default_factory=Counter)
+    ids: Counter[bytes] = field(default_factory=Counter)
+    unknown_policies: Counter[str] = field(default_factory=Counter)  # policies that nobody gave
+    checked: int = 0
+    wrong: Counter[str] = field(default_factory=Counter)  # by what explains it
+    example: dict[str, str] = field(default_factory=dict)
+    uniform: list[np.ndarray] = field(default_factory=list)
+    best_taken: int = 0
+    weights: list[np.ndarray] = field(default_factory=list)
+    contexts: dict[tuple[Any, ...], Counter[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(Counter))
+    lengths: list[int] = field(default_factory=list)
+    last: list[Any] = field(default_factory=list)
+
+
+def logged_requests(log: Path | str) -> Iterator[dict[str, Any]]:
+    """Lists out of a database, or out of rotated files."""
+    path = Path(log)
+    if path.is_dir():
+        files = sorted((path / REQUESTS).glob("*.parquet"))
+        if not files:
+            raise DataError(f"{path} holds no rotated lists (no {REQUESTS}/*.parquet).")
+        for file in files:
+            for batch in pq.ParquetFile(file).iter_batches(BLOCK):
+                yield from batch.to_pylist()
+        return
+    if not path.exists() and "://" not in str(log):
+        raise DataError(f"{log} does not exist; expected a log, or the folder it was rotated to.")
+    database = Database(log)
+    try:
+        chosen = ", ".join(RAW)
+        query = f"SELECT {chosen} FROM requests r LEFT JOIN filters f ON f.digest = r.filter ORDER BY time, id"
+        for row in database.stream(query):
+            yield dict(zip(COLUMNS, row, strict=True))
+    finally:
+        database.close()
+
+
+@dataclass(frozen=True)
+class LoggedList:
+    """One list, read."""
+
+    id: str
+    history: list[Any]
+    events: list[str]  # of the history
+    items: tuple[Any, ...]  # the list
+    propensities: list[float]
+    item_filter: Filter
+
+
+def gather(evidence: Evidence, block: list[dict[str, Any]], policies: Mapping[str, Recommender], rng: Any) -> None:
+    """Check a block of logged requests, and keep what the tests need of it."""
+    alike: defaultdict[tuple[Any, ...], list[LoggedList]] = defaultdict(list)
+    for row in block:
+        evidence.lists += 1
+        evidence.modes[row["mode"]] += 1
+        evidence.ids[row["id"].encode()] += 1
+        history = json.loads(row["history"])
+        evidence.lengths.append(len(history))
+        evidence.last.append(history[-1][0] if history else None)
+        item_filter = Filter() if row["content"] is None else Filter.of(json.loads(row["content"]))
+        logged_list = LoggedList(
+            row["id"], [item for item, _ in history], [event for _, event in history],
+            tuple(json.loads(row["items"])), json.loads(row["propensities"]), item_filter,
+        )  # fmt: skip
+        if row["mode"] != "fallback" and row["policy"] not in policies:
+            evidence.unknown_policies[row["policy"]] += 1
+            continue
+        alike[row["policy"], row["beta"], row["mode"], row["floor"], len(logged_list.items)].append(logged_list)
+    for (version, beta, mode, floor, _), lists in alike.items():
+        if mode != "fallback":
+            _check(evidence, lists, policies, version, beta, mode, floor, rng)
+
+
+def _check(
+    evidence: Evidence,
+    lists: list[LoggedList],
+    policies: Mapping[str, Recommender],
+    version: str,
+    beta: float | None,
+    mode: str,
+    floor: float,
+    rng: Any,
+) -> None:
+    named = policies[version]
+    step = max(1, min(BLOCK, MOST_SCORES // named.n_items))
+    for start in range(0, len(lists), step):
+        part = lists[start : start + step]
+        evidence.checked += len(part)
+        logits = scores(named, part, beta)
+        forbidden = [forbidden_items(logged_list, named) for logged_list in part]
+        logged = np.array([logged_list.propensities for logged_list in part])
+        indices = np.array([[named.index.get(item, -1) for item in logged_list.items] for logged_list in part])
+        if mode == "top":
+            _check_top(evidence, part, logits, forbidden, indices, logged)
+            continue
+        fits = _fits(logits, indices, logged, floor, forbidden)
+        for row in np.flatnonzero(~fits):
+            _blame(evidence, part[row], policies, version, beta, floor)
+        good = np.flatnonzero(fits)
+        if not len(good):
+            continue
+        chosen = indices[good, 0]
+        p = first_place(logits[good], floor=floor, forbidden=[forbidden[row] for row in good])
+        rows = np.arange(len(good))
+        own = p[rows, chosen]
+        above = np.where(p > own[:, None], p, 0).sum(1)
+        same = np.where(p == own[:, None], p, 0).sum(1)
+        evidence.uniform.append(above + rng.random(len(good)) * same)
+        evidence.best_taken += int((above == 0).sum())
+        flat = np.sqrt(p)
+        evidence.weights.append(flat[rows, chosen] / flat.sum(1) / own)
+        for row in good:
+            logged_list = part[row]
+            allowed = named.n_items - len(forbidden[row])
+            if perm(allowed, len(logged_list.items)) <= MOST_LISTS:
+                key = (
+                    version,
+                    beta,
+                    floor,
+                    tuple(logged_list.history),
+                    tuple(logged_list.events),
+                    logged_list.item_filter,
+                )
+                evidence.contexts[key][logged_list.items] += 1
+
+
+def scores(policy: Recommender, lists: Sequence[LoggedList], beta: float | None) -> np.ndarray:
+    return policy.logits(
+        [logged_list.history for logged_list in lists], [logged_list.events for logged_list in lists], beta=beta
+    )
+
+
+def forbidden_items(logged_list: LoggedList, policy: Recommender) -> np.ndarray:
+    """Indices that the list's filter left out."""
+    allowed = logged_list.item_filter.allowed(logged_list.history, policy.index)
+    if allowed is None:
+        return logged_list.item_filter.forbidden(logged_list.history, policy.index)
+    return np.setdiff1d(np.arange(policy.n_items), allowed)
+
+
+def _fits(logits: np.ndarray, indices: np.ndarray, logged: np.ndarray, floor: float, forbidden: Any) -> np.ndarray:
+    """Whether each list's propensities are those of the policy [B]."""
+    possible = (indices >= 0).all(1) & np.array([len(set(row)) == len(row) for row in indices.tolist()])
+    if forbidden is not None:
+        possible &= [not np.isin(row, gone).any() for row, gone in zip(indices, forbidden, strict=True)]
+    fits = np.zeros(len(indices), bool)
+    some = np.flatnonzero(possible)
+    if len(some):
+        left_out = None if forbidden is None else [forbidden[row] for row in some]
+        again = conditional_propensities(logits[some], indices[some], floor=floor, forbidden=left_out)
+        fits[some] = (np.abs(again - logged[some]) <= TOLERANCE * logged[some] + 1e-12).all(1)
+    return fits
+
+
+def _check_top(
+    evidence: Evidence,
+    lists: Sequence[LoggedList],
+    logits: np.ndarray,
+    forbidden: Any,
+    indices: np.ndarray,
+    logged: np.ndarray,
+) -> None:
+    best = top(logits, indices.shape[1], forbidden=forbidden).indices
+    rows = np.arange(len(lists))[:, None]
+    close = np.abs(logits[rows, best] - logits[rows, indices]) <= TOLERANCE
+    for logged_list, same, sure in zip(lists, close.all(1), (logged == 1).all(1), strict=True):
+        if not sure:
+            _wrong(evidence, logged_list, "a top-k list is logged with propensities other than 1")
+        elif not same:
+            _wrong(evidence, logged_list, "a list logged as the best k holds others")
+
+
+def _blame(
+    evidence: Evidence,
+    logged_list: LoggedList,
+    policies: Mapping[str, Recommender],
+    version: str,
+    beta: float | None,
+    floor: float,
+) -> None:
+    """Which fault explains propensities that are not those of the policy they name."""
+    logged = np.array([logged_list.propensities])
+
+    def explained(policy: Recommender, forbidden: Any, floor: float = floor) -> bool:
+        try:
+            indices = np.array([[policy.index.get(item, -1) for item in logged_list.items]])
+            return bool(_fits(scores(policy, [logged_list], beta), indices, logged, floor, forbidden)[0])
+        except Exception:  # another policy may know neither these events nor this β
+            return False
+
+    named = policies[version]
+    if logged_list.item_filter != Filter() and explained(named, None):
+        _wrong(evidence, logged_list, "the filter was applied after the draw: propensities are those without it")
+        return
+    for other, policy in policies.items():
+        if other != version and explained(policy, [forbidden_items(logged_list, policy)]):
+            _wrong(evidence, logged_list, f"stale policy version: lists named {version} were drawn by {other}")
+            return
+    if floor and explained(named, [forbidden_items(logged_list, named)], 0.0):
+        _wrong(evidence, logged_list, "the exploration floor is not in the propensities")
+        return
+    _wrong(evidence, logged_list, f"propensities are not those of policy {version}")
+
+
+def _wrong(evidence: Evidence, logged_list: LoggedList, why: str) -> None:
+    evidence.wrong[why] += 1
+    evidence.example.setdefault(why, logged_list.id)
