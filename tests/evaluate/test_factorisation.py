@@ -34,8 +34,8 @@ def some_ratings(users: int = 15, items: int = 11, share: float = 0.4, seed: int
 def formed(ratings: Ratings, config: FactorisationConfig) -> tuple[np.ndarray, np.ndarray]:
     """The whole matrix less m, and its weights."""
     values, weights = (
-        np.zeros((ratings.users, ratings.n_items)),
-        np.full((ratings.users, ratings.n_items), config.weight),
+        np.zeros((ratings.n_users, ratings.n_items)),
+        np.full((ratings.n_users, ratings.n_items), config.weight),
     )
     values[ratings.user, ratings.item] = ratings.value - config.missing
     weights[ratings.user, ratings.item] = 1.0
