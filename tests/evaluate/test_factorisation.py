@@ -67,7 +67,7 @@ def test_a_sweep_solves_the_whole_matrix(gathered, together, monkeypatch):
 
 
 def test_users_and_items_without_ratings_are_solved_too():
-    ratings = some_ratings()._replace(users=18, items=14)
+    ratings = some_ratings()._replace(n_users=18, n_items=14)
     found = factorise(ratings, CONFIG)
     assert torch.isfinite(found.users).all() and torch.isfinite(found.items).all()
     np.testing.assert_allclose(found.users[15:].numpy(), 0.0, atol=1e-6)
