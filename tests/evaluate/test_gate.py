@@ -21,6 +21,7 @@ from localpolicy.data.store import Prepared, writing
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
+from localpolicy.evaluation.compare import compare
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.evaluation.gate import GateRules, Verdict, gate
@@ -33,6 +34,7 @@ from localpolicy.evaluation.significance import paired
 from localpolicy.evaluation.summary import ranking
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
+from localpolicy.report.comparison.section import write_comparison
 from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
@@ -304,21 +306,27 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     copy, about = broken_apart(place, tmp_path)
     found = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.name == "gain")
-    assert gain.outcome == "no" and "kept by different figures (purchase.nDCG@20; logp)" in gain.reason
+    assert gain.outcome == "no" and "chosen by purchase.nDCG@20, that of mle0 by logp" in gain.reason
     as_kept = gain_check(found.evaluation, found.deployed, found.metric, found.rules)
     assert gain.value < as_kept.value - 0.1, "the selected weights would have looked far better"
+    beside = compare([place / "mle0", copy], baselines=False)
+    assert beside.gains["chosen"][found.metric].mean == gain.value, "a comparison shows the gate's gain"
+    assert beside["chosen"].estimate(found.metric).mean > beside["mle0"].estimate(found.metric).mean + gain.value
+    assert any("that of mle0 by logp" in note for note in beside.notes) and beside.to_dict()["notes"]
     about["likeliest"].pop("sha256")
     (copy / "manifest.json").write_text(json.dumps(about))
     older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     refused = next(check for check in older.checks if check.name == "gain")
-    assert refused.outcome == "cannot tell" and "kept no weights by likelihood" in refused.reason
+    assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.reason
     assert "--set train.select='purchase.nDCG@20'" in refused.reason
+    refusing = compare([place / "mle0", copy], baselines=False)
+    assert "chosen" not in refusing.gains and any("train both with one rule" in note for note in refusing.notes)
 
 
 def test_runs_kept_alike_are_compared_as_they_were_kept(place):
     found = gate(place / "mle1", against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.name == "gain")
-    assert "kept by different" not in gain.reason and not found.deploy
+    assert "was chosen by" not in gain.reason and not found.deploy
     assert gain.n == 225 and found.metric == "purchase.nDCG@20"
 
 
@@ -329,6 +337,10 @@ def test_one_seed_on_both_sides_is_flagged(place, tmp_path):
     assert not any("mle1" in note for note in found.notes)
     said = evaluate(tmp_path / "twin", against=[place / "mle0"], out=tmp_path / "out").settings["notes"]
     assert any("have the same seed" in note for note in said)
+    beside = compare([place / "mle0", tmp_path / "twin"], against=[place / "mle1"], baselines=False)
+    assert not any("have the same seed" in note for note in beside.notes)
+    beside = compare([place / "mle0", place / "mle1", tmp_path / "twin"], baselines=False)
+    assert [note for note in beside.notes if "twin and mle0 have the same seed (0)" in note]
 
 
 # ---------------------------------------------------------------------- other data
@@ -350,6 +362,10 @@ def test_yesterdays_run_is_measured_on_todays_rows(place, tmp_path):
     assert np.isfinite(found.deployed.scores.logp).all() and np.isfinite(found.evaluation.divergence.js.overall.mean)
     # On the items both know, in an order of their own, it is the policy that it was.
     assert found.deployed.scores.rank[~lost].mean() < 20
+    beside = compare([tmp_path / "new", place / "mle0"], baselines=False)
+    assert beside.data.path == today.path and len({len(one.scores) for one in beside.evaluations}) == 1
+    np.testing.assert_array_equal(beside["mle0"].scores.rank, found.deployed.scores.rank)
+    assert any("mle0 does not know 3 of 33 items" in note for note in beside.notes)
     older = gate(place / "mle0", against=[tmp_path / "new"], data=today, rules=GateRules(baselines=False))
     assert older.evaluation.name == "mle0" and len(older.evaluation.scores) == len(found.evaluation.scores)
 
@@ -407,6 +423,11 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
     assert [one.name for one in found.evaluation.divergence.references] == ["mle1"], "ranks are no probabilities"
     new = gate(tmp_path / "deployed.csv", against=[place / "mle0"], rules=GateRules(baselines=False), data=data)
     assert next(check for check in new.checks if check.name == "gain").outcome == "yes"
+    fit_baseline("item-kNN", data, out=tmp_path / "neighbours")
+    beside = compare([tmp_path / "deployed.csv", place / "mle0", tmp_path / "neighbours"], baselines=False)
+    assert [one.estimate("all.nDCG@20").mean == 1.0 for one in beside.evaluations] == [True, False, False]
+    assert beside.gains["deployed.csv"]["purchase.nDCG@20"].sign == 1 and beside.baseline == "mle0"
+    write_comparison(beside, tmp_path / "page.html")
     alone = evaluate(tmp_path / "deployed.csv", data=data, out=tmp_path / "out")
     assert alone.estimate("all.nDCG@20").mean == 1.0
     with pytest.raises(Exception, match="name the prepared data with --data"):

@@ -27,14 +27,14 @@ from localpolicy.evaluation.gate_checks import (
     value_check,
 )
 from localpolicy.evaluation.gate_rules import GateRules, read_rules
+from localpolicy.evaluation.like_with_like import has_likeliest, like_with_like
 from localpolicy.evaluation.off_policy.reward_model import ItemMeans
-from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate, shared_seeds
+from localpolicy.evaluation.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
 from localpolicy.evaluation.scorer import Scorer
 from localpolicy.evaluation.segments import groups
 from localpolicy.results import Result
-from localpolicy.runs.run import LIKELIHOOD
 
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
 
@@ -160,7 +160,12 @@ def gate(
         checks = [value_check(evaluation, None, rules.model_copy(update={"require_value_gain": True}))]
     else:
         deployed = measure(references[0], [])
-        checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
+        pair = like_with_like(
+            candidate, references[0], (evaluation, deployed),
+            lambda other: measure(open_likeliest(other, prepared, split=settings.split, device=device), []),
+        )  # fmt: skip
+        gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
+        checks = [gain if pair.refusal is None else replace(gain, outcome="cannot tell")]
         leaks = [each for each in opened[:2] if each.leaks]
         if leaks and checks[0].outcome != "no":
             reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
@@ -201,25 +206,6 @@ class _Measure:
         )  # fmt: skip
 
 
-def _gain(
-    run: RunLike, other: RunLike, measure: _Measure, evaluation: Evaluation, deployed: Evaluation, metric: str,
-    rules: GateRules, *, beta: float | None, device: str,
-) -> Check:  # fmt: skip
-    """The gain between weights that were kept by one figure; refused where there are none."""
-    alike, said, refusal = kept_alike(as_run(run), as_run(other))
-    if refusal is not None:
-        return replace(gain_check(evaluation, deployed, metric, rules, said=refusal), outcome="cannot tell")
-    if not alike:
-        return gain_check(evaluation, deployed, metric, rules)
-    split = measure.settings.split
-    kept = [
-        open_candidate(like, name, measure.data, split=split, beta=dial, likeliest=True, device=device).candidate
-        for like, name, dial in ((run, evaluation.name, beta), (other, deployed.name, None))
-    ]
-    new, old = (measure(candidate, []) for candidate in kept)
-    return gain_check(new, old, metric, rules, said=said)
-
-
 def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules) -> tuple[str, list[str]]:
     """The figure that must gain: as asked, or of the best paid event with enough sequences; and why it is that one."""
     measured = groups(evaluation.scores)
@@ -242,9 +228,7 @@ def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Can
     """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
     run = candidate.run
     assert run is not None
-    if run.kept_by == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
-        return candidate
-    return open_candidate(run, candidate.name, data, split=split, likeliest=True, device=device).candidate
+    return open_likeliest(candidate, data, split=split, device=device) if has_likeliest(run) else candidate
 
 
 def _is_estimate(candidate: Candidate) -> bool:

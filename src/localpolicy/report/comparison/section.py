@@ -101,7 +101,7 @@ def _row(
         segments=_segments(one, comparison.main),
         js_histogram=_histogram(one, bins),
         differences={_words(name): gain for name, gain in comparison.gains.get(one.name, {}).items()},
-        **({} if candidate.run is None else _of_run(candidate.run, candidate.policy, base)),
+        **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
     )
 
 
@@ -190,7 +190,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "data digest": data.digest[:16],
     }
     for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
-        if candidate.run is not None:
+        if candidate.run is not None and candidate.run.started:
             name = names.get(candidate.name, candidate.name)
             found[f"settings of {name}"] = _changed(candidate.run.config)
     return found
