@@ -25,7 +25,8 @@ from localpolicy.evaluation.compare import compare
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.evaluation.gate import GateRules, Verdict, gate
-from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
+from localpolicy.evaluation.gate_baselines import baselines_by_value, baselines_check
+from localpolicy.evaluation.gate_checks import Check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
 from localpolicy.evaluation.power import ENOUGH, LEAST, more_needed, sample_needed
 from localpolicy.evaluation.recorded import read_recorded
@@ -122,8 +123,19 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
 
 def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Verdict:
     checks = [
-        Check("gain" if place == 0 else f"check {place}", outcome, "", 0.1, 0.05, 0.15, 300, needed, instead)
-        for place, outcome in enumerate(outcomes)
+        Check(
+            "gain" if number == 0 else f"check {number}",
+            outcome,
+            "",
+            0.1,
+            0.05,
+            0.15,
+            300,
+            needed,
+            instead,
+            plain=("it ranks buy events higher", "it ranks view events lower", "it collapses")[number],
+        )
+        for number, outcome in enumerate(outcomes)
     ]
     return Verdict(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
 
@@ -132,8 +144,13 @@ def test_three_answers():
     assert verdict_of("yes", "not asked").answer == "deploy"
     assert verdict_of("yes", "cannot tell").answer == "cannot tell"
     assert verdict_of("cannot tell", "no").answer == "do not deploy"
-    assert "Deploy new: it beats old by +0.1000" in verdict_of("yes").sentence
-    assert "About 900 positions would tell; there are 300" in verdict_of("cannot tell", needed=900).sentence
+    assert verdict_of("yes").sentence.startswith("Deploy new instead of old: it ranks buy events higher")
+    assert replace(verdict_of("yes"), imitates=True).sentence.startswith("Deploy new instead of old (which imitates")
+    assert verdict_of("yes", "no", "no").sentence == (
+        "Do not deploy new instead of old: it ranks buy events higher, but it ranks view events lower and it collapses."
+    )
+    assert "deploy new instead of old: it ranks view events lower." in verdict_of("cannot tell", "no").sentence
+    assert "About 990 positions would tell; there are 300" in verdict_of("cannot tell", needed=987).sentence
     baseline = verdict_of("yes", "no", instead="item-kNN")
     assert "'item-kNN' does better. Deploy that one" in baseline.sentence
     assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
@@ -175,6 +192,25 @@ def test_a_baseline_that_does_better_is_what_should_be_deployed():
     twin = made("last item", rng.permutation(low))
     unsure = baselines_check(new, [popular, twin], "click.nDCG@20", GateRules())
     assert unsure.outcome == "cannot tell" and unsure.needed
+    few = baselines_check(made("new", np.ones(2)), [made("popularity", [9.0, 99.0])], "click.nDCG@20", GateRules())
+    assert few.outcome == "cannot tell" and few.needed == LEAST and "2 sequences are too few" in few.reason
+
+
+def test_baselines_are_judged_by_reward_where_the_log_is():
+    rng = np.random.default_rng(0)
+    reward = (rng.random(20_000) < 0.3).astype(float)
+    shares = {"high": np.where(reward > 0, 1.3, 0.9), "log": np.ones(20_000), "far": np.where(reward > 0, 0.0, 1.0)}
+    policies = {name: valued(name, np.maximum(weight, 1e-9), reward) for name, weight in shares.items()}
+    assert baselines_by_value(policies["high"], [policies["log"]], GateRules()).outcome == "yes"
+    lost = baselines_by_value(policies["log"], [policies["high"]], GateRules())
+    assert lost.outcome == "no" and lost.instead == "high" and lost.value < 0
+    one = np.zeros(20_000)
+    one[0] = 1e6
+    unknown = valued("unknown", np.maximum(one, 1e-9), reward)
+    assert baselines_by_value(policies["high"], [unknown], GateRules()).outcome == "cannot tell"
+    partly = baselines_by_value(policies["high"], [policies["log"], unknown], GateRules())
+    assert partly.outcome == "yes" and "too small to estimate unknown" in partly.reason
+    assert baselines_by_value(policies["high"], [], GateRules()).outcome == "not asked"
 
 
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:

@@ -18,6 +18,7 @@ from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evalua
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.like_with_like import Pair, like_with_like
 from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
 from localpolicy.evaluation.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.evaluation.run import settings_of, world_of
 from localpolicy.evaluation.segments import WHATEVER_EVENT
@@ -103,13 +104,15 @@ def compare(
     world_folder = world_of(prepared, world)
     built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
+    # One r̂ for all: a difference in value must be the policies', not their critics'.
+    rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
     window = window_of(next((candidate for candidate in every if candidate.facts), every[0]))
 
     def measure(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
         return evaluate_policy(
             candidate.policy, prepared, name=candidate.name, window=window, config=settings,
             references={reference.name: reference.policy for reference in references},
-            described=[reference.about for reference in references], imputation=imputed,
+            described=[reference.about for reference in references], imputation=imputed, values=rewards,
         )  # fmt: skip
 
     evaluations, notes = [], [note for each in opened for note in each.notes]

@@ -15,9 +15,9 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.evaluation.gate_baselines import baselines_by_value, baselines_check
 from localpolicy.evaluation.gate_checks import (
     Check,
-    baselines_check,
     coverage_check,
     divergence_checks,
     events_check,
@@ -52,6 +52,7 @@ class Verdict(Result):
     rules: GateRules
     metric: str = ""
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
+    imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
 
     @property
     def answer(self) -> Answer:
@@ -72,22 +73,21 @@ class Verdict(Result):
     @property
     def sentence(self) -> str:
         """The answer as one says it to somebody who decides."""
-        new, old = self.evaluation.name, self.against
+        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
         gain = next(check for check in self.checks if check.name in ("gain", "value"))
         if self.deploy:
-            assert gain.value is not None and gain.low is not None and gain.high is not None
-            return f"Deploy {new}: it beats {old} by {gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})."
+            return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
         if failed:
-            rest = "" if len(failed) == 1 else f" Also: {', '.join(check.name for check in failed[1:])}."
-            return f"Do not deploy {new} instead of {old}. {failed[0].name}: {failed[0].reason.split('. ')[0]}.{rest}"
+            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
+            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]
         most = max((check.needed for check in unsure if check.needed is not None), default=None)
-        more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
-        return f"Cannot tell whether {new} beats {old}: {', '.join(check.name for check in unsure)} is not sure.{more}"
+        more = "" if most is None else f" About {_rounded(most):,} positions would tell; there are {gain.n or 0:,}."
+        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{more}"
 
     def summary(self) -> str:
         """The answer in a sentence."""
@@ -110,6 +110,17 @@ class Verdict(Result):
             "evaluation": self.evaluation.to_dict(),
             "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
+
+
+def _clauses(checks: Sequence[Check]) -> str:
+    """The first two checks in words: more would make no sentence."""
+    more = f" (and {len(checks) - 2} more)" if len(checks) > 2 else ""
+    return " and ".join(check.plain for check in checks[:2]) + more
+
+
+def _rounded(count: int) -> int:
+    """To two digits: more would pretend to know."""
+    return int(float(f"{count:.1e}"))
 
 
 def gate(
@@ -152,7 +163,8 @@ def gate(
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
     simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
-    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references), *chosen_because]
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes += [] if by_log else chosen_because
     checks: list[Check]
     deployed = None
     if by_log:
@@ -180,11 +192,14 @@ def gate(
     beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
     measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
     checks += [
-        baselines_check(evaluation, measured, metric, rules),
+        baselines_by_value(evaluation, measured, rules)
+        if by_log
+        else baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.items, rules)] if rules.ruler else []),
     ]
-    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
+    imitates = not by_log and references[0].estimates_logging
+    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,15 @@ def _leaks(run: Run, data: Prepared, split: str) -> int | None:
 
 
 def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """A warning for each reference that began with the candidate's weights and read the log in the same order."""
-    seed = candidate.about.seed
-    return [
+    """A warning for each reference that holds the candidate's weights, or began with them and read the same batches."""
+    seed, run = candidate.about.seed, candidate.run
+    parts = run.manifest.get("made_of", {}).values() if run is not None and run.started else ()
+    made = [
+        f"{candidate.name} is made of {reference.name}, so its divergence from that one is without the noise of a seed"
+        for reference in references
+        if reference.run is not None and reference.run.manifest.get("policy_sha256") in parts
+    ]
+    return made + [
         f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
         "is. Use a reference of another seed"
         for reference in references
