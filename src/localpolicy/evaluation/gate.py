@@ -196,7 +196,7 @@ def gate(
         if by_log
         else baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
-        *([ruler_check(evaluation, popularity.scores.logp, prepared.items, rules)] if rules.ruler else []),
+        *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
     imitates = not by_log and references[0].estimates_logging
     return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)

@@ -45,13 +45,13 @@ def _long_enough(data: Prepared, split: str) -> list[int]:
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int, titles: Titles) -> SampleLists:
     sequence = data[split][index]
     ids = data.catalogue["item_id"].take(pa.array(sequence["item"][:-1])).to_pylist()
-    answers = [data.events[code] for code in sequence["event"][:-1]]
+    events = [data.events[code] for code in sequence["event"][:-1]]
     lists = {}
     for name, policy in policies.items():
-        listed = policy.recommend([ids], min(LISTED, data.items), answers=[answers])
+        listed = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
         shares = listed.log_probability[0].exp().tolist()
         lists[name] = [(_called(item, titles), share) for item, share in zip(listed.items[0], shares, strict=True)]
-    history = [f"{_called(item, titles)} ({answer})" for item, answer in zip(ids, answers, strict=True)]
+    history = [f"{_called(item, titles)} ({event})" for item, event in zip(ids, events, strict=True)]
     return SampleLists(history, lists)
 
 
