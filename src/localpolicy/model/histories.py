@@ -103,6 +103,11 @@ def lists_from(
     )  # fmt: skip
 
 
+def answered_event(events: Sequence[str]) -> str:
+    """The event that an item of a history stands for where nothing is said of it, and it was answered."""
+    return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
+
+
 def recommend_with(
     policy: Recommender,
     histories: Sequence[Sequence[Hashable]],
@@ -114,7 +119,6 @@ def recommend_with(
     """Lists from a policy without a network, such as a simple baseline. A history without answers was answered."""
     index = index_of(policy.items)
     if answers is None:
-        wanted = next(name for name in policy.origin.events if name not in (NO_ANSWER, CONTEXT))
-        answers = [[wanted] * len(history) for history in histories]
+        answers = [[answered_event(policy.origin.events)] * len(history) for history in histories]
     batch = batch_from(histories, answers, index=index, events=policy.origin.events)
     return lists_from(policy, batch, histories, k, index=index, **options)
