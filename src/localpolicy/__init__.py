@@ -21,12 +21,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "localpolicy.data.prepare": ("prepare",),
     "localpolicy.data.store": ("Prepared",),
-    "localpolicy.evaluation.compare": ("Comparison", "compare"),
+    "localpolicy.evaluation.compare": ("compare",),
+    "localpolicy.evaluation.comparison": ("Comparison",),
     "localpolicy.evaluation.evaluation": ("Evaluation",),
     "localpolicy.evaluation.gate": ("GateRules", "gate"),
     "localpolicy.evaluation.run": ("evaluate",),
-    "localpolicy.experiments.loop": ("loop", "loop_config"),
-    "localpolicy.experiments.sweep": ("Sweep", "sweep"),
+    "localpolicy.experiments.loop.config": ("loop_config",),
+    "localpolicy.experiments.loop.loop": ("loop",),
+    "localpolicy.experiments.sweep": ("sweep",),
+    "localpolicy.experiments.sweep_result": ("Sweep",),
     "localpolicy.model.budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
@@ -54,16 +57,16 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from localpolicy.data.prepare import prepare as prepare
     from localpolicy.data.store import Prepared as Prepared
-    from localpolicy.evaluation.compare import Comparison as Comparison
     from localpolicy.evaluation.compare import compare as compare
+    from localpolicy.evaluation.comparison import Comparison as Comparison
     from localpolicy.evaluation.evaluation import Evaluation as Evaluation
     from localpolicy.evaluation.gate import GateRules as GateRules
     from localpolicy.evaluation.gate import gate as gate
     from localpolicy.evaluation.run import evaluate as evaluate
-    from localpolicy.experiments.loop import loop as loop
-    from localpolicy.experiments.loop import loop_config as loop_config
-    from localpolicy.experiments.sweep import Sweep as Sweep
+    from localpolicy.experiments.loop.config import loop_config as loop_config
+    from localpolicy.experiments.loop.loop import loop as loop
     from localpolicy.experiments.sweep import sweep as sweep
+    from localpolicy.experiments.sweep_result import Sweep as Sweep
     from localpolicy.model.budget import beta_within as beta_within
     from localpolicy.model.lists import Lists as Lists
     from localpolicy.model.policy import Policy as Policy

@@ -325,10 +325,10 @@ def test_runs_kept_alike_are_compared_as_they_were_kept(place):
 def test_one_seed_on_both_sides_is_flagged(place, tmp_path):
     train(Prepared(place / "data"), out=tmp_path / "twin", config=small_config("reward_weighted", epochs=1))
     found = gate(tmp_path / "twin", against=[place / "mle0", place / "mle1"], rules=GateRules(baselines=False))
-    assert any("twin and mle0 have one seed (0)" in note for note in found.notes)
+    assert any("twin and mle0 have the same seed (0)" in note for note in found.notes)
     assert not any("mle1" in note for note in found.notes)
     said = evaluate(tmp_path / "twin", against=[place / "mle0"], out=tmp_path / "out").settings["notes"]
-    assert any("have one seed" in note for note in said)
+    assert any("have the same seed" in note for note in said)
 
 
 # ---------------------------------------------------------------------- other data

@@ -7,8 +7,9 @@ import pytest
 from measured import scores
 from scipy import stats
 
-from localpolicy.evaluation.compare import Comparison, leads
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gains import column_leads
 from localpolicy.evaluation.gate_checks import Check, gain_check, segment_check, value_check
 from localpolicy.evaluation.gate_rules import GateRules
 from localpolicy.evaluation.off_policy import OverlapRules, decisions, off_policy
@@ -113,7 +114,7 @@ COLUMNS = ["click.HR@1", "purchase.HR@1"]
 
 def test_a_lead_is_corrected_for_the_columns():
     """Clicks: 4 won of 10, p = 0.037; purchases: 1 of 10."""
-    found = leads([two_columns("a", 4, 1), two_columns("b", 0, 0)], COLUMNS)
+    found = column_leads([two_columns("a", 4, 1), two_columns("b", 0, 0)], COLUMNS)
     alone = sure_of(4, 0, 10)
     assert 0.05 / 2 < alone < 0.05
     assert found["click.HR@1"].test.p == pytest.approx(alone)

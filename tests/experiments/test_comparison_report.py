@@ -15,8 +15,10 @@ from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
-from localpolicy.evaluation.compare import Comparison, Gain, compare
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.estimate import Estimate
+from localpolicy.evaluation.gains import Gain
 from localpolicy.evaluation.significance import holm, paired
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.headline import comparison_headline

@@ -22,7 +22,8 @@ from localpolicy.errors import ConfigError, RunError
 from localpolicy.evaluation.run import evaluate
 from localpolicy.experiments.grid import Point, axes
 from localpolicy.experiments.search import optuna_search
-from localpolicy.experiments.sweep import Tried, best_within, sweep
+from localpolicy.experiments.sweep import sweep
+from localpolicy.experiments.sweep_result import Tried, best_within
 from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
 from localpolicy.runs.config import Config, config_of

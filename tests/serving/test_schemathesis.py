@@ -1,4 +1,4 @@
-"""Requests generated from the OpenAPI document, right and wrong ones: every answer is one that the document promises."""
+"""Requests generated from the OpenAPI document, right and wrong ones: each answer is one that the document promises."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"
 def test_an_exported_baseline_gives_what_the_baseline_gives(name, small, tmp_path):
     baseline = fit_baseline(name, small, out=tmp_path / "fitted")
     made = export(tmp_path / "fitted", out=tmp_path / "export")
-    batch = batch_from(HISTORIES, EVENTS, index=index_of(baseline.items), events=baseline.origin.events)
+    batch = batch_from(HISTORIES, EVENTS, index=index_of(baseline.items), names=baseline.origin.events)
     expected = torch.log_softmax(baseline.logits(batch).chunk(0, len(baseline.items)), dim=1).double()
     scores = torch.log_softmax(torch.from_numpy(made.logits(HISTORIES, EVENTS)).double(), dim=1)
     assert (scores - expected).abs().max() < 1e-5

@@ -20,13 +20,13 @@ class Shard(NamedTuple):
     """Which items this rank holds: an even cut of 0 … V - 1, in order."""
 
     ranks: Ranks
-    items: int  # V, of all ranks together
+    n_items: int  # V, of all ranks together
 
     @property
     def own(self) -> slice:
         """This rank's items."""
         rank, total = self.ranks.rank, self.ranks.total
-        return slice(self.items * rank // total, self.items * (rank + 1) // total)
+        return slice(self.n_items * rank // total, self.n_items * (rank + 1) // total)
 
     def local(self, items: Tensor) -> tuple[Tensor, Tensor]:
         """Which of these items are here, and the rows they have (0 for the others)."""
@@ -72,7 +72,7 @@ class ShardedLogits(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """(N, V)."""
-        return self.hidden.shape[0], self.head.shard.items
+        return self.hidden.shape[0], self.head.shard.n_items
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n], with gradients."""
@@ -89,7 +89,7 @@ class ShardedLogits(NamedTuple):
 
 
 def lookup(weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
-    """Logits of a sharded table, weight[items]: [M, D], with gradients."""
+    """Rows of a sharded table, weight[items]: [M, D], with gradients."""
     return _Lookup.apply(weight, items, shard)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -100,8 +100,8 @@ class _Lookup(torch.autograd.Function):
         here, row = shard.local(every)
         ctx.save_for_backward(here, row)
         ctx.shard, ctx.rows = shard, len(weight)
-        found = functional.embedding(row, weight) * here[:, None]
-        return shard.ranks.sum_(found)[mine].clone()
+        vectors = functional.embedding(row, weight) * here[:, None]
+        return shard.ranks.sum_(vectors)[mine].clone()
 
     @staticmethod
     @once_differentiable
@@ -113,11 +113,6 @@ class _Lookup(torch.autograd.Function):
         return for_weight, None, None
 
 
-def own_items(rows: LinearLogits, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
-    """Row n at its item, for the positions of all ranks: the rank that has the item knows."""
-    return shard.ranks.sum_(torch.where(here, rows.at(row), 0.0))
-
-
 class _At(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, items: Tensor, shard: Shard) -> Tensor:
@@ -125,7 +120,8 @@ class _At(torch.autograd.Function):
         here, row = shard.local(shard.ranks.all_gather(items)[0])
         ctx.save_for_backward(every, weight, here, row)
         ctx.shard, ctx.mine, ctx.biased = shard, mine, bias is not None
-        return own_items(LinearLogits(every, Head(weight, bias)), here, row, shard)[mine].clone()
+        scores = torch.where(here, LinearLogits(every, Head(weight, bias)).at(row), 0.0)  # its rank knows the item
+        return shard.ranks.sum_(scores)[mine].clone()
 
     @staticmethod
     @once_differentiable

@@ -36,8 +36,8 @@ def loop(
     json: Annotated[Path | None, typer.Option("--json", help="also write the result for machines here")] = None,
 ) -> None:
     """Deploy, log, retrain for some rounds with several objectives at once; say what J did and what went wrong."""
-    from localpolicy.experiments.loop import loop as run
-    from localpolicy.experiments.loop import loop_config
+    from localpolicy.experiments.loop.config import loop_config
+    from localpolicy.experiments.loop.loop import loop as run
     from localpolicy.report.loop.findings import summary
     from localpolicy.report.loop.page import loop_tables, trajectories, write_loop
 

@@ -66,11 +66,11 @@ def breakdown(
         ids, index = np.unique(sequence, return_inverse=True)
         count = np.bincount(index)
         per_sequence[policy.name] = np.bincount(index, weights=values) / count
-    found = []
-    for label, here in bins(event, count, buckets).items():
-        if here.any():
-            found.append(_bucket(label, {name: values[here] for name, values in per_sequence.items()}, ids[here]))
-    return found
+    return [
+        _bucket(label, {name: values[here] for name, values in per_sequence.items()}, ids[here])
+        for label, here in bins(event, count, buckets).items()
+        if here.any()
+    ]
 
 
 def _bucket(label: str, values: dict[str, np.ndarray], sequence: np.ndarray) -> Bucket:

@@ -20,6 +20,7 @@ from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import device_called
 
 RunLike = Run | Path | str
+DATA = "data (digest)"  # the fact that says which log a run was trained on
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def open_run(
         name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
     )
     facts = {
-        "data (digest)": manifest["data"]["digest"][:16],
+        DATA: manifest["data"]["digest"][:16],
         "data.length": config.data.length,
         "data.last": config.data.last,
         "train.min_history": config.train.min_history,
@@ -115,9 +116,9 @@ def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
     problem: LocalPolicyError = RunError(
         f"{run.folder} was trained on {run.data_places[0]}, which is not there; say where it is with --data."
     )
-    for place in filter(Path.exists, run.data_places):
+    for path in filter(Path.exists, run.data_places):
         try:
-            return _the_same(run, place)
+            return _the_same(run, path)
         except (RunError, DataError) as error:  # something else lies there by now
             problem = error
     raise problem

@@ -70,9 +70,9 @@ class Evaluation(Result):
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
         group, _, metric_name = name.rpartition(".")
-        found = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
-        assert isinstance(found, Estimate), name
-        return found
+        value = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
+        assert isinstance(value, Estimate), name
+        return value
 
     @property
     def lists(self) -> int:
@@ -231,7 +231,7 @@ def evaluate_policy(
         policy={
             "logp": likelihood(scores),
             "entropy": entropy(scores),
-            "coverage@1": coverage(np.bincount(scores.top, minlength=data.items)),
+            "coverage@1": coverage(np.bincount(scores.top, minlength=data.n_items)),
             f"coverage@{config.lists}": coverage(scores.shown),
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },

@@ -45,8 +45,8 @@ class Ratings(NamedTuple):
     user: np.ndarray
     item: np.ndarray
     value: np.ndarray
-    users: int
-    items: int
+    n_users: int
+    n_items: int
 
     def only(self, chosen: np.ndarray) -> Ratings:
         """The entries where `chosen` is true."""
@@ -62,11 +62,11 @@ class Factors(NamedTuple):
 
     def at(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
         """R̂ at pairs [n]."""
-        found = np.empty(len(user))
+        predicted = np.empty(len(user))
         for start in range(0, len(user), GATHERED):
             part = slice(start, start + GATHERED)
-            found[part] = torch.linalg.vecdot(self.users[user[part]], self.items[item[part]]).double().numpy()
-        return self.missing + found
+            predicted[part] = torch.linalg.vecdot(self.users[user[part]], self.items[item[part]]).double().numpy()
+        return self.missing + predicted
 
 
 class _Side(NamedTuple):
@@ -108,11 +108,11 @@ def factorise(ratings: Ratings, config: FactorisationConfig | None = None) -> Fa
     """Fit by alternating least squares."""
     config = config or FactorisationConfig()
     value = ratings.value - config.missing
-    by_user = _Side.of(ratings.user, ratings.item, value, (ratings.users, ratings.items))
-    by_item = _Side.of(ratings.item, ratings.user, value, (ratings.items, ratings.users))
+    by_user = _Side.of(ratings.user, ratings.item, value, (ratings.n_users, ratings.n_items))
+    by_item = _Side.of(ratings.item, ratings.user, value, (ratings.n_items, ratings.n_users))
     generator = torch.Generator().manual_seed(config.seed)
-    users = torch.zeros(ratings.users, config.rank)
-    items = torch.randn(ratings.items, config.rank, generator=generator) * config.rank**-0.5
+    users = torch.zeros(ratings.n_users, config.rank)
+    items = torch.randn(ratings.n_items, config.rank, generator=generator) * config.rank**-0.5
     with progress("imputing ratings", 2 * config.sweeps) as advance:
         for _ in range(config.sweeps):
             users = _solve(by_user, items, config)
@@ -125,7 +125,7 @@ def factorise(ratings: Ratings, config: FactorisationConfig | None = None) -> Fa
 def _solve(side: _Side, others: Tensor, config: FactorisationConfig) -> Tensor:
     """p = (w QᵀQ + (1 - w) Σ_known q qᵀ + λ W_u I)⁻¹ Σ_known (R - m) q, for every row; W_u = Σ_i W_ui."""
     w, everything = config.weight, len(others)
-    found = others.new_empty(len(side.order), config.rank)
+    factors = others.new_empty(len(side.order), config.rank)
     shared = w * (others.T @ others)
     padded = torch.cat([others, others.new_zeros(1, config.rank)])
     for rows, length, places in side.groups():
@@ -134,8 +134,8 @@ def _solve(side: _Side, others: Tensor, config: FactorisationConfig) -> Tensor:
         ridge = config.regularisation * (length + w * (everything - length))
         normal.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
         right = torch.bmm(known.mT, side.value[places][:, :, None])
-        found[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(normal)).squeeze(2)
-    return found
+        factors[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(normal)).squeeze(2)
+    return factors
 
 
 def objective(ratings: Ratings, factors: Factors, config: FactorisationConfig) -> float:

@@ -133,24 +133,26 @@ def gate(
     rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
     by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     others = list(against[1:] if by_log else against)
-    names = names_of([as_run(one) for one in (run, *others)], taken=BASELINES if rules.baselines else ())
+    names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())
     prepared = data_for([run, *others], data)
     settings = settings_of(config, 1)
     opened = [
-        open_candidate(one, name, prepared, split=settings.split, beta=beta if place == 0 else None, device=device)
-        for place, (one, name) in enumerate(zip((run, *others), names, strict=True))
+        open_candidate(like, name, prepared, split=settings.split, beta=beta if number == 0 else None, device=device)
+        for number, (like, name) in enumerate(zip((run, *others), names, strict=True))
     ]
-    candidate, references = opened[0].candidate, [one.candidate for one in opened[1:]]
+    candidate, references = opened[0].candidate, [each.candidate for each in opened[1:]]
     refuse_incomparable([candidate, *references])
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.
     measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared))
-    rulers = [_ruler(one, prepared, settings.split, device) for one in references if _is_estimate(one)]
+    rulers = [
+        _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
+    ]
     evaluation = measure(candidate, rulers)
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
     simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
-    notes = [*(note for one in opened for note in one.notes), *shared_seeds(candidate, references), *chosen_because]
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references), *chosen_because]
     checks: list[Check]
     deployed = None
     if by_log:
@@ -159,7 +161,7 @@ def gate(
     else:
         deployed = measure(references[0], [])
         checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
-        leaks = [one for one in opened[:2] if one.leaks]
+        leaks = [each for each in opened[:2] if each.leaks]
         if leaks and checks[0].outcome != "no":
             reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
             checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
@@ -169,13 +171,13 @@ def gate(
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
         ]
-    taken = {candidate.about.objective, *(one.about.objective for one in references[:1])}
-    beside = [one for one in simple if one.name not in taken] if rules.baselines else []
-    measured = [popularity if one.name == popularity.name else measure(one, []) for one in beside]
+    taken = {candidate.about.objective, *(reference.about.objective for reference in references[:1])}
+    beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
+    measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
     checks += [
         baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
-        *([ruler_check(evaluation, popularity.scores.logp, prepared.items, rules)] if rules.ruler else []),
+        *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
     return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
 
@@ -190,9 +192,9 @@ class _Measure:
     rules: GateRules
     values: Scorer
 
-    def __call__(self, one: Candidate, references: Sequence[Candidate]) -> Evaluation:
+    def __call__(self, candidate: Candidate, references: Sequence[Candidate]) -> Evaluation:
         return evaluate_policy(
-            one.policy, self.data, name=one.name, window=self.window, config=self.settings,
+            candidate.policy, self.data, name=candidate.name, window=self.window, config=self.settings,
             references={reference.name: reference.policy for reference in references},
             described=[reference.about for reference in references], rules=self.rules.overlap,
             values=self.values,
@@ -211,10 +213,10 @@ def _gain(
         return gain_check(evaluation, deployed, metric, rules)
     split = measure.settings.split
     kept = [
-        open_candidate(one, name, measure.data, split=split, beta=dial, likeliest=True, device=device).candidate
-        for one, name, dial in ((run, evaluation.name, beta), (other, deployed.name, None))
+        open_candidate(like, name, measure.data, split=split, beta=dial, likeliest=True, device=device).candidate
+        for like, name, dial in ((run, evaluation.name, beta), (other, deployed.name, None))
     ]
-    new, old = (measure(one, []) for one in kept)
+    new, old = (measure(candidate, []) for candidate in kept)
     return gain_check(new, old, metric, rules, said=said)
 
 

@@ -137,10 +137,13 @@ def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rul
     if not baselines:
         return Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
     mine, clusters = new.values(name)
-    tests = {one.name: paired(mine, one.values(name)[0], clusters, confidence=rules.confidence) for one in baselines}
+    tests = {
+        baseline.name: paired(mine, baseline.values(name)[0], clusters, confidence=rules.confidence)
+        for baseline in baselines
+    }
     corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     best, test = min(tests.items(), key=lambda pair: pair[1].difference)
-    figures = ", ".join(f"{one.name} {one.estimate(name).mean:.4f}" for one in baselines)
+    figures = ", ".join(f"{baseline.name} {baseline.estimate(name).mean:.4f}" for baseline in baselines)
     reason = (
         f"{name} {mine.mean():.4f} against {figures}; against {best} {test.difference:+.4f} "
         f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
@@ -150,7 +153,7 @@ def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rul
     if test.difference < 0 and sure:
         return Check("baselines", "no", f"{reason}: {best} is what should be deployed", *fields, instead=best)
     unsure = [
-        label for label, one in tests.items() if not (one.difference > 0 and corrected[label] < 1 - rules.confidence)
+        label for label, each in tests.items() if not (each.difference > 0 and corrected[label] < 1 - rules.confidence)
     ]
     if unsure:
         needed = more_needed(test, max(abs(test.difference), rules.smallest_gain * float(mine.mean())))
@@ -177,14 +180,14 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
             "copy of the deployed policy would fail it. Raise the budget."
         )
     low, high = js.mean - 1.96 * js.se, js.mean + 1.96 * js.se
-    found = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
+    reason = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
     if rules.max_js is None:
         outcome: Outcome = "not asked"
-        found += "; no budget set (max_js)"
+        reason += "; no budget set (max_js)"
     else:
         outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
-        found += f"; budget {rules.max_js:g}"
-    checks = [Check("divergence", outcome, found, js.mean, low, high, js.n)]
+        reason += f"; budget {rules.max_js:g}"
+    checks = [Check("divergence", outcome, reason, js.mean, low, high, js.n)]
     if rules.max_floor_ratio is not None:
         ratio = divergence.above_floor
         if ratio is None:
@@ -203,12 +206,12 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) 
     The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
     policy's or does not speak of it. Paired: what luck gave the log it gave both.
     """
-    found, log = new.off_policy, decisions(new.scores)
-    if found is None or log is None:
+    estimated, log = new.off_policy, decisions(new.scores)
+    if estimated is None or log is None:
         return Check("value", "cannot tell" if rules.require_value_gain else "not asked", "the log has no propensities")
-    if found.refusal is not None:
+    if estimated.refusal is not None:
         return Check(
-            "value", "cannot tell", f"overlap is too small for an estimate: {found.refusal}", n=found.overlap.n
+            "value", "cannot tell", f"overlap is too small for an estimate: {estimated.refusal}", n=estimated.overlap.n
         )
     theirs = None if deployed is None else decisions(deployed.scores)
     spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
@@ -220,9 +223,9 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) 
     margin = 0.0 if rules.require_value_gain else rules.value_margin * abs(float(base.mean()))
     asked = "above 0" if rules.require_value_gain else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
     reason = (
-        f"estimated J {found.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
+        f"estimated J {estimated.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
-        f"{found.overlap.effective:,.0f}); its lower end must be {asked}"
+        f"{estimated.overlap.effective:,.0f}); its lower end must be {asked}"
     )
     outcome: Outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
     needed = None

@@ -32,8 +32,8 @@ METRICS: dict[str, Callable[[Array, int], Array]] = {"HR": hit, "nDCG": ndcg, "M
 
 def metric(name: str) -> Callable[[Array], Array]:
     """The function that `nDCG@20` names; without @k the whole catalogue counts."""
-    found = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]*))?", name)
-    if not found or found[1] not in METRICS:
+    match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]*))?", name)
+    if not match or match[1] not in METRICS:
         raise ConfigError(f"no metric '{name}'{nearest(name.partition('@')[0], METRICS)}; write it as nDCG@20.")
-    function, k = METRICS[found[1]], int(found[2] or np.iinfo(np.int64).max)
+    function, k = METRICS[match[1]], int(match[2] or np.iinfo(np.int64).max)
     return lambda rank: function(rank, k)

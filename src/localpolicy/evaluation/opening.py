@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.evaluation.baselines.saved import is_baseline, load_baseline
-from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, open_data, open_run
+from localpolicy.evaluation.candidates import DATA, Candidate, RunLike, as_run, open_data, open_run
 from localpolicy.evaluation.divergence import Reference
 from localpolicy.evaluation.other_catalogue import OnOtherData, on_data
 from localpolicy.evaluation.recorded import read_recorded
@@ -57,36 +57,36 @@ def open_candidate(
         return Opened(Candidate(name, recorded, Reference(name, "recorded")), recorded.notes)
     if is_baseline(run.folder):
         policy: Deployable = load_baseline(run.folder)
-        found = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
+        candidate = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
     else:
-        found = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
+        candidate = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
     if run.manifest["data"]["digest"] in data.digests:
-        return Opened(found)
-    return _elsewhere(found, run, data, split)
+        return Opened(candidate)
+    return _elsewhere(candidate, run, data, split)
 
 
-def _elsewhere(found: Candidate, run: Run, data: Prepared, split: str) -> Opened:
+def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Opened:
     """A policy of another log on these rows."""
-    policy = on_data(found.policy, data)
-    facts = {name: value for name, value in found.facts.items() if not name.startswith("data (")}
-    notes = [f"{found.name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
+    policy, name = on_data(candidate.policy, data), candidate.name
+    facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}
+    notes = [f"{name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
     if isinstance(policy, OnOtherData):
         rows = data[split].arrays["item"]
         missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
         if missing:
             notes.append(
-                f"{found.name} does not know {missing:,} of {data.items:,} items: {positions:,} of the "
-                f"{len(rows):,} events of the {split} split are on them, and count against it"
+                f"{name} does not know {missing:,} of {data.n_items:,} items: {positions:,} of the {len(rows):,} "
+                f"events of the {split} split are on them, and count against it"
             )
     leaks = _leaks(run, data, split)
     if leaks is None:
-        notes.append(f"whether {found.name} was trained on some of these rows cannot be checked: its data is gone")
+        notes.append(f"whether {name} was trained on some of these rows cannot be checked: its data is gone")
     elif leaks:
         notes.append(
-            f"{found.name} was trained on {leaks:,} of the {len(data[split]):,} sequences of the {split} split: its "
-            "figures flatter it"
+            f"{name} was trained on {leaks:,} of the {len(data[split]):,} sequences of the {split} split: its figures "
+            "are too good"
         )
-    return Opened(replace(found, policy=policy, facts=facts), tuple(notes), leaks or 0)
+    return Opened(replace(candidate, policy=policy, facts=facts), tuple(notes), leaks or 0)
 
 
 def _leaks(run: Run, data: Prepared, split: str) -> int | None:
@@ -135,10 +135,11 @@ def made_of(new: Run, deployed: Run) -> bool:
 
 
 def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """What to say where a policy and a reference began with the same weights and read the log in the same order."""
+    """A warning for each reference that began with the candidate's weights and read the log in the same order."""
+    seed = candidate.about.seed
     return [
-        f"{candidate.name} and {one.name} have one seed ({one.about.seed}): what they share makes their divergence "
-        "look small. A reference of another seed is better"
-        for one in references
-        if one.about.seed is not None and one.about.seed == candidate.about.seed and one.name != candidate.name
+        f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
+        "is. Use a reference of another seed"
+        for reference in references
+        if seed is not None and reference.about.seed == seed and reference.name != candidate.name
     ]

@@ -39,9 +39,9 @@ class Extended:
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
         own = self.rows.chunk(0, self.rows.shape[1])
-        place = self.place[start:stop]
-        chunk = own.index_select(1, place.clamp(min=0))
-        chunk = torch.where(place >= 0, chunk, own.amin(1, keepdim=True) - 1.0)
+        positions = self.place[start:stop]
+        chunk = own.index_select(1, positions.clamp(min=0))
+        chunk = torch.where(positions >= 0, chunk, own.amin(1, keepdim=True) - 1.0)
         return chunk if out is None else out.copy_(chunk)
 
     def at(self, items: Tensor) -> Tensor:

@@ -62,11 +62,11 @@ class Recorded:
         """log[(1 - ε) weight] for listed items, log[ε popularity] for the rest."""
         token = batch.scored.cpu().numpy()
         row, history = batch.row.cpu().numpy()[token], batch.history.cpu().numpy()[token]
-        found = self.lists_of(batch.sequences.cpu().numpy()[row], history)
-        size = np.where(found >= 0, np.diff(self.bounds)[found], 0)
+        list_number = self.lists_of(batch.sequences.cpu().numpy()[row], history)
+        size = np.where(list_number >= 0, np.diff(self.bounds)[list_number], 0)
         position = np.repeat(np.arange(len(token)), size)
-        place = np.arange(len(position)) - np.repeat(np.cumsum(size) - size, size)
-        at = self.bounds[:-1][found[position]] + place
+        offset = np.arange(len(position)) - np.repeat(np.cumsum(size) - size, size)
+        at = self.bounds[:-1][list_number[position]] + offset
         device = batch.row.device
         value = torch.from_numpy(np.log((1 - self.background) * self.weight[at])).to(self.share)
         base = torch.log(self.background * self.share)
@@ -78,12 +78,12 @@ class Recorded:
     def lists_of(self, sequence: np.ndarray, history: np.ndarray) -> np.ndarray:
         """The latest list made for each (sequence, history): its number, or -1."""
         own = (sequence.astype(np.int64) + 1) * (self.longest + 1)
-        found = np.searchsorted(self.key, own + np.minimum(history, self.longest), side="right") - 1
-        mine = (found >= 0) & (self.key[np.maximum(found, 0)] >= own)
-        everyones = (
+        latest = np.searchsorted(self.key, own + np.minimum(history, self.longest), side="right") - 1
+        mine = (latest >= 0) & (self.key[np.maximum(latest, 0)] >= own)
+        for_everyone = (
             np.searchsorted(self.key, np.minimum(history, self.longest), side="right") - 1
         )  # EVERYONE's come first
-        return np.where(mine, found, np.where(everyones >= 0, everyones, -1))
+        return np.where(mine, latest, np.where(for_everyone >= 0, for_everyone, -1))
 
 
 def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
@@ -141,8 +141,8 @@ def _weights(order: str, value: np.ndarray, start: np.ndarray, number: np.ndarra
         if (total := np.bincount(number, weights=value)).max() > 1 + 1e-4:
             raise DataError(f"{path}: the probabilities of one list sum to {total.max():.4f}, which is more than 1.")
         return value
-    place = np.arange(len(value)) - start
-    raw = np.exp(value - value[start]) if order == "score" else 1 / np.log2(place + 2)  # a list begins with its largest
+    rank = np.arange(len(value)) - start
+    raw = np.exp(value - value[start]) if order == "score" else 1 / np.log2(rank + 2)  # a list begins with its largest
     raw = np.maximum(raw, 1e-12)  # a listed item stays before every unlisted one
     return np.asarray(raw / np.bincount(number, weights=raw)[number])
 
@@ -168,9 +168,9 @@ def _index(column: pa.ChunkedArray, known: pa.ChunkedArray | pa.Array, path: Pat
 
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
     try:
-        found = np.asarray(table[name].cast(pa.float64()).to_numpy())
+        numbers = np.asarray(table[name].cast(pa.float64()).to_numpy())
     except pa.ArrowInvalid as error:
         raise DataError(f"{path}: {name} must be numbers ({error}).") from None
-    if not np.isfinite(found).all():
-        raise DataError(f"{path}: {name} is empty or not finite in row {int((~np.isfinite(found)).argmax()) + 1}.")
-    return found
+    if not np.isfinite(numbers).all():
+        raise DataError(f"{path}: {name} is empty or not finite in row {int((~np.isfinite(numbers)).argmax()) + 1}.")
+    return numbers

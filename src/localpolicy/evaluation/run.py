@@ -46,12 +46,12 @@ def evaluate(
     prepared = data_for([run, *others], data)
     split = settings_of(config, 1).split
     opened = [
-        open_candidate(one, name, prepared, split=split, beta=beta if one is run else None, device=device)
-        for one, name in zip((run, *others), names, strict=True)
+        open_candidate(each, name, prepared, split=split, beta=beta if each is run else None, device=device)
+        for each, name in zip((run, *others), names, strict=True)
     ]
-    candidate, references = opened[0].candidate, [one.candidate for one in opened[1:]]
+    candidate, references = opened[0].candidate, [each.candidate for each in opened[1:]]
     refuse_incomparable([candidate, *references])
-    notes = [*(note for one in opened for note in one.notes), *shared_seeds(candidate, references)]
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     if not references and (own := own_logging(candidate)):
         references = [own]
     evaluation = evaluate_policy(
@@ -66,8 +66,8 @@ def evaluate(
         imputation=None if imputation is None else imputation_at(imputation, prepared),
     )
     evaluation = replace(evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": notes})
-    if (place := world_of(prepared, world)) is not None:
-        evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(place)))
+    if (world_folder := world_of(prepared, world)) is not None:
+        evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(world_folder)))
     beside = run.folder.parent / f"{run.folder.name}.evaluation" if run.folder.is_file() else run.folder / "evaluation"
     evaluation.save(Path(out) if out is not None else beside)
     return evaluation

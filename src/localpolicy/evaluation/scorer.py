@@ -43,5 +43,5 @@ def context_length(policy: Deployable) -> int:
 def device_of(*policies: Scorer) -> torch.device:
     """Where the first network among these wants its batches; what has no network follows."""
     inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
-    found = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
-    return next(found, torch.device("cpu"))
+    devices = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
+    return next(devices, torch.device("cpu"))

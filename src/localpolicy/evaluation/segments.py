@@ -30,14 +30,14 @@ def answered(scores: Scores) -> np.ndarray:
 
 def groups(scores: Scores) -> dict[str, np.ndarray]:
     """Which positions a ranking metric averages over: each event that answers, all of these, repeats and new."""
-    found = {}
+    masks = {}
     for code, name in enumerate(scores.events):
         here = scores.event == code
         if name != NO_ANSWER and here.any():
-            found[name] = here
+            masks[name] = here
     every = answered(scores)
     others = (every, every & scores.repeat, every & ~scores.repeat)
-    return found | dict(zip(WHATEVER_EVENT, others, strict=True))
+    return masks | dict(zip(WHATEVER_EVENT, others, strict=True))
 
 
 def segments(scores: Scores, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -45,23 +45,23 @@ def segments(scores: Scores, counts: np.ndarray | None = None) -> dict[str, np.n
 
     `counts` [V] says how popular each item is; without it there are no segments by popularity.
     """
-    found = bins("history", scores.history, HISTORY)
+    masks = bins("history", scores.history, HISTORY)
     if counts is not None:
         for name, band in popularity_bands(counts).items():
-            found[f"popularity {name}"] = band[scores.item]
-    found |= {"repeat": scores.repeat, "new": ~scores.repeat}
-    return {name: here for name, here in found.items() if here.any()}
+            masks[f"popularity {name}"] = band[scores.item]
+    masks |= {"repeat": scores.repeat, "new": ~scores.repeat}
+    return {name: here for name, here in masks.items() if here.any()}
 
 
 def bins(name: str, values: np.ndarray, bounds: tuple[int, ...]) -> dict[str, np.ndarray]:
     """≤ b_1, b_1+1 to b_2, ..., > b_last."""
     low: float = -np.inf
-    found = {}
+    masks = {}
     for bound in bounds:
         label = f"{name} ≤ {bound}" if low == -np.inf else f"{name} {int(low) + 1}-{bound}"
-        found[label] = (values > low) & (values <= bound)
+        masks[label] = (values > low) & (values <= bound)
         low = bound
-    return {**found, f"{name} > {bounds[-1]}": values > low}
+    return {**masks, f"{name} > {bounds[-1]}": values > low}
 
 
 def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -75,22 +75,22 @@ def bootstrap_means(
         # Sequences thrown together at random are as good units as single ones, and the cost no longer grows.
         unit = rng.permutation(len(sums)) % MOST_UNITS
         sums, totals = np.bincount(unit, weights=sums), np.bincount(unit, weights=totals)
-    found = np.empty(draws)
+    means = np.empty(draws)
     count = len(sums)
     block = max(1, (1 << 20) // count)
     for first in range(0, draws, block):
         size = min(block, draws - first)
         drawn = rng.integers(count, size=(size, count), dtype=np.int32)
-        found[first : first + size] = sums[drawn].sum(1) / totals[drawn].sum(1)
-    return found
+        means[first : first + size] = sums[drawn].sum(1) / totals[drawn].sum(1)
+    return means
 
 
 def bootstrap_interval(
     values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the mean over resampled sequences."""
-    found = bootstrap_means(values, clusters, draws=draws, seed=seed)
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    means = bootstrap_means(values, clusters, draws=draws, seed=seed)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 

@@ -55,11 +55,11 @@ def true_value(
         value, logging = world.value(bandit_probabilities(policy, world)), world.logging_value()
         return Truth(value, 0.0, logging, value - logging, 0.0, world.optimum())
     # Both agents meet the same shoppers and luck: what one difference owes to chance, the other owes too.
-    found = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
+    visits = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
     deployed = world.rollouts(world.logging_agent(), episodes, steps, seed)
-    gains = found.per_episode - deployed.per_episode
+    gains = visits.per_episode - deployed.per_episode
     gain_se = float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    return Truth(found.mean, found.se, deployed.mean, float(gains.mean()), gain_se)
+    return Truth(visits.mean, visits.se, deployed.mean, float(gains.mean()), gain_se)
 
 
 def rollout(
@@ -79,9 +79,9 @@ def world_probabilities(
     policy: Deployable, world: BanditWorld | StoreWorld, items: np.ndarray, events: np.ndarray
 ) -> np.ndarray:
     """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
-    batch = histories(policy, items, events, world.events, world.items)
-    probabilities = np.zeros((len(items), world.items))
-    probabilities[:, world_numbers(policy, world.items)] = _probabilities(policy, batch).double().cpu().numpy()
+    batch = histories(policy, items, events, world.events, world.n_items)
+    probabilities = np.zeros((len(items), world.n_items))
+    probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
     return probabilities
 
 
@@ -90,7 +90,7 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
 
     `greedy` shows the likeliest item instead, with probability 1.
     """
-    number = world_numbers(policy, world.items)
+    number = world_numbers(policy, world.n_items)
 
     def choose(items: np.ndarray, events: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         luck = rng.random(len(items))
@@ -98,16 +98,16 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
         block = max(1, CELLS // len(number))
         for first in range(0, len(items), block):
             part = slice(first, first + block)
-            batch = histories(policy, items[part], events[part], world.events, world.items)
+            batch = histories(policy, items[part], events[part], world.events, world.n_items)
             share = _probabilities(policy, batch)
             if greedy:
                 chosen[part] = share.argmax(1).cpu().numpy()
                 continue
             line = share.double().cumsum(1)
             aim = line[:, -1:] * torch.from_numpy(luck[part])[:, None].to(line)
-            place = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
-            chosen[part] = place.squeeze(1).cpu().numpy()
-            probability[part] = (share.gather(1, place).double() / line[:, -1:]).squeeze(1).cpu().numpy()
+            drawn = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
+            chosen[part] = drawn.squeeze(1).cpu().numpy()
+            probability[part] = (share.gather(1, drawn).double() / line[:, -1:]).squeeze(1).cpu().numpy()
         return number[chosen], probability
 
     return choose

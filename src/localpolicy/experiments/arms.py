@@ -86,9 +86,9 @@ class Study:
         if len(waiting) < len(arms):
             LOG.info("%d of %d arms were done before", len(arms) - len(waiting), len(arms))
         self._do({arm.name: arm.config for arm in waiting})
-        found = {arm.name: self._known(arm.name, arm.config) for arm in arms}
-        self.stopped = [name for name, one in found.items() if one is None]
-        return {name: one for name, one in found.items() if one is not None}
+        by_arm = {arm.name: self._known(arm.name, arm.config) for arm in arms}
+        self.stopped = [name for name, measured in by_arm.items() if measured is None]
+        return {name: measured for name, measured in by_arm.items() if measured is not None}
 
     def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.
@@ -101,8 +101,10 @@ class Study:
         if len(families) != 1 or len(seeds) < max(2, len(named)):
             return None
         self._do({name: config for name, config in named.items() if self._known(name, config) is None})
-        found = [one for name, config in named.items() if (one := self._known(name, config)) is not None]
-        return {split: js for split in SPLITS if (js := _mean([one.js(split) for one in found])) is not None} or None
+        known = [measured for name, config in named.items() if (measured := self._known(name, config)) is not None]
+        return {
+            split: js for split in SPLITS if (js := _mean([measured.js(split) for measured in known])) is not None
+        } or None
 
     def _do(self, waiting: Mapping[str, Config | None]) -> None:
         """Train and measure these, or as many as the time limit allows. Without a config a run is there already."""
@@ -111,8 +113,8 @@ class Study:
         try:
             runs = self._reference_runs()
             tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-            found = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
-            for done, (task, reason) in enumerate(found, start=1):
+            outcomes = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
+            for done, (task, reason) in enumerate(outcomes, start=1):
                 state = "measured" if reason is None else "FAILED"
                 LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
         except Stopped as stop:
@@ -162,7 +164,7 @@ class Study:
         """
         if self.against:
             return {Run(run).manifest["policy_sha256"] for run in self.against if run.name != name}
-        return {f"{family} {seed}" for one, (family, seed) in self._kinds.items() if one != name}
+        return {f"{family} {seed}" for arm, (family, seed) in self._kinds.items() if arm != name}
 
     def _known(self, name: str, config: Config | None) -> Measured | None:
         """What was measured before, against the same references; refused where it was another policy, or other data."""
@@ -177,16 +179,16 @@ class Study:
         wanted = None if config is None else resolve(config, self.data)
         if wanted is not None and (other := different(Config.parse(about["config"]), wanted)):
             raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
-        found = Measured(name, about, folder)
-        if found.failed:
-            return found
+        measured = Measured(name, about, folder)
+        if measured.failed:
+            return measured
         if config is None and about["run"]["policy_sha256"] != self._given(name).manifest["policy_sha256"]:
             return None  # another run of the user's, by the same name
         known_by = "{weights}" if self.against else "{family} {seed}"
-        if self._meant(name) != {known_by.format(**one) for one in about["against"]}:
+        if self._meant(name) != {known_by.format(**reference) for reference in about["against"]}:
             return None
-        lacks_truth = self.truth and found.truth is None and world_of(self.data, None) is not None
-        return None if lacks_truth else found
+        lacks_truth = self.truth and measured.truth is None and world_of(self.data, None) is not None
+        return None if lacks_truth else measured
 
     def _given(self, name: str) -> Run:
         """The user's run of that name."""
@@ -195,8 +197,8 @@ class Study:
 
 def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
     """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
-    known = [one for one in figures if one is not None]
-    return known[0]._replace(mean=float(np.mean([one.mean for one in known]))) if known else None
+    known = [estimate for estimate in figures if estimate is not None]
+    return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
 
 
 def _measure_one(task: _Task) -> str | None:
@@ -215,8 +217,8 @@ def _measure_one(task: _Task) -> str | None:
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task.imputation)
         about[split] = evaluation.to_dict()
-    if task.truth and (place := world_of(data, None)) is not None:
-        about["truth"] = true_value(candidate.policy, load_world(place)).to_dict()
+    if task.truth and (world := world_of(data, None)) is not None:
+        about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.compare import Comparison, compare
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.experiments.scenarios import REFERENCE, Scenario
 from localpolicy.runs.config import Config

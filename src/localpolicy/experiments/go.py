@@ -30,7 +30,8 @@ from localpolicy.errors import RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline
 from localpolicy.evaluation.candidates import RunLike
-from localpolicy.evaluation.compare import Comparison, compare
+from localpolicy.evaluation.compare import compare
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.gate import THE_LOG, GateRules, Verdict, gate
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
@@ -64,17 +65,17 @@ class Plan:
 
 def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     """The data set under `out`, or the one that is there of the same log and the same meaning."""
-    place, digest = out / "data", sha256(log)
+    folder, digest = out / "data", sha256(log)
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
     noted = out / "go.yaml"
-    if (place / "manifest.json").exists():
+    if (folder / "manifest.json").exists():
         known = read_yaml(noted).get("prepare", {}) if noted.exists() else {}
         if known != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
-        LOG.info("%s: prepared before", place)
-        return Prepared(place)
+        LOG.info("%s: prepared before", folder)
+        return Prepared(folder)
     out.mkdir(parents=True, exist_ok=True)
-    data = prepare(log, source=guessed.source, out=place, seed=seed, **guessed.settings())
+    data = prepare(log, source=guessed.source, out=folder, seed=seed, **guessed.settings())
     with whole_file(noted) as partial:
         partial.write_text(yaml.safe_dump({"prepare": asked}, sort_keys=False))
     return data
@@ -163,8 +164,10 @@ class Went:
     @property
     def said(self) -> str | None:
         """What the improvement says of itself: why it did not move, or how its β was found."""
-        found = self.chosen.manifest.get("improvement", {})
-        return found.get("said") or (f"β = {found['beta']:.3g}, by {found['chosen_by']}." if found else None)
+        improvement = self.chosen.manifest.get("improvement", {})
+        return improvement.get("said") or (
+            f"β = {improvement['beta']:.3g}, by {improvement['chosen_by']}." if improvement else None
+        )
 
 
 def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None) -> Went:
@@ -188,9 +191,9 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
         improved = Config.parse({**config.model_dump(), "objective": objective})
         chosen = train_all([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)])[IMPROVED]
     for name in BASELINES:
-        place = out / "baselines" / name.replace(" ", "-")
-        if not (place / "manifest.json").exists():
-            fit_baseline(name, data, out=place, force=True)
+        folder = out / "baselines" / name.replace(" ", "-")
+        if not (folder / "manifest.json").exists():
+            fit_baseline(name, data, out=folder, force=True)
     device = config.train.device
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     known = data.kind == "impressions" and "propensity" in data["test"].arrays
@@ -217,8 +220,8 @@ def _write_commands(out: Path, plan: Plan) -> None:
         "#!/bin/sh",
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
         *(
-            f"lpi train {here}/data {settings} --seed {seed} --out {place} --resume"
-            for seed, place in zip(REFERENCE_SEEDS, estimates, strict=True)
+            f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
+            for seed, folder in zip(REFERENCE_SEEDS, estimates, strict=True)
         ),
     ]
     if plan.improve:
@@ -226,9 +229,9 @@ def _write_commands(out: Path, plan: Plan) -> None:
             f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
             f"--out {judged} --resume"
         )
-    against = [place for place in estimates if place != judged]
+    against = [folder for folder in estimates if folder != judged]
     lines += [
-        f"lpi gate {judged} {' '.join(f'--against {place}' for place in against)}",
+        f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in against)}",
         f"lpi compare {' '.join(dict.fromkeys([*estimates, judged]))} --html {here}/report.html",
     ]
     with whole_file(out / "commands.sh") as partial:

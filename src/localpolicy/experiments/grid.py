@@ -49,12 +49,12 @@ class Point:
 
 def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[Axis]:
     """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
-    found = [_axis(text, objective) for text in over]
-    keys = [axis.key for axis in found]
+    parsed = [_axis(text, objective) for text in over]
+    keys = [axis.key for axis in parsed]
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"--over {key} stands there twice: write all its values in one.")
-    return found
+    return parsed
 
 
 def grid(axes: Sequence[Axis]) -> list[Point]:

@@ -59,8 +59,8 @@ class Guess:
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
-        found = {"columns": dict(self.columns), "rewards": self.rewards, "event": self.event}
-        return {name: value for name, value in found.items() if value}
+        settings = {"columns": dict(self.columns), "rewards": self.rewards, "event": self.event}
+        return {name: value for name, value in settings.items() if value}
 
 
 def guess(path: Path, *, columns: Mapping[str, str] | None = None, rewards: str | None = None) -> Guess:
@@ -68,26 +68,26 @@ def guess(path: Path, *, columns: Mapping[str, str] | None = None, rewards: str 
     names = column_names(path)
     if not columns and set(names) >= OPEN_BANDIT:
         return Guess("openbandit", {}, rewards)
-    found = {**guess_columns(names), **(columns or {})}
-    missing = [name for name in NEEDED if name not in found]
+    meant = {**guess_columns(names), **(columns or {})}
+    missing = [name for name in NEEDED if name not in meant]
     if missing:
         raise DataError(
             f"{path}: no column looks like {' or '.join(missing)} (its columns: {', '.join(names)}). Say which it is: "
             f"--columns {','.join(f'{name}=NAME' for name in missing)}"
         )
-    unknown = next((theirs for theirs in found.values() if theirs not in names), None)
+    unknown = next((theirs for theirs in meant.values() if theirs not in names), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
-    ours = {name: theirs for name, theirs in found.items() if name != theirs}
-    if "event" not in found:
+    ours = {name: theirs for name, theirs in meant.items() if name != theirs}
+    if "event" not in meant:
         said = (
             f"there is no event column: every row is a '{ONE_EVENT}', so that no event is worth more than another, and "
             "there is nothing to improve but the likelihood"
         )
         return Guess("events", ours, rewards or f"{ONE_EVENT}=1", ONE_EVENT, (said,))
-    if rewards is not None or "reward" in found:
+    if rewards is not None or "reward" in meant:
         return Guess("events", ours, rewards)
-    worth, unsure = guess_rewards(_values(path, found["event"]), path)
+    worth, unsure = guess_rewards(_values(path, meant["event"]), path)
     return Guess("events", ours, worth, unsure=unsure)
 
 
@@ -104,12 +104,12 @@ def column_names(path: Path) -> tuple[str, ...]:
 def guess_columns(names: Sequence[str]) -> dict[str, str]:
     """Our column -> theirs, each of theirs once, the surest names first."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for ours, known in NAMES.items():
-        match = next((plain[word] for word in known if word in plain and plain[word] not in found.values()), None)
+        match = next((plain[word] for word in known if word in plain and plain[word] not in matches.values()), None)
         if match is not None:
-            found[ours] = match
-    return found
+            matches[ours] = match
+    return matches
 
 
 def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str, ...]]:

@@ -233,11 +233,11 @@ def refuse_other(job: Job) -> None:
         raise RunError(f"{job.out} was trained with another {other}; choose another folder, or remove it.")
 
 
-def different(one: Config, other: Config) -> str | None:
+def different(first: Config, second: Config) -> str | None:
     """The first setting in which they differ, with both values; the device is all the same."""
-    for name, group in one.model_dump(mode="json").items():
+    for name, group in first.model_dump(mode="json").items():
         for key, value in group.items():
-            there = getattr(getattr(other, name), key)
-            if (name, key) != ("train", "device") and getattr(getattr(one, name), key) != there:
+            there = getattr(getattr(second, name), key)
+            if (name, key) != ("train", "device") and getattr(getattr(first, name), key) != there:
                 return f"{name}.{key} ({value}, now {there})"
     return None

@@ -64,8 +64,8 @@ class Measured:
 
     def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
-        found = self.to_dict(split)["divergence"]["js"]
-        return None if found is None else _figure(found)
+        js = self.to_dict(split)["divergence"]["js"]
+        return None if js is None else _figure(js)
 
     @cached_property
     def scores(self) -> Scores:
@@ -99,7 +99,7 @@ class Pooled:
         first = self.seeds[0].scores
         here = groups(first)[group]
         value = metric(metric_name)
-        return np.mean([value(one.scores.rank[here]) for one in self.seeds], axis=0), first.sequence[here]
+        return np.mean([value(seed.scores.rank[here]) for seed in self.seeds], axis=0), first.sequence[here]
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
@@ -115,14 +115,14 @@ class Pooled:
     def by_seed(self, name: str) -> list[float]:
         """The same of each seed alone."""
         group, _, metric_name = name.rpartition(".")
-        return [float(one.to_dict("test")["metrics"][group][metric_name]["mean"]) for one in self.seeds]
+        return [float(seed.to_dict("test")["metrics"][group][metric_name]["mean"]) for seed in self.seeds]
 
     def js(self) -> Estimate | None:
         """Mean JS from the references on test positions."""
-        if any(not one.scores.js for one in self.seeds):
+        if any(not seed.scores.js for seed in self.seeds):
             return None
         first = self.seeds[0].scores
-        return mean_estimate(np.mean([one.scores.js["references"] for one in self.seeds], axis=0), first.sequence)
+        return mean_estimate(np.mean([seed.scores.js["references"] for seed in self.seeds], axis=0), first.sequence)
 
 
 def _figure(content: dict[str, Any]) -> Estimate:

@@ -22,10 +22,10 @@ def optuna_search(axes: Sequence[Axis], trials: int, trial: Trial) -> None:
 
     def propose(proposed: Any) -> float:
         point = Point(tuple((axis.key, _value(proposed, axis)) for axis in axes))
-        found = trial(point)
-        if found == -math.inf:
+        score = trial(point)
+        if score == -math.inf:
             raise optuna.TrialPruned  # could not be trained: the search goes elsewhere
-        return found
+        return score
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(propose, n_trials=trials)

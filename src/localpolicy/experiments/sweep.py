@@ -9,23 +9,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
 from localpolicy.evaluation.estimate import Estimate
 from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Axis, Point, axes, grid
-from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.search import optuna_search
 from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.experiments.sweep_result import Sweep, Tried, best_within
 from localpolicy.objectives.objective import Objective
-from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import refuse_foreign
@@ -35,122 +30,6 @@ from localpolicy.training.setup import resolve
 LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One point and its seeds."""
-
-    point: Point
-    seeds: list[Measured]
-
-    @property
-    def good(self) -> list[Measured]:
-        """The seeds that could be trained."""
-        return [one for one in self.seeds if not one.failed]
-
-    @property
-    def selection_score(self) -> float:
-        """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
-        return (
-            float(np.mean([one.selection_score for one in self.seeds]))
-            if len(self.good) == len(self.seeds)
-            else -math.inf
-        )
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over seeds."""
-        return float(np.std([one.selection_score for one in self.good], ddof=1)) if len(self.good) > 1 else None
-
-    @property
-    def js(self) -> Estimate | None:
-        """Validation JS, the mean over seeds, with the largest of their errors."""
-        found = [js for one in self.good if (js := one.js("validation")) is not None]
-        if not found:
-            return None
-        return found[0]._replace(mean=float(np.mean([js.mean for js in found])), se=max(js.se for js in found))
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `sweep.json`."""
-        return {
-            "settings": dict(self.point.settings),
-            "validation": None if self.selection_score == -math.inf else self.selection_score,
-            "spread": self.spread,
-            "by_seed": [one.failed or one.selection_score for one in self.seeds],
-            "js": None if self.js is None else self.js.to_dict(),
-            "weights": [one.about["run"]["weights"] for one in self.good],
-            "epochs": [one.epoch for one in self.good],
-            "arms": [one.name for one in self.seeds],
-        }
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep(Result):
-    """All points, and the one chosen."""
-
-    objective: str
-    select: str  # the rule
-    tried: list[Tried]
-    chosen: Tried | None  # None: nothing within the budget
-    floor: dict[str, Estimate] | None
-    references: list[str]
-    max_js: float | None
-    seeds: int
-    data: str  # digest
-    search: str = "grid"
-    out: Path = Path()  # where everything lies
-
-    @property
-    def runs(self) -> list[Path]:
-        """The folders of the chosen point's runs, one per seed."""
-        return [] if self.chosen is None else [self.out / "runs" / one.name for one in self.chosen.seeds]
-
-    @property
-    def test(self) -> Pooled | None:
-        """The chosen policy on the test split."""
-        return None if self.chosen is None else Pooled(self.chosen.point.name or self.objective, self.chosen.seeds)
-
-    def summary(self) -> str:
-        """How many points, and the one chosen."""
-        text = f"{self.objective} at {len(self.tried)} points"
-        if self.chosen is None:
-            return f"{text}; none within JS {self.max_js:g}"
-        point, score = self.chosen.point.name or self.objective, self.chosen.selection_score
-        return f"{text}; chosen: {point} ({self.select} {score:.4f} on validation)"
-
-    def to_arrow(self) -> pa.Table:
-        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
-        return pa.Table.from_pylist(
-            [
-                {
-                    **dict(one.point.settings),
-                    "validation": None if one.selection_score == -math.inf else one.selection_score,
-                    "spread": one.spread,
-                    "JS": None if one.js is None else one.js.mean,
-                    "JS se": None if one.js is None else one.js.se,
-                    "chosen": self.chosen is not None and one.point == self.chosen.point,
-                }
-                for one in self.tried
-            ]
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `sweep.json`."""
-        return {
-            "objective": self.objective,
-            "data": self.data,
-            "search": self.search,
-            "select": self.select,
-            "seeds": list(range(self.seeds)),
-            "references": self.references,
-            "floor": None if self.floor is None else {split: value.to_dict() for split, value in self.floor.items()},
-            "max_js": self.max_js,
-            "points": {one.point.name: one.to_dict() for one in self.tried},
-            "chosen": None if self.chosen is None else self.chosen.point.name,
-            "runs": [str(run.relative_to(self.out)) for run in self.runs],
-            "test": None if self.chosen is None else {one.name: one.to_dict("test") for one in self.chosen.seeds},
-        }
 
 
 def sweep(
@@ -190,9 +69,9 @@ def sweep(
     if trials is not None and trials < 1:
         raise ConfigError(f"--trials must be at least 1, got {trials}.")
     refuse_foreign(Path(out))
-    found = axes(over, type(config.objective))
-    listed = grid(found) if search == "grid" else []
-    for point in _corners(found):
+    swept = axes(over, type(config.objective))
+    listed = grid(swept) if search == "grid" else []
+    for point in _corners(swept):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
     study = Study(
         data,
@@ -225,9 +104,9 @@ def sweep(
     if search == "grid":
         measure(listed)
     else:
-        optuna_search(found, trials or TRIALS, trial)
+        optuna_search(swept, trials or TRIALS, trial)
     every = list(tried.values())
-    if all(one.selection_score == -math.inf for one in every):
+    if all(point.selection_score == -math.inf for point in every):
         raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
         objective=config.objective.name,
@@ -244,23 +123,13 @@ def sweep(
     )
 
 
-def best_within(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
-    """The largest validation figure within the budget."""
-    within = [
-        one
-        for one in tried
-        if one.selection_score > -math.inf and (max_js is None or (one.js is not None and one.js.mean <= max_js))
-    ]
-    return max(within, key=lambda one: one.selection_score, default=None)
-
-
-def _corners(found: Sequence[Axis]) -> list[Point]:
+def _corners(swept: Sequence[Axis]) -> list[Point]:
     """Points that hold every value of every axis at least once."""
-    ends = [axis.values or (f"{axis.low:g}", f"{axis.high:g}") for axis in found]
+    ends = [axis.values or (f"{axis.low:g}", f"{axis.high:g}") for axis in swept]
     most = max((len(values) for values in ends), default=1)
     return [
-        Point(tuple((axis.key, values[place % len(values)]) for axis, values in zip(found, ends, strict=True)))
-        for place in range(most)
+        Point(tuple((axis.key, values[number % len(values)]) for axis, values in zip(swept, ends, strict=True)))
+        for number in range(most)
     ]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Head, take
+from localpolicy.catalogue.logits import AnyHead, Head, Logits, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -36,10 +36,25 @@ class ModelConfig(Settings):
     tied: bool = Field(
         True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
     )
-    answers: bool | None = Field(
+    event_embeddings: bool | None = Field(
         None, description="feed each past item's event to the backbone (default: for impression logs, where most "
         "shown items were not answered)"
     )  # fmt: skip
+
+
+class Scores(NamedTuple):
+    """Logits, and a number that all items of a context share, which is added to them."""
+
+    logits: Logits
+    shift: Tensor | None = None  # [N]
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]: [N]."""
+        return self.shifted(self.logits.at(items))
+
+    def shifted(self, numbers: Tensor) -> Tensor:
+        """A mean or a maximum over the logits becomes that of the scores."""
+        return numbers if self.shift is None else numbers + self.shift
 
 
 class ItemHead(nn.Module):
@@ -115,14 +130,14 @@ class Network(nn.Module):
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
         self.reads_in: torch.dtype | None = None  # see `reading_in`
-        self.items = items
+        self.n_items = items
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
         scale = config.width**-0.5
         self.embedding = nn.Parameter(_own_rows(torch.randn(items, config.width) * scale, shard))
         self.start = nn.Parameter(torch.randn(config.width) * scale)
-        # Answers start at zero: unused events change nothing, and training finds what they mean.
-        self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
+        # Event embeddings start at zero: unused events change nothing, and training finds what they mean.
+        self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.event_embeddings else None
         self.own_backbone = None if backbone is None else plugins.name_of(backbone)
         self.backbone = backbone or backbone_called(config.backbone)(
             width=config.width,
@@ -142,9 +157,9 @@ class Network(nn.Module):
     def _item_head(self, name: str) -> nn.Module:
         tied, zero = self.config.tied, name in CRITICS
         if tied and name != "policy":
-            return ProjectedHead(self.items, self.config.width, zero=zero, shard=self.shard)
+            return ProjectedHead(self.n_items, self.config.width, zero=zero, shard=self.shard)
         weight = self.embedding if tied else None
-        return ItemHead(self.items, self.config.width, weight=weight, zero=zero, shard=self.shard)
+        return ItemHead(self.n_items, self.config.width, weight=weight, zero=zero, shard=self.shard)
 
     def embed(self, batch: Batch) -> Tensor:
         """Tokens [M, D]: the item before each step, and what came of it."""
@@ -185,6 +200,27 @@ class Network(nn.Module):
             return a.replaced((a.weight + b.weight) / 2, (a.bias + b.bias) / 2)
         return self._numbers(name)
 
+    def scores(self, name: str, hidden: Tensor) -> Scores:
+        """What `head(name)` gives for these hidden states, without forming a projected table of V rows."""
+        names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
+        heads = [head for one in names if isinstance(head := self.heads[one], ProjectedHead)]
+        if not heads:
+            return Scores(self.head(name).logits(hidden))
+        a, b = heads[0], heads[-1]
+        projection, bias, context = (
+            (a.projection, a.bias, a.context)
+            if a is b
+            else ((a.projection + b.projection) / 2, (a.bias + b.bias) / 2, (a.context + b.context) / 2)
+        )
+        state = hidden.to(projection.dtype)
+        rows = _head(self._shared(name), bias, self.shard).logits((state @ projection.T).to(hidden.dtype))
+        return Scores(rows, torch.mv(state, context[:-1]) + context[-1])
+
+    def _shared(self, name: str) -> Tensor:
+        """The item embeddings as a projected head reads them."""
+        # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
+        return self.embedding.detach() if name == "logging" else self.embedding
+
     @property
     def tables(self) -> frozenset[str]:
         """Names of the parameters with one row per item."""
@@ -197,16 +233,15 @@ class Network(nn.Module):
         return frozenset() if self.shard is None else self.tables
 
     @property
-    def size(self) -> int:
+    def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        rows = {name: self.items if name in self.split else len(one) for name, one in self.named_parameters()}
+        rows = {name: self.n_items if name in self.split else len(one) for name, one in self.named_parameters()}
         return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
 
     def _numbers(self, name: str) -> AnyHead:
         head = self.heads[name]
         if isinstance(head, ProjectedHead):
-            # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
-            return head.numbers(self.embedding.detach() if name == "logging" else self.embedding)
+            return head.numbers(self._shared(name))
         assert isinstance(head, ItemHead)
         return head.numbers()
 
@@ -218,7 +253,7 @@ class Network(nn.Module):
         """What is needed to build the same network again."""
         return {
             "model": self.config.model_dump(),
-            "items": self.items,
+            "items": self.n_items,
             "events": 0 if self.answer is None else len(self.answer),
             "length": self.length,
             "heads": list(self.heads),

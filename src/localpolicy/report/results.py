@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.compare import Comparison
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.gate import Verdict
-from localpolicy.experiments.loop import Loop
-from localpolicy.experiments.sweep import Sweep
+from localpolicy.experiments.loop.result import Loop
+from localpolicy.experiments.sweep_result import Sweep
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison.section import write_comparison
 from localpolicy.report.comparison.tables import comparison_tables

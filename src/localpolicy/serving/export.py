@@ -113,7 +113,7 @@ def _compare(
     if not largest <= TOLERANCE:
         raise RunError(f"the exported graph differs from PyTorch by {largest:.1e} nats (at most {TOLERANCE:g} is "
                        "allowed); nothing was written.")  # fmt: skip
-    k = min(PLACES, made.size)
+    k = min(PLACES, made.n_items)
     lists = made.recommend(histories, k, events=events, sample=False)
     best = theirs.topk(k, dim=1)
     # Another item at a place is the same list where both are equally good up to the tolerance: rounding swaps those.
@@ -129,7 +129,7 @@ def _log_probabilities(
     """log π(·|x) by PyTorch [B, V]."""
     if isinstance(policy, Policy):
         return policy.dialled(beta).log_probabilities(histories, events)
-    batch = batch_from(histories, events, index=index_of(policy.items), events=policy.origin.events)
+    batch = batch_from(histories, events, index=index_of(policy.items), names=policy.origin.events)
     return torch.log_softmax(policy.logits(batch).chunk(0, len(policy.items)), dim=1)
 
 

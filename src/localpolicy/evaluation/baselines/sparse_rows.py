@@ -32,10 +32,10 @@ class SparseLogits(NamedTuple):
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]."""
-        found = self.base[items].clone()
+        logits = self.base[items].clone()
         mine = self.item == items[self.row]
-        found[self.row[mine]] = self.value[mine]
-        return found
+        logits[self.row[mine]] = self.value[mine]
+        return logits
 
     def part(self, start: int, stop: int) -> SparseLogits:
         """Logits start:stop."""

@@ -55,10 +55,10 @@ def conditional(logp: np.ndarray, above: np.ndarray, sequence: np.ndarray, histo
     All places share one context, so what π gives the items above is what it was scored with at their own rows. NaN
     where one of those rows is not among the scored.
     """
-    place = np.arange(len(logp))
-    first = place - above
+    row = np.arange(len(logp))
+    first = row - above
     whole = (first >= 0) & (sequence[first] == sequence) & (history[first] == history - above)
     upto = np.concatenate([[0.0], np.exp(logp).cumsum()])
-    taken = upto[place] - upto[np.maximum(first, 0)]
+    taken = upto[row] - upto[np.maximum(first, 0)]
     left = np.log1p(-np.minimum(taken, 1 - 1e-12))
     return np.where(whole, logp - np.where(above > 0, left, 0.0), np.nan)

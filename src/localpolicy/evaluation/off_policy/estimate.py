@@ -65,17 +65,17 @@ def off_policy(
     seed: int = 0,
 ) -> OffPolicy:
     """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has an interval that holds for any sample."""
-    found = overlap(log.weight, log.sequence, rules)
+    support = overlap(log.weight, log.sequence, rules)
     logged = _estimate(log.reward, log.sequence, confidence, seed)
     estimates: dict[str, ValueEstimate] = {}
-    if found.refusal is None:
+    if support.refusal is None:
         for name, estimator in ESTIMATORS.items():
             if name not in NEEDS_REWARD_MODEL or log.value_expected is not None:
                 estimates[name] = _estimate(estimator(log), log.sequence, confidence, seed)
         # Between 0 and cap times the largest reward: the one estimator whose range is known beforehand.
         bounds = None if largest_reward is None or log.reward.min() < 0 else (0.0, cap * largest_reward)
         estimates["clipped IPS"] = _estimate(clipped(log, cap), log.sequence, confidence, seed, bounds)
-    return OffPolicy(estimates, logged, found, propensities)
+    return OffPolicy(estimates, logged, support, propensities)
 
 
 def _estimate(

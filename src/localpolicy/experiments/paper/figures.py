@@ -37,11 +37,13 @@ class DialFigure:
 
     def figure(self, seeds: Sequence[Measured], series: str) -> tuple[float, float]:
         """Mean over seeds and standard error of a series on validation."""
-        found = []
-        for one in seeds:
-            content = one.to_dict("validation")
-            found.append(content["divergence"]["js"] if series == "JS" else content["metrics"][series]["nDCG@20"])
-        return float(np.mean([one["mean"] for one in found])), float(np.max([one["se"] for one in found]))
+        estimates = []
+        for seed in seeds:
+            content = seed.to_dict("validation")
+            estimates.append(content["divergence"]["js"] if series == "JS" else content["metrics"][series]["nDCG@20"])
+        return float(np.mean([estimate["mean"] for estimate in estimates])), float(
+            np.max([estimate["se"] for estimate in estimates])
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
@@ -72,13 +74,13 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFi
         for value in sorted(values)
     }
     floor = study.floor()
-    found = study.measure([arm for each in arms.values() for arm in each])
+    by_arm = study.measure([arm for each in arms.values() for arm in each])
     points = {
         value: good
         for value, each in arms.items()
-        if (good := [one for arm in each if (one := found.get(arm.name)) is not None and not one.failed])
+        if (good := [measured for arm in each if (measured := by_arm.get(arm.name)) and not measured.failed])
     }
-    failed = {name: one.failed for name, one in found.items() if one.failed}
+    failed = {name: measured.failed for name, measured in by_arm.items() if measured.failed}
     return DialFigure(data, key, points, floor, study.stopped, failed, recipe.fast)
 
 

@@ -90,11 +90,11 @@ def data_sets(
         size = SIZES[simulated][fast]
         sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
         return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed)]
-    found = [_opened(Path(path), out) for path in paths]
-    names = [one.name for one in found]
+    data_sets = [_opened(Path(path), out) for path in paths]
+    names = [data.name for data in data_sets]
     if len(set(names)) < len(names):
         raise ConfigError(f"two data sets are called '{max(names, key=names.count)}': rename a folder.")
-    return found
+    return data_sets
 
 
 def _opened(path: Path, out: Path) -> DataSet:
@@ -102,14 +102,14 @@ def _opened(path: Path, out: Path) -> DataSet:
         data = Prepared(path)
         return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
     source, files = _told(path)
-    place = out / f"data-{source}"
-    if (place / "manifest.json").exists():
-        data = Prepared(place)
+    folder = out / f"data-{source}"
+    if (folder / "manifest.json").exists():
+        data = Prepared(folder)
         if data.manifest["inputs"]["bytes"] != sum(file.stat().st_size for file in files):
-            raise DataError(f"{place} was prepared from other files than {path}; choose another --out, or remove it.")
+            raise DataError(f"{folder} was prepared from other files than {path}; choose another --out, or remove it.")
     else:
         LOG.info("preparing %s from %s", source, path)
-        data = prepare(source, [path], out=place)
+        data = prepare(source, [path], out=folder)
     return _data_set(data, source, name=source)
 
 
@@ -131,20 +131,20 @@ def _told(path: Path) -> tuple[str, list[Path]]:
 
 
 def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
-    place, raw = out / f"data-{world}", out / f"raw-{world}"
+    folder, raw = out / f"data-{world}", out / f"raw-{world}"
     asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
-    if not (place / "manifest.json").exists():
+    if not (folder / "manifest.json").exists():
         LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
-        write_json(place.with_suffix(".json"), asked)  # first: data without it could not be told from other data
+        write_json(folder.with_suffix(".json"), asked)  # first: data without it could not be told from other data
         if world == "store":
-            simulate(world, place, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
+            simulate(world, folder, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
         else:
             simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
-            prepare(world, [raw], out=place, seed=seed)
-    elif read_json(place.with_suffix(".json")) != asked:
-        raise DataError(f"{place} was simulated with other settings; choose another --out, or remove it.")
+            prepare(world, [raw], out=folder, seed=seed)
+    elif read_json(folder.with_suffix(".json")) != asked:
+        raise DataError(f"{folder} was simulated with other settings; choose another --out, or remove it.")
     shutil.rmtree(raw, ignore_errors=True)  # here, since a kill may have come between
-    return _data_set(Prepared(place), world, name=f"{world} (simulated)")
+    return _data_set(Prepared(folder), world, name=f"{world} (simulated)")
 
 
 def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:

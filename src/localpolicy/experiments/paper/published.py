@@ -90,9 +90,9 @@ def table3(source: str) -> dict[str, dict[str, Published]]:
 
 def _rows(text: str) -> dict[str, list[float | None]]:
     """Numbers by the words before them."""
-    found: dict[str, list[float | None]] = {}
+    table: dict[str, list[float | None]] = {}
     for line in text.strip().splitlines():
         words = line.split()
-        first = next(place for place, word in enumerate(words) if word == "-" or word[0].isdigit())
-        found[" ".join(words[:first])] = [None if word == "-" else float(word) for word in words[first:]]
-    return found
+        first = next(column for column, word in enumerate(words) if word == "-" or word[0].isdigit())
+        table[" ".join(words[:first])] = [None if word == "-" else float(word) for word in words[first:]]
+    return table

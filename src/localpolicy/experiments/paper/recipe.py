@@ -28,7 +28,8 @@ SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 def paper_form(objective: str) -> list[str]:
     """An objective as the paper has it: LPI as weighted cross-entropy on one backbone, towards the largest Q."""
-    form = {"lpi_cb": ["objective.improve=weighted"], "lpi_rl": ["objective.improve=weighted", "objective.target=max"]}
+    weighted = ["objective.improve=weighted", "objective.cap=20"]
+    form = {"lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
     return [f"objective.name={objective}", *form.get(objective, [])]
 
 
@@ -92,9 +93,9 @@ def check(data: DataSet, recipe: Recipe) -> None:
             raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
     lacking = [event for event in ("purchase", "click") if not data.data.manifest["counts"]["events"].get(event)]
     if lacking:
-        found = ", ".join(data.data.events)
+        events = ", ".join(data.data.events)
         raise DataError(
-            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {found}): Table 3 needs both."
+            f"{data.data.path} has no {' and no '.join(lacking)} (its events: {events}): Table 3 needs both."
         )
     if recipe.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")

@@ -34,7 +34,7 @@ FAST_CHANGES = (
 
 
 @dataclass(frozen=True)
-class Recipe1:
+class BanditRecipe:
     """What decides the table, data aside."""
 
     betas: tuple[float, ...] = (0.001, 0.1, 1.0, 1000.0)
@@ -59,7 +59,7 @@ class Recipe1:
 
 
 @dataclass(frozen=True)
-class Row1:
+class BanditRow:
     """One policy over its seeds."""
 
     name: str
@@ -73,34 +73,34 @@ class Row1:
     def by_seed(self, name: str) -> list[dict[str, Any]]:
         """A figure of each seed, as JSON."""
         if name == "JS":
-            return [one.to_dict("test")["divergence"]["js"] for one in self.seeds]
-        return [one.to_dict("test")["rewards"][name] for one in self.seeds]
+            return [seed.to_dict("test")["divergence"]["js"] for seed in self.seeds]
+        return [seed.to_dict("test")["rewards"][name] for seed in self.seeds]
 
     def estimate(self, name: str) -> Estimate:
         """The mean over seeds, with the largest of their errors: seeds share the same test positions."""
-        found = self.by_seed(name)
+        estimates = self.by_seed(name)
         mean, se, plain = (
-            combine([math.nan if one[key] is None else one[key] for one in found])
+            combine([math.nan if estimate[key] is None else estimate[key] for estimate in estimates])
             for key, combine in (("mean", np.mean), ("se", np.max), ("plain_se", np.max))
         )
-        return Estimate(float(mean), float(se), found[0]["n"], float(plain))
+        return Estimate(float(mean), float(se), estimates[0]["n"], float(plain))
 
     def policy(self, name: str) -> float:
         """entropy or coverage@1, the mean over seeds."""
-        found = [one.to_dict("test")["policy"][name] for one in self.seeds]
-        return float(np.mean([value["mean"] if isinstance(value, dict) else value for value in found]))
+        values = [seed.to_dict("test")["policy"][name] for seed in self.seeds]
+        return float(np.mean([value["mean"] if isinstance(value, dict) else value for value in values]))
 
     def to_dict(self) -> dict[str, Any]:
         """For `table1.json`."""
         return {
             "test": {name: self.estimate(name).to_dict() for name in FIGURES},
-            "by_seed": {name: [one["mean"] for one in self.by_seed(name)] for name in FIGURES},
-            "seeds": [one.about["run"]["seed"] for one in self.seeds],
+            "by_seed": {name: [estimate["mean"] for estimate in self.by_seed(name)] for name in FIGURES},
+            "seeds": [seed.about["run"]["seed"] for seed in self.seeds],
             "entropy": self.policy("entropy"),
             "coverage@1": self.policy("coverage@1"),
-            "epoch": [one.epoch for one in self.seeds],
-            "validation AR@1": [one.selection_score for one in self.seeds],
-            "weights": [one.about["run"]["weights"] for one in self.seeds],
+            "epoch": [seed.epoch for seed in self.seeds],
+            "validation AR@1": [seed.selection_score for seed in self.seeds],
+            "weights": [seed.about["run"]["weights"] for seed in self.seeds],
         }
 
 
@@ -109,8 +109,8 @@ class Table1:
     """The table of one data set, whole or as far as it has come."""
 
     data: DataSet
-    recipe: Recipe1
-    rows: list[Row1]
+    recipe: BanditRecipe
+    rows: list[BanditRow]
     floor: dict[str, Estimate] | None
     quality: dict[str, float]  # of the imputation, on ratings held out of it
     missing: list[str]
@@ -121,7 +121,7 @@ class Table1:
         """The paper's figures; they are of the Netflix Prize."""
         return published.table1() if self.data.source in ("netflix", "movielens") else {}
 
-    def distance(self, row: Row1, name: str) -> float | None:
+    def distance(self, row: BanditRow, name: str) -> float | None:
         """(ours - published) in standard errors; None unless the data is the paper's."""
         there = self.published.get(row.name, {}).get(name)
         if there is None or not (self.data.original and self.data.source == "netflix"):
@@ -146,8 +146,8 @@ class Table1:
             "imputation": self.quality,
             "published": {
                 row.name: {
-                    name: {"value": one.value, "se": one.se, "distance": self.distance(row, name)}
-                    for name, one in self.published.get(row.name, {}).items()
+                    name: {"value": printed.value, "se": printed.se, "distance": self.distance(row, name)}
+                    for name, printed in self.published.get(row.name, {}).items()
                 }
                 for row in self.rows
             },
@@ -156,25 +156,25 @@ class Table1:
         }
 
 
-def table1(data: DataSet, study: Study, recipe: Recipe1) -> Table1:
+def table1(data: DataSet, study: Study, recipe: BanditRecipe) -> Table1:
     """Train what is not there, and put the table together."""
     if recipe.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")
-    place = study.out / "imputation"
-    imputation = imputation_at(place, data.data)  # here, once: many processes read it
-    study = replace(study, imputation=place, references=[recipe.arm("mle", None, seed) for seed in REFERENCE_SEEDS])
+    folder = study.out / "imputation"
+    imputation = imputation_at(folder, data.data)  # here, once: many processes read it
+    study = replace(study, imputation=folder, references=[recipe.arm("mle", None, seed) for seed in REFERENCE_SEEDS])
     floor = study.floor()
     arms = {
         name: [recipe.arm(objective, beta, seed) for seed in range(recipe.seeds)]
         for name, (objective, beta) in recipe.policies().items()
     }
-    found = study.measure([arm for each in arms.values() for arm in each])
+    by_arm = study.measure([arm for each in arms.values() for arm in each])
     rows, failed = [], {}
     for name, each in arms.items():
-        measured = [found[arm.name] for arm in each if arm.name in found]
-        good = [one for one in measured if not one.failed]
+        measured = [by_arm[arm.name] for arm in each if arm.name in by_arm]
+        good = [seed for seed in measured if not seed.failed]
         if good:
-            rows.append(Row1(name, good))
+            rows.append(BanditRow(name, good))
         elif measured:
             failed[name] = str(measured[0].failed)
     return Table1(data, recipe, rows, floor, imputation.quality, study.stopped, failed)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from localpolicy.evaluation.breakdown import Bucket, breakdown
-from localpolicy.evaluation.compare import Lead, leads
 from localpolicy.evaluation.estimate import Estimate, finite
+from localpolicy.evaluation.gains import Lead, column_leads
 from localpolicy.experiments.arms import Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured, Pooled
@@ -51,12 +51,12 @@ class Row:
     @property
     def truths(self) -> list[dict[str, Any]]:
         """J(π) and J(μ) of each seed, where they were measured."""
-        return [one.truth for one in self.pooled.seeds if one.truth is not None]
+        return [seed.truth for seed in self.pooled.seeds if seed.truth is not None]
 
     @property
     def truth(self) -> float | None:
         """J(π), the mean over seeds."""
-        return float(np.mean([one["value"] for one in self.truths])) if self.truths else None
+        return float(np.mean([truth["value"] for truth in self.truths])) if self.truths else None
 
     def to_dict(self) -> dict[str, Any]:
         """For `table3.json`."""
@@ -64,26 +64,26 @@ class Row:
             "objective": self.objective,
             "chosen": self.chosen,
             "grid": {
-                point: {"failed": one.failed}
-                if one.failed
+                point: {"failed": measured.failed}
+                if measured.failed
                 else {
-                    "validation": one.selection_score,
-                    "js": _json(one.js("validation")),
-                    "epoch": one.epoch,
-                    "truth": one.truth,
+                    "validation": measured.selection_score,
+                    "js": _json(measured.js("validation")),
+                    "epoch": measured.epoch,
+                    "truth": measured.truth,
                 }
-                for point, one in self.grid.items()
+                for point, measured in self.grid.items()
             },
-            "seeds": [int(one.about["run"]["seed"]) for one in self.pooled.seeds],
+            "seeds": [int(seed.about["run"]["seed"]) for seed in self.pooled.seeds],
             "test": {name: self.pooled.estimate(name).to_dict() for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
             "js": _json(self.js),
-            "js_by_seed": [_json(one.js("test")) for one in self.pooled.seeds],
-            "entropy": [one.to_dict("test")["policy"]["entropy"]["mean"] for one in self.pooled.seeds],
-            "coverage@20": [one.to_dict("test")["policy"]["coverage@20"] for one in self.pooled.seeds],
-            "weights": [one.about["run"]["weights"] for one in self.pooled.seeds],
+            "js_by_seed": [_json(seed.js("test")) for seed in self.pooled.seeds],
+            "entropy": [seed.to_dict("test")["policy"]["entropy"]["mean"] for seed in self.pooled.seeds],
+            "coverage@20": [seed.to_dict("test")["policy"]["coverage@20"] for seed in self.pooled.seeds],
+            "weights": [seed.about["run"]["weights"] for seed in self.pooled.seeds],
             "truth": self.truths,
-            "seconds": [one.about["run"]["seconds"] for one in self.pooled.seeds],
+            "seconds": [seed.about["run"]["seconds"] for seed in self.pooled.seeds],
         }
 
 
@@ -105,7 +105,7 @@ class Table3:
     @cached_property
     def leads(self) -> dict[str, Lead]:
         """By column: the best against the second."""
-        return leads([row.pooled for row in self.rows], COLUMNS)
+        return column_leads([row.pooled for row in self.rows], COLUMNS)
 
     @property
     def published(self) -> dict[str, dict[str, published.Published]]:
@@ -156,7 +156,9 @@ class Table3:
                 }
                 for policy, figures in self.published.items()
             },
-            "breakdown": {event: [one.to_dict() for one in self.breakdown(event)] for event in ("purchase", "click")},
+            "breakdown": {
+                event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in ("purchase", "click")
+            },
             "references": _references(self.rows),
             "missing": self.missing,
             "failed": self.failed,
@@ -165,8 +167,8 @@ class Table3:
 
 def _references(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Every μ̂ that a row was measured against, by its weights: more than two where one was trained again."""
-    found = {each["weights"]: each for row in rows for one in row.pooled.seeds for each in one.about["against"]}
-    return list(found.values())
+    by_weights = {each["weights"]: each for row in rows for seed in row.pooled.seeds for each in seed.about["against"]}
+    return list(by_weights.values())
 
 
 def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
@@ -183,12 +185,12 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
         if len(each) == 1
         for seed in range(1, recipe.seeds)
     ]
-    found = study.measure(first)
+    by_arm = study.measure(first)
     missing = list(study.stopped)
     chosen = {
         objective: best
         for objective, each in points.items()
-        if (best := best_point(recipe, objective, each, found)) is not None
+        if (best := best_point(recipe, objective, each, by_arm)) is not None
     }
     rest = [
         arm
@@ -196,34 +198,42 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
         for seed in range(1, recipe.seeds)
         if (arm := recipe.arm(objective, point, seed)) not in first
     ]
-    found |= study.measure(rest)
+    by_arm |= study.measure(rest)
     missing += study.stopped
-    rows = [_row(recipe, objective, points[objective], point, found) for objective, point in chosen.items()]
+    rows = [_row(recipe, objective, points[objective], point, by_arm) for objective, point in chosen.items()]
     failed = {
         objective: next(iter(reasons))
         for objective, each in points.items()
         if objective not in chosen
-        and (reasons := [one.failed for point in each if (one := _at(recipe, objective, point, found)) and one.failed])
+        and (
+            reasons := [
+                measured.failed
+                for point in each
+                if (measured := _at(recipe, objective, point, by_arm)) and measured.failed
+            ]
+        )
         and len(reasons) == len(each)
     }
     return Table3(data, recipe, rows, floor, missing, failed)
 
 
-def _at(recipe: Recipe, objective: str, point: Point, found: dict[str, Measured]) -> Measured | None:
-    return found.get(recipe.arm(objective, point, 0).name)
+def _at(recipe: Recipe, objective: str, point: Point, by_arm: dict[str, Measured]) -> Measured | None:
+    return by_arm.get(recipe.arm(objective, point, 0).name)
 
 
-def best_point(recipe: Recipe, objective: str, points: Sequence[Point], found: dict[str, Measured]) -> Point | None:
+def best_point(recipe: Recipe, objective: str, points: Sequence[Point], by_arm: dict[str, Measured]) -> Point | None:
     """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
-    measured = [_at(recipe, objective, point, found) for point in points]
-    if any(one is None for one in measured):
+    measured = [_at(recipe, objective, point, by_arm) for point in points]
+    if None in measured:
         return None
-    selection_score = [-np.inf if one is None or one.failed else one.selection_score for one in measured]
+    selection_score = [-np.inf if each is None or each.failed else each.selection_score for each in measured]
     return points[int(np.argmax(selection_score))] if max(selection_score) > -np.inf else None
 
 
-def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, found: dict[str, Measured]) -> Row:
-    every = [found.get(recipe.arm(objective, point, seed).name) for seed in range(recipe.seeds)]
-    seeds = [one for one in every if one is not None and not one.failed]
-    measured = {each.name: one for each in points if (one := _at(recipe, objective, each, found)) is not None}
+def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, by_arm: dict[str, Measured]) -> Row:
+    every = [by_arm.get(recipe.arm(objective, point, seed).name) for seed in range(recipe.seeds)]
+    seeds = [seed for seed in every if seed is not None and not seed.failed]
+    measured = {
+        each.name: at_point for each in points if (at_point := _at(recipe, objective, each, by_arm)) is not None
+    }
     return Row(objective, measured, point.name, Pooled(POLICIES[objective], seeds))

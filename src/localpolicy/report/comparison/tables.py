@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.breakdown import Bucket
-from localpolicy.evaluation.compare import Comparison, Gain
+from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gains import Gain
 from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
 

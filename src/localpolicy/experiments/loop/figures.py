@@ -22,7 +22,7 @@ def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
     def plain(values: Sequence[float]) -> Interval:
         return over_seeds(values, [0.0] * len(values))
 
-    found = {
+    figures = {
         "J(π)": over("truth"),
         "gain": over("gain"),
         "JS from the round before": over("js_before"),
@@ -33,5 +33,5 @@ def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
     }
     for name, key in SHARES.items():
         if all(key in entry.get("weights", {}) for entry in entries):  # a closed form weighs nothing
-            found[name] = plain([entry["weights"][key] for entry in entries])
-    return found
+            figures[name] = plain([entry["weights"][key] for entry in entries])
+    return figures

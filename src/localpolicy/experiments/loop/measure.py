@@ -65,17 +65,17 @@ class RoundMeasure:
         if isinstance(self.world, BanditWorld):
             value = Mean(self.world.logging_value())
         else:
-            found = self.world.rollouts(self.world.logging_agent(), self.episodes, STEPS, self.seed)
-            value = Mean(found.mean, found.se)
+            visits = self.world.rollouts(self.world.logging_agent(), self.episodes, STEPS, self.seed)
+            value = Mean(visits.mean, visits.se)
         js_before, js_first, kl_first, entropy, shown = self._distances(None, None)
         return Round(value, Mean(0.0), js_before, js_first, kl_first, entropy, shown)
 
     def of(self, policy: Policy, before: Policy | None) -> Round:
         """A policy, and the one whose log it was trained on (None: μ)."""
-        found = true_value(policy, self.world, episodes=self.episodes, seed=self.seed)
+        truth = true_value(policy, self.world, episodes=self.episodes, seed=self.seed)
         js_before, js_first, kl_first, entropy, shown = self._distances(policy, before)
-        gain = Mean(found.gain, found.gain_se)
-        return Round(Mean(found.value, found.se), gain, js_before, js_first, kl_first, entropy, shown)
+        gain = Mean(truth.gain, truth.gain_se)
+        return Round(Mean(truth.value, truth.se), gain, js_before, js_first, kl_first, entropy, shown)
 
     def _distances(self, policy: Policy | None, before: Policy | None) -> tuple[Mean, Mean, Mean, float, float]:
         columns: dict[str, list[np.ndarray]] = {}
@@ -93,13 +93,15 @@ class RoundMeasure:
             visits.append(np.arange(len(items)))
             weights.append(weight)
         visit, weight = np.concatenate(visits), np.concatenate(weights)
-        found = {name: np.concatenate(parts) for name, parts in columns.items()}
+        statistics = {name: np.concatenate(parts) for name, parts in columns.items()}
 
         def mean(name: str) -> Mean:
-            average = float(weight @ found[name])
-            return Mean(average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(found[name], visit).se)
+            average = float(weight @ statistics[name])
+            return Mean(
+                average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(statistics[name], visit).se
+            )
 
-        shown = coverage(np.bincount(found["top"], minlength=self.world.items))
+        shown = coverage(np.bincount(statistics["top"], minlength=self.world.n_items))
         return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
 
     def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

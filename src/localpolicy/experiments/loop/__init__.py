@@ -1,0 +1,1 @@
+"""The loop of deploying, logging and retraining in a world whose truth is known."""
