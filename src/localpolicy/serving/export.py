@@ -22,7 +22,8 @@ from localpolicy.evaluation.scorer import context_length
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_occupied, sha256, whole_folder, write_json
+from localpolicy.runtime.files import sha256, write_json
+from localpolicy.runtime.folders import refuse_occupied, whole_folder
 from localpolicy.serving.graph import write_graph
 from localpolicy.serving.recommender import FORMAT, MOST_SCORES, Recommender
 from localpolicy.serving.simple import FILE as SIMPLE
