@@ -39,6 +39,7 @@ from localpolicy.results import Result
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
@@ -166,10 +167,10 @@ def gate(
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [] if by_log else chosen_because
     checks: list[Check]
-    deployed = None
+    deployed, leaks = None, [each for each in opened[:2] if each.leaks]
     if by_log:
         # Nothing but the value speaks of that policy, so a gain must show there.
-        checks = [value_check(evaluation, None, rules.model_copy(update={"require_value_gain": True}))]
+        checks = [value_check(evaluation, None, rules, surely=True)]
     else:
         deployed = measure(references[0], [])
         pair = like_with_like(
@@ -178,7 +179,6 @@ def gate(
         )  # fmt: skip
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         checks = [gain if pair.refusal is None else replace(gain, outcome="cannot tell")]
-        leaks = [each for each in opened[:2] if each.leaks]
         if leaks and checks[0].outcome != "no":
             reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
             checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
@@ -198,8 +198,29 @@ def gate(
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
+    if deployed is not None and rules.metric is None and not leaks:
+        checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
     imitates = not by_log and references[0].estimates_logging
     return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
+
+
+def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:
+    """Where logged propensities show a sure gain in reward, ranks are facts beside it, and refuse nothing.
+
+    Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
+    log's items lower: the two rules would contradict each other.
+    """
+    if value.outcome != "yes":
+        return checks
+    said = "not asked, since the value surely gains: "
+    ranks = [
+        replace(check, outcome="not asked", reason=said + check.reason, needed=None, instead=None)
+        if check.name in BY_RANK
+        else check
+        for check in checks
+        if check.name != "value"
+    ]
+    return [value, *ranks]
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def gate_table(verdict: Verdict) -> Table:
 
 def gate_headline(verdict: Verdict) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
-    numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
+    told = [check for check in verdict.checks if check.outcome != "not asked" or check.name == "divergence"]
+    numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
     step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
     failed = {check.name for check in verdict.checks if check.outcome == "no"}
