@@ -23,7 +23,7 @@ from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
-from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.gate import Gate, GateRules, gate
 from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
 from localpolicy.evaluation.power import ENOUGH, LEAST, more_needed, sample_needed
@@ -118,12 +118,12 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
 # ---------------------------------------------------------------------- the answers
 
 
-def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Verdict:
+def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Gate:
     checks = [
         Check("gain" if place == 0 else f"check {place}", outcome, "", 0.1, 0.05, 0.15, 300, needed, instead)
         for place, outcome in enumerate(outcomes)
     ]
-    return Verdict(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
+    return Gate(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
 
 
 def test_three_answers():

@@ -22,10 +22,10 @@ def audit(
     from localpolicy.runtime.files import write_json
     from localpolicy.serving.audit import audit as run_it
 
-    found = run_it(log, runs=run or (), answered=answered)
-    rows = [(WORDS[one.status], one.check, one.text) for one in found.findings]
-    show_table(f"audit of {found.lists:,} lists", ("", "check", "found"), rows)
+    result = run_it(log, runs=run or (), answered=answered)
+    rows = [(WORDS[finding.status], finding.check, finding.text) for finding in result.findings]
+    show_table(f"audit of {result.lists:,} lists", ("", "check", "found"), rows)
     if json is not None:
-        write_json(json, found.json())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        write_json(json, result.json())
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)

@@ -25,12 +25,12 @@ def erase(
 
     if log is None and not files and not data:
         raise ConfigError("nothing to erase from: name a --log, --files or --data.")
-    found = run_it(person, log=log, files=files or (), data=data or ())
-    rows = sum(one["erased"] for one in found["files"].values())
-    sequences = sum(one["sequences"] for one in found["data"].values())
+    record = run_it(person, log=log, files=files or (), data=data or ())
+    rows = sum(entry["erased"] for entry in record["files"].values())
+    sequences = sum(entry["sequences"] for entry in record["data"].values())
     LOG.info(
-        f"erasure {found['id']}: {found['log'].get('requests', 0):,} lists of the log, {rows:,} rows of "
-        f"{len(found['files'])} files, {sequences:,} sequences of {len(found['data'])} data sets"
+        f"erasure {record['id']}: {record['log'].get('requests', 0):,} lists of the log, {rows:,} rows of "
+        f"{len(record['files'])} files, {sequences:,} sequences of {len(record['data'])} data sets"
     )
     if json is not None:
-        write_json(json, found)
+        write_json(json, record)

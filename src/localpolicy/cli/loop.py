@@ -57,9 +57,9 @@ def loop(
     )
     result = run(config, out=out, rounds=rounds)
     contents = write_loop(result, out, json=json)
-    paths = trajectories(result)
-    for table in loop_tables(result, paths, narrow=True):
+    by_arm = trajectories(result)
+    for table in loop_tables(result, by_arm, narrow=True):
         show(table)
-    for name, found in paths.items():
-        console().print(f"  {summary(name, *found)}", highlight=False)
+    for name, trajectory in by_arm.items():
+        console().print(f"  {summary(name, *trajectory)}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)

@@ -46,8 +46,8 @@ class JsonLine(logging.Formatter):
 def listen(*, as_json: bool = False) -> None:
     """Show messages from here on."""
     logger = logging.getLogger("localpolicy")
-    for handler in [one for one in logger.handlers if isinstance(one, Stderr)]:
-        logger.removeHandler(handler)
+    for shown in [handler for handler in logger.handlers if isinstance(handler, Stderr)]:
+        logger.removeHandler(shown)
     handler = Stderr()
     handler.setFormatter(JsonLine() if as_json else Line())
     logger.addHandler(handler)

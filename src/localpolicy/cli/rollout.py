@@ -31,8 +31,8 @@ def plan(
     from localpolicy.serving.rollout import plan as run_it
 
     rules = RolloutRules.parse({"alpha": alpha, "largest_reward": largest_reward, "units": units, "horizon": horizon})
-    found = run_it(out, stages=[one.strip() for one in stages.split(",")], rules=rules)
-    LOG.info(f"wrote {out}: stages {', '.join(found['stages'])}; now {found['stage']}")
+    written = run_it(out, stages=[stage.strip() for stage in stages.split(",")], rules=rules)
+    LOG.info(f"wrote {out}: stages {', '.join(written['stages'])}; now {written['stage']}")
 
 
 @app.command()
@@ -49,13 +49,15 @@ def judge(
     from localpolicy.serving.join import JoinConfig
     from localpolicy.serving.rollout import judge as run_it
 
-    found = run_it(rollout, log=log, config=JoinConfig.parse({"window": window, "rewards": rewards}), apply=not dry)
+    judgement = run_it(rollout, log=log, config=JoinConfig.parse({"window": window, "rewards": rewards}), apply=not dry)
     arms = [
-        (arm, f"{found.units[arm]:,}", "" if (mean := found.reward[arm]) is None else f"{mean:.4f}")
+        (arm, f"{judgement.units[arm]:,}", "" if (mean := judgement.reward[arm]) is None else f"{mean:.4f}")
         for arm in ("current", "candidate")
     ]
-    show_table(f"stage {found.stage}: {found.decision}", ("arm", "persons", "mean reward"), arms, note=found.why)
+    show_table(
+        f"stage {judgement.stage}: {judgement.decision}", ("arm", "persons", "mean reward"), arms, note=judgement.why
+    )
     if json is not None:
-        write_json(json, found.model_dump())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        write_json(json, judgement.model_dump())
+    if judgement.exit_code:
+        raise typer.Exit(judgement.exit_code)

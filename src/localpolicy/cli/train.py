@@ -114,8 +114,8 @@ def _under_torchrun(processes: int) -> int:
     """The same command, in several processes; torchrun ends all of them when one dies."""
     words = [word for word in sys.argv[1:] if not word.startswith("--processes=")]
     if "--processes" in words:
-        place = words.index("--processes")
-        del words[place : place + 2]
+        position = words.index("--processes")
+        del words[position : position + 2]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     code = subprocess.run([*torchrun, "-m", "localpolicy", *words], check=False).returncode
     if code:

@@ -36,15 +36,15 @@ from localpolicy.evaluation.segments import groups
 from localpolicy.results import Result
 from localpolicy.runs.run import LIKELIHOOD
 
-__all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
+__all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
 Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Result):
-    """The answer, and every check behind it."""
+class Gate(Result):
+    """What a gate says: the answer, and every check behind it."""
 
     checks: list[Check]
     evaluation: Evaluation
@@ -121,7 +121,7 @@ def gate(
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     beta: float | None = None,
     device: str = "auto",
-) -> Verdict:
+) -> Gate:
     """Should `run` replace the first of `against`? Divergence is taken from all of these that estimate the log.
 
     A run, a saved baseline, or a CSV or Parquet file of lists may stand on either side; the word `log` among `against`
@@ -179,7 +179,7 @@ def gate(
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
-    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
+    return Gate(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from localpolicy.report.table import Cell, Table, cells
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
-    found = [ranking_table(evaluation), policy_table(evaluation)]
+    tables = [ranking_table(evaluation), policy_table(evaluation)]
     if evaluation.divergence is not None:
-        found.append(divergence_table(evaluation.divergence))
+        tables.append(divergence_table(evaluation.divergence))
     if evaluation.off_policy is not None:
-        found.append(off_policy_table(evaluation.off_policy))
+        tables.append(off_policy_table(evaluation.off_policy))
     if evaluation.truth is not None:
-        found.append(truth_table(evaluation.truth))
-    return found
+        tables.append(truth_table(evaluation.truth))
+    return tables
 
 
 def ranking_table(evaluation: Evaluation) -> Table:
@@ -80,21 +80,21 @@ def divergence_table(divergence: Divergence) -> Table:
     return Table("Divergence", ["from", "JS", "KL(π‖reference)"], rows, note)
 
 
-def off_policy_table(found: OffPolicy) -> Table:
+def off_policy_table(off_policy: OffPolicy) -> Table:
     """Estimates of J, or the refusal."""
-    overlap = found.overlap
+    overlap = off_policy.overlap
     weights = (
         f"{overlap.n:,} decisions worth {overlap.effective:,.0f} of the policy's own; largest weight "
         f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
-        f"{found.propensities}. Contexts are those the logging policy met."
+        f"{off_policy.propensities}. Contexts are those the logging policy met."
     )
-    shown = {"the log itself": found.logged, **found.estimates}
+    shown = {"the log itself": off_policy.logged, **off_policy.estimates}
     rows = []
     for name, estimate in shown.items():
         intervals = [estimate.intervals.get(kind) for kind in ("normal", "bootstrap", "empirical Bernstein")]
-        texts = ["—" if one is None else f"{one.low:.4f} to {one.high:.4f}" for one in intervals]
+        texts = ["—" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}" for interval in intervals]
         rows.append(cells(name, with_error(estimate.value, estimate.se), *texts))
-    note = weights if found.refusal is None else f"NO ESTIMATE: {found.refusal}. {weights}"
+    note = weights if off_policy.refusal is None else f"NO ESTIMATE: {off_policy.refusal}. {weights}"
     return Table(
         "Value by off-policy estimates",
         ["estimator", "J", "95 % normal", "bootstrap", "empirical Bernstein"],

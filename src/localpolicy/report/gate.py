@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.gate import Check, Verdict
+from localpolicy.evaluation.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
@@ -26,7 +26,7 @@ MEANINGS = {
 }
 
 
-def gate_table(verdict: Verdict) -> Table:
+def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
     rows = [[Cell(check.name), Cell(MARKS[check.outcome]), Cell(check.reason)] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
@@ -34,7 +34,7 @@ def gate_table(verdict: Verdict) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_headline(verdict: Verdict) -> Headline:
+def gate_headline(verdict: Gate) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
@@ -42,13 +42,13 @@ def gate_headline(verdict: Verdict) -> Headline:
     return Headline(verdict.sentence, numbers, step)
 
 
-def gate_findings(verdict: Verdict) -> list[CheckedClaim]:
+def gate_findings(verdict: Gate) -> list[CheckedClaim]:
     """Every check that was asked for."""
     asked = [check for check in verdict.checks if check.outcome != "not asked"]
     return [CheckedClaim(check.name, check.passed, check.reason) for check in asked]
 
 
-def gate_contents(verdict: Verdict) -> Contents:
+def gate_contents(verdict: Gate) -> Contents:
     """The verdict as a report of its own."""
     section = Section(
         "Every check",
@@ -60,7 +60,7 @@ def gate_contents(verdict: Verdict) -> Contents:
     return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
-def _number(check: Check, verdict: Verdict) -> KeyNumber:
+def _number(check: Check, verdict: Gate) -> KeyNumber:
     value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
     meaning = MEANINGS[check.name]
     if check.name != "divergence" and check.low is not None and check.high is not None:

@@ -87,12 +87,12 @@ class Table:
     def heads(self) -> list[Column]:
         """The columns; of one that was given by its title alone, the cells say whether it holds numbers."""
         return [
-            column if isinstance(column, Column) else Column(column, numeric=place > 0 and not self._sentences(place))
-            for place, column in enumerate(self.columns)
+            column if isinstance(column, Column) else Column(column, numeric=index > 0 and not self._sentences(index))
+            for index, column in enumerate(self.columns)
         ]
 
-    def _sentences(self, place: int) -> bool:
-        return sum(len(row[place].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
+    def _sentences(self, index: int) -> bool:
+        return sum(len(row[index].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
 
     def plain(self) -> list[list[str]]:
         """Rows of plain text."""
@@ -120,25 +120,25 @@ class Table:
         """
         heads = self.heads
         lines = [[column.title for column in heads], *self.plain()]
-        wide = [max(len(line[place]) for line in lines) + GAP for place in range(len(heads))]
+        wide = [max(len(line[index]) for line in lines) + GAP for index in range(len(heads))]
         if sum(wide) + GAP <= width or not all(column.numeric for column in heads[1:]):
             return [self]
         parts: list[list[int]] = [[]]
-        for place in range(1, len(heads)):
-            if parts[-1] and wide[0] + sum(wide[one] for one in parts[-1]) + wide[place] + GAP > width:
+        for index in range(1, len(heads)):
+            if parts[-1] and wide[0] + sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
                 parts.append([])
-            parts[-1].append(place)
+            parts[-1].append(index)
         tables = [self._columns(part) for part in parts]
         return [
-            replace(table, title=self.title if place == 0 else "", note=self.note if table is tables[-1] else "")
-            for place, table in enumerate(tables)
+            replace(table, title=self.title if index == 0 else "", note=self.note if table is tables[-1] else "")
+            for index, table in enumerate(tables)
         ]
 
-    def _columns(self, places: Sequence[int]) -> Table:
+    def _columns(self, indices: Sequence[int]) -> Table:
         """The first column and these."""
-        kept = (0, *places)
-        rows, foot = ([[row[place] for place in kept] for row in part] for part in (self.rows, self.foot))
-        return replace(self, columns=[self.heads[place] for place in kept], rows=rows, foot=foot)
+        kept = (0, *indices)
+        rows, foot = ([[row[index] for index in kept] for row in part] for part in (self.rows, self.foot))
+        return replace(self, columns=[self.heads[index] for index in kept], rows=rows, foot=foot)
 
     def __str__(self) -> str:
         from rich.console import Console

@@ -14,11 +14,11 @@ from localpolicy.report.numbers import decimals, interval_text, known, short
 def comparison_findings(comparison: Comparison, section: Section) -> list[CheckedClaim]:
     """The questions one asks before a test, each with its answer."""
     best = best_row(section)
-    found = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    found += _seen_by_js(comparison, section)
-    found += [_listens(section)] if any(row.weights for row in section.rows) else []
-    found += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
-    return found
+    findings = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
+    findings += _seen_by_js(comparison, section)
+    findings += [_listens(section)] if any(row.weights for row in section.rows) else []
+    findings += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
+    return findings
 
 
 def main_value(row: PolicyRow, section: Section) -> float:

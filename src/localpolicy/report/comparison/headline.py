@@ -14,7 +14,7 @@ from localpolicy.report.numbers import decimals, fixed, known, percent, short
 def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     """In words for somebody who decides, not for somebody who trains."""
     base = next((row for row in section.rows if row.name == section.baseline), None)
-    imitators = [one.estimates_logging for one in comparison.candidates]  # of the log, whatever their seeds
+    imitators = [candidate.estimates_logging for candidate in comparison.candidates]  # of the log, whatever their seeds
     rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
     baselines = [row for row in section.rows if is_simple(row)]
     simple = max(baselines, key=lambda row: main_value(row, section), default=None)

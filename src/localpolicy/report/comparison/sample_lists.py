@@ -23,12 +23,15 @@ def sample_lists(comparison: Comparison, names: Names) -> list[SampleLists]:
         zip(comparison.evaluations, comparison.candidates, strict=True),
         key=lambda pair: -pair[0].estimate(comparison.main).mean,
     )
-    estimates = {one.name for one in comparison.references}
-    others = [one for _, one in order if one.name not in estimates]
+    estimates = {candidate.name for candidate in comparison.references}
+    others = [candidate for _, candidate in order if candidate.name not in estimates]
     policies = {
-        names.get(one.name, one.name): one.policy
-        for one in [*comparison.references[:1], *[one for one in others if one.run is not None][:1]]
-        if isinstance(one.policy, Policy)
+        names.get(candidate.name, candidate.name): candidate.policy
+        for candidate in [
+            *comparison.references[:1],
+            *[candidate for candidate in others if candidate.run is not None][:1],
+        ]
+        if isinstance(candidate.policy, Policy)
     }
     split = comparison.evaluations[0].settings["split"]
     return [_sample(policies, comparison.data, split, index) for index in _long_enough(comparison.data, split)]
@@ -37,8 +40,8 @@ def sample_lists(comparison: Comparison, names: Names) -> list[SampleLists]:
 def _long_enough(data: Prepared, split: str) -> list[int]:
     """A few sequences with something to read, spread over the split."""
     lengths = np.diff(data[split].offsets)
-    found = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
-    return [int(found[place]) for place in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)]
+    long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
+    return [int(index) for index in long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]]
 
 
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int) -> SampleLists:
@@ -47,7 +50,7 @@ def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: i
     events = [data.events[code] for code in sequence["event"][:-1]]
     lists = {}
     for name, policy in policies.items():
-        found = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
-        shares = found.log_probability[0].exp().tolist()
-        lists[name] = [(str(item), share) for item, share in zip(found.items[0], shares, strict=True)]
+        recommended = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
+        shares = recommended.log_probability[0].exp().tolist()
+        lists[name] = [(str(item), share) for item, share in zip(recommended.items[0], shares, strict=True)]
     return SampleLists([f"{item} ({answer})" for item, answer in zip(ids, events, strict=True)], lists)

@@ -86,11 +86,11 @@ def styled(name: str, data: str) -> alt.Chart:
     return layer(name, data).transform_lookup(lookup="key", from_=styles)
 
 
-def style_of(row: PolicyRow, style: SeriesStyle, place: int) -> Datum:
+def style_of(row: PolicyRow, style: SeriesStyle, key: int) -> Datum:
     """Which policy a row is about, and how it is drawn."""
     return {
         "policy": row.name,
-        "key": place,
+        "key": key,
         "label": shortened(row.name),
         "colour": style.colour,
         "fill": style.fill,

@@ -43,7 +43,7 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Che
     }
     better = sum(test.difference > 0 and test.p < SURE for test in tests.values())
     worse = sum(test.difference < 0 and test.p < SURE for test in tests.values())
-    least, test = min(tests.items(), key=lambda one: one[1].difference)
+    least, test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
     return CheckedClaim(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
