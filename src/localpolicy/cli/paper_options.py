@@ -84,7 +84,7 @@ def studies_of(
     """Each data set, and the study that trains its arms in a folder of its own."""
     from localpolicy.errors import ConfigError, nearest
     from localpolicy.experiments.arms import KEEP, Study
-    from localpolicy.runtime.files import refuse_foreign
+    from localpolicy.runtime.folders import refuse_foreign
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")
