@@ -1,4 +1,4 @@
-"""`lpi erase`: one person out of the log and what was made of it."""
+"""`lpi erase`: remove a person from the log and from what was made of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LOG = logging.getLogger(__name__)
 
 
 def erase(
-    person: Annotated[str, typer.Argument(help="the person, as requests named them")],
+    person: Annotated[str, typer.Argument(help="the person's id, as it was sent in requests")],
     log: Annotated[str | None, typer.Option(help="the log: a SQLite file, or postgresql://…")] = None,
     files: Annotated[list[Path] | None, typer.Option(help="rotated files, or folders of them")] = None,
     data: Annotated[list[Path] | None, typer.Option(help="data sets prepared from them")] = None,
-    json: Annotated[Path | None, typer.Option(help="write the record of the erasure here")] = None,
+    json: Annotated[Path | None, typer.Option(help="write the record of the erasure as JSON to this file")] = None,
 ) -> None:
-    """Erase a person from a log, its rotated files and prepared data sets; the erasure is recorded without them."""
+    """Erase a person from a log, its rotated files and prepared data sets. The record of it does not name them."""
     from localpolicy.errors import ConfigError
     from localpolicy.runtime.files import write_json
     from localpolicy.serving.erase import erase as run_it

@@ -7,13 +7,13 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-# Step-by-step messages. A verb whose own work they describe asks for them; elsewhere they would bury the others.
+# Loggers of step-by-step messages, hidden unless a verb asks for them (`show_steps`).
 PREPARING = "localpolicy.data.prepare"
 EPOCHS = "localpolicy.training.epochs"
 
 
 class Stderr(logging.Handler):
-    """Writes to whatever stderr is at the time."""
+    """Writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""

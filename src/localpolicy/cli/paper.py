@@ -103,7 +103,7 @@ def table3(
     out: Out,
     data: DataPaths = None,
     fast: Fast = False,
-    only: Annotated[str | None, typer.Option(help="some policies alone: mle,sqn,lpi_rl")] = None,
+    only: Annotated[str | None, typer.Option(help="train only these policies: mle,sqn,lpi_rl")] = None,
     betas: Betas = None,
     lambdas: Lambdas = None,
     seeds: Seeds = None,
@@ -111,7 +111,7 @@ def table3(
     simulate: Simulate = "retailrocket",
     sequences: Sequences = None,
     items: Items = None,
-    truth: Annotated[bool, typer.Option("--truth", help="also J(π), where simulated data holds its truth")] = False,
+    truth: Annotated[bool, typer.Option("--truth", help="also show J(π), if the data was simulated")] = False,
     processes: Processes = None,
     device: Device = "auto",
     minutes: Minutes = None,
@@ -233,7 +233,7 @@ def _figure_name(name: str, data: DataSet, results: Sequence[Any]) -> str:
 
 
 def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
-    """Write the tables in every form, and print them: last, since `| head` ends the program there."""
+    """Write the tables in every format, then print them. Printing comes last: in `| head` it ends the program."""
     from localpolicy.report.html.skeleton import tables_page
     from localpolicy.runtime.files import whole_file
 

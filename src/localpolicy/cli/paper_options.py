@@ -18,19 +18,21 @@ DataPaths = Annotated[
     list[Path] | None,
     typer.Option("--data", help="prepared data, or a folder of the original files (default: simulated)"),
 ]
-Out = Annotated[Path, typer.Option(help="folder of results; the same one goes on where it stopped")]
-Simulate = Annotated[str, typer.Option(help="what to simulate where no data is given")]
+Out = Annotated[Path, typer.Option(help="folder for results; a stopped command resumes there")]
+Simulate = Annotated[str, typer.Option(help="what to simulate if no --data is given")]
 Sequences = Annotated[int | None, typer.Option(min=1, help="sequences to simulate, before the recipe's filters")]
 Items = Annotated[int | None, typer.Option(min=2, help="items to simulate")]
-Fast = Annotated[bool, typer.Option("--fast", help="few epochs, small grids, and little data where it is simulated")]
-Betas = Annotated[str | None, typer.Option(help="grid of β, as 0.1,0.3,1")]
-Lambdas = Annotated[str | None, typer.Option(help="grid of λ, as 0.3,1,3")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="seeds of what is shown; grids are searched with one")]
-Processes = Annotated[int | None, typer.Option(min=1, help="arms trained at a time (default: one per core)")]
-Minutes = Annotated[
-    float | None, typer.Option(help="stop after so long; the same command goes on (exit code 130 until all is done)")
+Fast = Annotated[bool, typer.Option("--fast", help="few epochs, small grids and little simulated data")]
+Betas = Annotated[str | None, typer.Option(help="grid of β, such as 0.1,0.3,1")]
+Lambdas = Annotated[str | None, typer.Option(help="grid of λ, such as 0.3,1,3")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="seeds behind each figure shown (grids are searched with one seed)")
 ]
-Keep = Annotated[str, typer.Option(help="runs: keep all weights; figures: only what going on and tests need")]
+Processes = Annotated[int | None, typer.Option(min=1, help="runs trained in parallel (default: one per core)")]
+Minutes = Annotated[
+    float | None, typer.Option(help="stop after this many minutes (exit code 130); the same command goes on")
+]
+Keep = Annotated[str, typer.Option(help="runs: keep all weights; figures: keep only what resuming and tests need")]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change the paper's settings")]
 
 
