@@ -1,4 +1,4 @@
-"""A gate's verdict shown: the answer with its numbers and the next step, and every check with its reason."""
+"""A gate as a table and a page: the answer, its numbers, the next step, and every check with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from localpolicy.report.table import Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {
-    "deploy": "Show it to a small share of the users first, and count.",
+    "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
@@ -49,7 +49,7 @@ def gate_findings(verdict: Gate) -> list[CheckedClaim]:
 
 
 def gate_contents(verdict: Gate) -> Contents:
-    """The verdict as a report of its own."""
+    """A page of the gate alone."""
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",

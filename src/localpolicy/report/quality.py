@@ -15,7 +15,7 @@ from localpolicy.runtime.files import whole_file
 
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
-    """Everything there is to say about a prepared data set."""
+    """All tables about a prepared data set."""
     yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
@@ -114,7 +114,7 @@ def write_page(data: Prepared, quality: Quality) -> Path:
 
 
 def _bars(title: str, counts: Histogram) -> Table:
-    """Bars in a table need no library, print well, and a screen reader can read them."""
+    """A histogram as a table with bars: it needs no library, prints well, and screen readers can read it."""
     most = max(counts.values(), default=1)
     rows = [[Cell(label), Cell(f"{count:,}"), Cell("", bar=count / most)] for label, count in counts.items()]
     kind, _, what = title.partition(" by ")

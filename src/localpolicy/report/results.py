@@ -1,6 +1,6 @@
-"""How each result is shown: registered with `localpolicy.results` when this module is loaded.
+"""How each kind of result is shown: one function for its tables, one for its page.
 
-A table is a title, columns and rows (`report.table`); a page is one HTML file. One function per kind of result.
+They are registered with `localpolicy.results` when this module is loaded.
 """
 
 from __future__ import annotations

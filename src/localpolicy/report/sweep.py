@@ -58,7 +58,7 @@ def _score(tried: Tried) -> str:
 
 
 def _shares(tried: Tried, name: str) -> str:
-    """The mean over seeds; a dash for a closed form, which weighs nothing."""
+    """The mean over seeds; a dash for the closed form, which has no weights."""
     shares = [share for seed in tried.good if (share := seed.about["run"]["weights"].get(name)) is not None]
     return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
 
@@ -124,7 +124,7 @@ def section(sweep: Sweep) -> Section:
 
 def _row(sweep: Sweep, tried: Tried, metric: str) -> PolicyRow:
     beta = dict(tried.point.settings).get("objective.beta")
-    unknown = [math.nan] * len(tried.seeds)  # how far one seed is from another, nobody knows who has one
+    unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
     return PolicyRow(
         name=_name(sweep, tried),
         objective=sweep.objective,
@@ -147,7 +147,7 @@ def verdict(sweep: Sweep) -> str:
 
 
 def findings(sweep: Sweep) -> list[CheckedClaim]:
-    """Whether anything keeps the budget, and whether the choice is more than a lucky seed."""
+    """Is any point within the budget, and is the chosen one better than the second best by more than noise?"""
     claims = []
     if sweep.max_js is not None:
         nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=math.nan)
@@ -160,7 +160,7 @@ def findings(sweep: Sweep) -> list[CheckedClaim]:
 
 def _lead(sweep: Sweep, chosen: Tried) -> CheckedClaim:
     """The chosen point against the second best, seed by seed."""
-    claim = f"the lead of {_name(sweep, chosen)} is larger than what seeds differ by"
+    claim = f"the lead of {_name(sweep, chosen)} is larger than the noise between seeds"
     others = [tried for tried in sweep.tried if tried.point != chosen.point]
     second = best_within(others, sweep.max_js)
     if second is None:
@@ -172,7 +172,7 @@ def _lead(sweep: Sweep, chosen: Tried) -> CheckedClaim:
     text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
     if len(differences) == 1:
         return CheckedClaim(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
-    flattered = f"; the highest of {len(sweep.tried)} is flattered by that" if len(others) > 1 else ""
+    flattered = f"; it is the best of {len(sweep.tried)} points, so this lead is optimistic" if len(others) > 1 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
     return CheckedClaim(claim, lead.low > 0, f"{text}; {seeds}")
 
@@ -188,13 +188,17 @@ def sweep_contents(sweep: Sweep) -> Contents:
         step = "Raise the budget, or add points with a larger β, which stay closer to the log."
         return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
     name = _name(sweep, chosen)
-    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation; it chose.")]
+    numbers = [
+        KeyNumber(
+            f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation: this figure chose the point."
+        )
+    ]
     if chosen.js is not None:
         noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
         numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
     if (share := _shares(chosen, "effective_share")) != NOTHING:
-        meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+        meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
         numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
     run = f"runs/{chosen.seeds[0].name}"
     step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
@@ -202,7 +206,7 @@ def sweep_contents(sweep: Sweep) -> Contents:
 
 
 def draw(sweep: Sweep, out: Path) -> list[Path]:
-    """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
+    """Write frontier.svg and frontier.html; without the `report` extra, only log what to install."""
     if not can_draw():
         LOG.warning(MISSING)
         return []

@@ -49,7 +49,7 @@ class Cell:
 
     text: str
     best: bool = False  # the largest of its column (see `largest_shown`)
-    stars: str = ""  # how sure that is
+    stars: str = ""  # significance of that
     value: float | str | None = None  # what a page sorts by
     around: str = ""  # the interval, in smaller type
     mark: Mark | None = None
@@ -75,17 +75,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns, rows and a note. The first column names the rows; the others are numbers, or sentences."""
+    """A title, columns, rows and a note. The first column names the rows; the others hold numbers or sentences."""
 
     title: str
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
-    foot: Sequence[Sequence[Cell]] = ()  # rows that belong below the others however these are sorted
+    foot: Sequence[Sequence[Cell]] = ()  # rows that stay at the bottom when a page sorts the others
 
     @property
     def heads(self) -> list[Column]:
-        """The columns; of one that was given by its title alone, the cells say whether it holds numbers."""
+        """The columns. A column given by its title alone is numeric unless most of its cells are sentences."""
         return [
             column if isinstance(column, Column) else Column(column, numeric=index > 0 and not self._sentences(index))
             for index, column in enumerate(self.columns)
@@ -99,7 +99,7 @@ class Table:
         return [[cell.plain() for cell in row] for row in (*self.rows, *self.foot)]
 
     def terminal(self) -> rich.table.Table:
-        """For a terminal. One too narrow for it shows the widest cells on several lines; nothing is cut."""
+        """For a terminal. Cells that are too wide take several lines; nothing is cut off."""
         from rich import box
         from rich.table import Table as RichTable
 
@@ -114,9 +114,9 @@ class Table:
         return table
 
     def fitting(self, width: int) -> list[Table]:
-        """Tables no wider than `width` that say the same: numbers are not broken, the columns stand below one another.
+        """The same table in parts no wider than `width`: some columns each, so that no number is broken over lines.
 
-        Columns of sentences take several lines instead, so a table that has one stays whole.
+        A table with a column of sentences stays in one part: its sentences take several lines.
         """
         heads = self.heads
         lines = [[column.title for column in heads], *self.plain()]
@@ -199,7 +199,7 @@ def cells(*values: str) -> list[Cell]:
 
 
 def word_cell(text: str) -> Cell:
-    """Words, by which a page sorts."""
+    """Text that a page can sort by."""
     return Cell(text, value=text)
 
 
@@ -221,6 +221,6 @@ def interval_cell(interval: Interval | None, digits: int, mark: Mark | None = No
 
 
 def largest_shown(value: float, column: Sequence[float], digits: int = 4) -> bool:
-    """Whether a value is the largest of its column as they are shown: equal ones all are, one alone is not."""
+    """Whether a value is the largest of its column, as shown. Ties are all largest; a single value is not."""
     known = [other for other in column if other == other]
     return len(known) > 1 and value == value and number(value, digits) == number(max(known), digits)

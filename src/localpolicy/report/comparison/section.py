@@ -122,7 +122,7 @@ def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
 
 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
-    """The main metric by what is known before a position is scored."""
+    """The main metric by segments of the positions."""
     group, _, name = column.rpartition(".")
     counted, values = groups(evaluation.scores)[group], metric(name)(evaluation.scores.rank)
     shown = []
@@ -136,14 +136,16 @@ def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
         shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
     counts = Counter(segment["by"] for segment in shown)
-    return [segment for segment in shown if counts[segment["by"]] > 1]  # a cut with one part cuts nothing
+    return [segment for segment in shown if counts[segment["by"]] > 1]  # a cut into one segment shows nothing
 
 
 def _bins(comparison: Comparison) -> np.ndarray:
-    """One scale for all policies, from 0 to the furthest context; in steps of √JS, which tell small ones apart."""
+    """Bins for all policies, from 0 to the largest JS; equal steps in √JS, so that small values are resolved."""
     furthest = [js.max() for evaluation in comparison.evaluations if (js := evaluation.js) is not None]
     last = float(max(furthest, default=0.0)) or 1.0
-    return np.append(np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last)  # the square of a root may fall short
+    return np.append(
+        np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last
+    )  # exactly: rounding may put the square of a root below it
 
 
 def _histogram(evaluation: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
@@ -164,7 +166,7 @@ def _reference(comparison: Comparison, names: Names) -> str:
         for candidate in comparison.references
     ]
     if len(said) > 1:
-        return f"the mean over {', '.join(said)}, a policy itself left out"
+        return f"the mean over {', '.join(said)}, never of a policy with itself"
     return said[0] if said else ""
 
 

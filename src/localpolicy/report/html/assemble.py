@@ -1,4 +1,4 @@
-"""A whole page, put together from its pieces."""
+"""A whole page, put together from its parts."""
 
 from __future__ import annotations
 

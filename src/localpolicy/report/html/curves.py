@@ -46,7 +46,7 @@ def effective_share(epoch: Mapping[str, Any]) -> float | None:
 
 
 def reached(line: Mapping[str, Any]) -> float:
-    """Epochs done at a validation; one in the midst of an epoch says how much of it was."""
+    """Epochs done at a validation; within an epoch, with the share of it that was done."""
     epoch, share = int(line["epoch"]), line.get("epoch_share")
     return epoch if share is None else round(epoch - 1 + float(share), 4)
 
@@ -59,7 +59,7 @@ def kept(row: PolicyRow) -> Mapping[str, Any] | None:
 
 
 def rule(row: PolicyRow) -> str:
-    """The rule that picked the epoch: as said, else the one validation figure that always equals it."""
+    """The rule that picked the epoch: as recorded, else the validation figure that always equals it."""
     if row.selected_by or not row.curve:
         return row.selected_by
     names = list(row.curve[0].get("validation") or {})

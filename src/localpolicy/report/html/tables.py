@@ -40,7 +40,7 @@ def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -
     level = section.logging_value
     digits = [decimals([_mean(figures.of(row)) for row in section.rows]) for figures in shown]
     if [figures.column.title for figures in shown[:2]] == ["J(π)", "gain"]:
-        digits[1] = digits[0]  # a difference has the places of what it is a difference of
+        digits[1] = digits[0]  # a difference has as many decimals as the values it comes from
     columns = [Column("policy", numeric=False), *(figures.column for figures in shown)]
     rows = [
         [
@@ -118,7 +118,7 @@ def named(row: PolicyRow, style: SeriesStyle) -> Cell:
 
 
 def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """How the objective weighed the log, at the epoch that was kept; nothing where no row says."""
+    """How the objective weighed the log at the selected epoch; empty if no row has weights."""
     rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
     if not rows:
         return ""
@@ -151,7 +151,7 @@ def _scarce(key: str, row: PolicyRow) -> Mark | None:
 
 
 def sources(section: Section, identity: str) -> str:
-    """The folder and digest of each policy's run; empty where no row has one."""
+    """The folder and digest of each policy's run; empty if no row has one."""
     rows = [row for row in section.rows if row.run or row.digest or row.selected_by]
     if not rows:
         return ""

@@ -25,7 +25,7 @@ class Symptom:
 
 
 def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symptom]:
-    """All signs of collapse of one objective; `rounds` begins with μ, `stopped` says at which round a seed ended."""
+    """All signs of collapse of one objective. `rounds` begins with μ; `stopped`: round -> why a seed ended."""
     signs = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
     if stopped:
         number, reason = min(stopped.items())
@@ -47,7 +47,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Symptom]:
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Symptom]:
-    """J came down from a best of the loop's own, by more than its intervals allow: the deepest such fall."""
+    """The deepest fall of J from an earlier best, if it is larger than the intervals."""
     values = [figures["J(π)"] for figures in rounds]
     falls = []
     for low in range(2, len(values)):
@@ -110,7 +110,7 @@ def _few(rounds: Sequence[Figures]) -> list[Symptom]:
 
 
 def summary(name: str, rounds: Sequence[Figures], symptoms: Sequence[Symptom]) -> str:
-    """One objective's way in one sentence."""
+    """One objective's loop in one sentence."""
     start, end = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean
     text = f"{name}: J {start:.4f} → {end:.4f} ({change(start, end)})"
     text += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
@@ -123,7 +123,7 @@ def _sentence(text: str) -> str:
 
 
 def loop_findings(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[CheckedClaim]:
-    """For each objective: did it earn more in the end, and without a sign of collapse?"""
+    """For each objective: did it earn more at the end, and without a sign of collapse?"""
     findings = []
     for name, (rounds, wrong) in by_arm.items():
         start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
@@ -137,7 +137,7 @@ def loop_findings(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom
 
 
 def loop_verdict(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> str:
-    """Who earns most in the end, and who lost or came down."""
+    """Which objective earns most at the end, and which lost or fell."""
     last = max(len(rounds) for rounds, _ in by_arm.values()) - 1
     ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items() if len(rounds) == last + 1}
     first = next(iter(by_arm.values()))[0][0]["J(π)"].mean

@@ -23,7 +23,7 @@ def main_table(table: Table3) -> Table:
     truth = any(row.truth is not None for row in table.rows)
     rows: list[list[Cell]] = []
     for row in table.rows:
-        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a distance is no merit
+        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a larger distance is not better
         mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), js]
         rows.append([*mine, Cell(number(row.truth))] if truth else mine)
         there, rest = table.published.get(row.objective), [Cell("—")] if truth else []
@@ -92,7 +92,7 @@ def claims(table: Table3) -> Table:
 
 
 def choices(table: Table3) -> Table:
-    """The validation figure at each point of the grids; the true one only for reading, it chose nothing."""
+    """The validation figure at each point of the grids. The true J is shown, but did not choose."""
     truth, rows = any(row.truths for row in table.rows), []
     for row in table.rows:
         for point, arm in row.grid.items():
