@@ -54,7 +54,7 @@ class Comparison(Result):
     def gains(self) -> dict[str, dict[str, Gain]]:
         """By policy and figure: its gain over the baseline; nothing where there is no baseline.
 
-        Figures are the columns and AR@1. All these tests are evaluation family for Holm's correction.
+        Figures are the columns and AR@1. All these tests are one family for Holm's correction.
         """
         if self.baseline is None:
             return {}
