@@ -179,13 +179,9 @@ def gate(
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
-<<<<<<< HEAD
-    return Gate(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
-=======
     if deployed is not None and rules.metric is None and not leaks:
         checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
-    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
->>>>>>> main
+    return Gate(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
 
 
 def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:
