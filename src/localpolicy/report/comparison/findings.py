@@ -15,7 +15,7 @@ def comparison_findings(comparison: Comparison, section: Section) -> list[Checke
     """The questions to ask before an online test, each with its answer."""
     best = best_row(section)
     findings = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    findings += _seen_by_js(comparison, section)
+    findings += _seen_by_js(comparison, section) + _alike(comparison)
     findings += [_enough_weight(section)] if any(row.weights for row in section.rows) else []
     findings += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
     return findings
@@ -93,6 +93,12 @@ def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
         f"{base.name}: JS hardly sees the order of the first few items"
     )
     return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
+
+
+def _alike(comparison: Comparison) -> list[CheckedClaim]:
+    """A finding only where the policies differ in more than what is compared."""
+    claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
+    return [CheckedClaim(claim, False, ". ".join(comparison.notes))] if comparison.notes else []
 
 
 def _enough_weight(section: Section) -> CheckedClaim:
