@@ -26,7 +26,7 @@ def loop(
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the demo's)")] = None,
     seeds: Annotated[str, typer.Option(help="of logs and training, as 0,1,2: a whole loop each")] = "0",
     world_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="which world of this kind")] = 0,
-    dials: Annotated[list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a dial of the world")] = None,
+    dials: Annotated[list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a world setting")] = None,
     logging: Annotated[str, typer.Option(help="μ̂ from round 2 on: served (that run) or head")] = "served",
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="train on all logs so far, not the last")] = False,
     changes: Annotated[

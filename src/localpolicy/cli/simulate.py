@@ -19,7 +19,7 @@ def simulate(
     sequences: Annotated[int | None, typer.Option(help="sequences to simulate (default: the world's own)")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the world's own)")] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="makes the same bytes again")] = 0,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a dial of the world")] = None,
+    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a world setting")] = None,
     interactions: Annotated[
         bool, typer.Option("--interactions", help="keep what users did, not what was shown")
     ] = False,

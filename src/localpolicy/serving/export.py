@@ -115,7 +115,7 @@ def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[
 
 def _data(source: Run, policy: Policy) -> Prepared | None:
     """The data the run was trained on, where they still lie there."""
-    for folder in source.data_places:
+    for folder in source.data_folders:
         try:
             data = Prepared(folder)
         except LocalPolicyError:
