@@ -121,9 +121,9 @@ class Run(Result):
     @property
     def data_folders(self) -> list[Path]:
         """Where the data may be: the original folder, and the one relative to the run, if both were moved."""
-        about = self.manifest["data"]
-        moved = [(self.folder / about["from_run"]).resolve()] if "from_run" in about else []  # older runs lack it
-        return [Path(about["path"]), *moved]
+        recorded = self.manifest["data"]
+        moved = [(self.folder / recorded["from_run"]).resolve()] if "from_run" in recorded else []  # older runs lack it
+        return [Path(recorded["path"]), *moved]
 
     @property
     def config(self) -> Config:
