@@ -116,7 +116,7 @@ class ClosedForm:
             f"critic-{number + 1}",
             self._changed(
                 objective,
-                dropout=self.objective.critic_dropout,
+                dropout=self.objective.tower_dropout,
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
