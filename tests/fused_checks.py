@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import torch
 
 from localpolicy.catalogue import dense, fused, sharded
@@ -64,11 +67,26 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
 
 
-def gradients(module, rows, items, upstream):
+def gradients(module, rows, items, upstream, *, constant_weight=False):
+    """Of hidden states, weights and biases, where there are any."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
+    leaves[1].requires_grad_(not constant_weight)
     value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
-    return [leaf.grad for leaf in leaves]
+    return [leaf.grad for leaf in leaves if leaf.requires_grad]
+
+
+def check_freed(module, rows, items):
+    """A result that nobody holds is gone at once. A captured step fails where an older graph is still alive."""
+    hidden = rows.hidden.detach().clone().requires_grad_()
+    gc.disable()
+    try:
+        result = module.log_prob(rows._replace(hidden=hidden), items)
+        watched = weakref.ref(result)
+        del result
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
@@ -83,6 +101,10 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+    # A head over constant items: hidden states and biases get the same gradients without the weights'.
+    without = gradients(fused, rows, items, upstream, constant_weight=True)
+    for one, other in zip(without, found[:1] + found[2:], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):

@@ -89,6 +89,7 @@ class CapturedSteps:
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
             self.optimiser.zero_grad(set_to_none=True)
+            _restart_generator(self.sequences.device)
         else:
             self.graphs[kind] = graph
 
@@ -107,3 +108,12 @@ class CapturedSteps:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
         self.log.add(terms.detached(), batch.counted)
+
+
+def _restart_generator(device: torch.device) -> None:
+    """A capture that failed leaves the device's generator waiting for its end: give it a new state, with its seed."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    seed = generator.initial_seed()
+    generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+    generator.manual_seed(seed)
