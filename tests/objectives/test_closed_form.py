@@ -14,7 +14,7 @@ from test_convergence import GAMMA, Q_MU, WORLD, close
 
 from localpolicy.catalogue import dense
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.readout import Reader, heads_for
+from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.lpi import LPI, LPIBandit
@@ -29,7 +29,7 @@ def logging_tower(world: World):
 
 
 def policy_of(network, world: World) -> Policy:
-    items = pa.table({"item_id": np.arange(world.items)})
+    items = pa.table({"item_id": np.arange(world.n_items)})
     return Policy(network, Origin("lpi_rl", "impressions", ["click"], "logging"), items)
 
 
@@ -37,7 +37,7 @@ def critic_tower(world: World, critic: Critic, sweeps: int):
     """A tower fitted to the critic's loss in expectation under μ, its targets held fixed in each sweep."""
     reads = critic.reads()
     network = tabular(world, heads_for(reads, logging_given=True))
-    reader = Reader(network, reads, dense, policy_of(logging_tower(world), world))
+    reader = NetworkReader(network, reads, dense, policy_of(logging_tower(world), world))
     batch, chance, context = world.log
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     for _ in range(sweeps):
@@ -63,7 +63,7 @@ def pi(policy: Policy) -> torch.Tensor:
     contexts, network = len(WORLD.contexts), policy.network
     width = network.logging.config.width
     hidden = torch.eye(width, dtype=torch.float64)[:contexts].repeat(1, len(network.towers))
-    return torch.softmax(policy._rows(hidden).chunk(0, WORLD.items), 1)
+    return torch.softmax(policy._rows(hidden).chunk(0, WORLD.n_items), 1)
 
 
 def test_the_critic_alone_finds_q_of_mu_and_the_bandits_finds_r(towers):

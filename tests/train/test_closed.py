@@ -58,7 +58,7 @@ def test_what_is_served_is_mu_tilted_by_the_critics(name, critic, k, small, tmp_
     assert about["improvement"]["beta"] == 0.3 and about["improvement"]["slope"] == 1.0
     assert about["stages"]["logging"]["selected"]["by"] == "logp"
     assert about["stages"]["critic-1"]["selected"]["by"] == "-1*return_error"
-    assert about["parameters"] == network.size
+    assert about["parameters"] == network.n_parameters
     assert run.selected_metrics()["stage"] == "policy"
     assert not run.stages.exists()
 

@@ -119,7 +119,7 @@ def maximum(rows: ShardedLogits) -> tuple[Tensor, Tensor]:
     (every, mine), shard = _gathered(rows), rows.head.shard
     value, item = fused.maximum(every)
     best = shard.ranks.extreme_(value.clone(), largest=True)
-    item = torch.where(value == best, item + shard.own.start, shard.items)
+    item = torch.where(value == best, item + shard.own.start, shard.n_items)
     return best[mine], shard.ranks.extreme_(item, largest=False)[mine]
 
 
@@ -160,7 +160,7 @@ def top(rows: ShardedLogits, k: int) -> tuple[Tensor, Tensor]:
     # Shards may hold fewer than k items: columns are gathered as rows.
     values, _ = shard.ranks.all_gather(value.T.contiguous())
     items, _ = shard.ranks.all_gather((item + shard.own.start).T.contiguous())
-    best, order = values.T[mine].topk(min(k, shard.items), dim=1)
+    best, order = values.T[mine].topk(min(k, shard.n_items), dim=1)
     return best, items.T[mine].gather(1, order)
 
 

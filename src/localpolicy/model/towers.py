@@ -31,7 +31,12 @@ class Towers(nn.Module):
         self.logging = logging
         self.critics = nn.ModuleList(critics)
         self.beta, self.slope = beta, slope
-        self.config, self.items, self.length, self.shard = logging.config, logging.items, logging.length, logging.shard
+        self.config, self.n_items, self.length, self.shard = (
+            logging.config,
+            logging.n_items,
+            logging.length,
+            logging.shard,
+        )
         self.own_backbone = logging.own_backbone
 
     @property
@@ -102,9 +107,9 @@ class Towers(nn.Module):
         return frozenset(f"{prefix}{name}" for prefix, tower in named.items() for name in tower.split)
 
     @property
-    def size(self) -> int:
+    def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        return sum(tower.size for tower in self.towers)
+        return sum(tower.n_parameters for tower in self.towers)
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the same towers again."""

@@ -45,7 +45,7 @@ DELTA = 0.05
 STEPS = 30  # halvings in search of a β within the budget
 
 
-class Candidate(NamedTuple):
+class BetaCandidate(NamedTuple):
     """A β that was considered, and what speaks for it."""
 
     beta: float | None  # None: μ̂ itself
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     slope: float  # 0: the policy is μ̂
     calibration: Calibration
     by: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[BetaCandidate, ...] = ()
     said: str | None = None  # what a user should know
 
     def figures(self) -> dict[str, float]:
@@ -183,7 +183,7 @@ class _Curve:
         return np.stack(gathered[0]), np.stack(gathered[1]).mean(1)
 
 
-def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[Candidate]:
+def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[BetaCandidate]:
     """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
     logp, js = curve.at([*betas, math.inf])
     confidence = 1 - DELTA / len(logp)
@@ -193,11 +193,11 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[Candidate]
         values = self_normalised(log)
         low = lower_bound(values, read.sequence, confidence=confidence)
         share = effective_sample(log.weight) / len(row)
-        found.append(Candidate(beta, float(values.mean()), low, share, float(distance)))
+        found.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
     return found
 
 
-def _fits(one: Candidate, max_js: float | None) -> bool:
+def _fits(one: BetaCandidate, max_js: float | None) -> bool:
     assert one.effective is not None
     return one.effective >= LEAST_EFFECTIVE and (max_js is None or one.js <= max_js)
 

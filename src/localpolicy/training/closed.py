@@ -103,7 +103,7 @@ class ClosedForm:
         ):
             raise RunError(
                 f"objective.logging: the closed form needs an mle or sqn run over the items of {self.data.path}; "
-                f"{given} is a {policy.origin.objective} run over {policy.size} items. Leave objective.logging out."
+                f"{given} is a {policy.origin.objective} run over {policy.n_items} items. Leave objective.logging out."
             )
         return run
 
