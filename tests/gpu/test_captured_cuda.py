@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from broken_runs import train_until
+from fused_checks import check_adam
 from small_logs import write_small
 
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.training import adam
 from localpolicy.training.loop import Trainer, train
 from localpolicy.training.losses import Losses
 
@@ -147,3 +149,9 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
     here = Path(__file__).parent
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(here), str(here.parent)]
     subprocess.run(command, env=environment, check=True)
+
+
+@pytest.mark.parametrize("large", [4000, 1 << 30], ids=["our kernel", "torch's"])
+def test_parameters_move_as_adamw_moves_them(large, monkeypatch):
+    monkeypatch.setattr(adam, "LARGE", large)
+    check_adam("cuda")
