@@ -23,7 +23,7 @@ from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
-from localpolicy.evaluation.gate import GateRules, Verdict, gate
+from localpolicy.evaluation.gate import BY_RANK, GateRules, Verdict, _decided_by_value, gate
 from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
 from localpolicy.evaluation.power import ENOUGH, LEAST, more_needed, sample_needed
@@ -31,12 +31,15 @@ from localpolicy.evaluation.recorded import read_recorded
 from localpolicy.evaluation.run import evaluate
 from localpolicy.evaluation.significance import paired
 from localpolicy.evaluation.summary import ranking
+from localpolicy.evaluation.truth import true_value
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
 from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
+from localpolicy.simulation.prepared import write_prepared
 from localpolicy.training.loop import train
 from localpolicy.training.selection import rule, unheard
 
@@ -211,6 +214,43 @@ def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
     assert value_check(made("x", np.ones(3)), None, rules).outcome == "not asked", "no propensities"
     refused = valued("far", np.r_[np.full(99, 1e-6), 1e6], np.ones(100))
     assert value_check(refused, None, rules).outcome == "cannot tell"
+
+
+def test_where_the_value_surely_gains_ranks_are_facts_and_refuse_nothing():
+    def check(name, outcome, **more):
+        return Check(name, outcome, f"{name} reason", **more)
+
+    ranks = [check("gain", "no"), check("baselines", "no", instead="item-kNN"), check("coverage", "no")]
+    for outcome in ("no", "cannot tell", "not asked"):
+        checks = [*ranks, check("value", "yes")]
+        assert _decided_by_value(checks, check("value", outcome)) is checks, "less than a sure gain decides nothing"
+    sure = check("value", "yes", value=0.1, low=0.05, high=0.15)
+    decided = _decided_by_value([*ranks, check("value", "cannot tell")], sure)
+    assert [(one.name, one.outcome) for one in decided] == [
+        ("value", "yes"), ("gain", "not asked"), ("baselines", "not asked"), ("coverage", "no"),
+    ]  # fmt: skip
+    assert decided[1].reason == "not asked, since the value surely gains: gain reason" and decided[2].instead is None
+
+
+def policy_of_a_moving_world(data, name, tmp_path, **objective):
+    settings = {"data": {"length": 4}, "model": {"width": 16}, "train": {"epochs": 6, "batch_size": 128}}
+    settings["train"] |= {"learning_rate": 0.01, "seed": {"mle": 0}.get(name, 1)}
+    return train(data, out=tmp_path / name, config=Config.parse({**settings, "objective": {"name": name, **objective}}))
+
+
+def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_path):
+    world = BanditWorld(BanditConfig(contexts=12, items=8, appeal=2.0), seed=1)
+    write_prepared(world, tmp_path / "data", sequences=6_000, seed=2)
+    data = Prepared(tmp_path / "data")
+    mle, lpi = (policy_of_a_moving_world(data, name, tmp_path) for name in ("mle", "lpi_cb"))
+    config = {"min_history": 3}
+    verdict = gate(lpi, against=[mle], config=config)
+    assert verdict.answer == "deploy" and verdict.checks[0].name == "value"
+    assert {check.outcome for check in verdict.checks if check.name in BY_RANK} == {"not asked"}
+    ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
+    assert ranks.checks[0].name == "gain" and ranks.checks[0].outcome != "not asked", "a metric that was named decides"
+    truth = [true_value(run.policy(), world).value for run in (mle, lpi)]
+    assert truth[1] > truth[0] + 0.03
 
 
 def test_a_ruler_that_learned_nothing_is_none():

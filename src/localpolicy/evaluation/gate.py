@@ -39,6 +39,7 @@ from localpolicy.runs.run import LIKELIHOOD
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
@@ -154,14 +155,13 @@ def gate(
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references), *chosen_because]
     checks: list[Check]
-    deployed = None
+    deployed, leaks = None, [each for each in opened[:2] if each.leaks]
     if by_log:
         # Nothing but the value speaks of that policy, so a gain must show there.
-        checks = [value_check(evaluation, None, rules.model_copy(update={"require_value_gain": True}))]
+        checks = [value_check(evaluation, None, rules, surely=True)]
     else:
         deployed = measure(references[0], [])
         checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
-        leaks = [each for each in opened[:2] if each.leaks]
         if leaks and checks[0].outcome != "no":
             reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
             checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
@@ -179,7 +179,28 @@ def gate(
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
+    if deployed is not None and rules.metric is None and not leaks:
+        checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
     return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
+
+
+def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:
+    """Where logged propensities show a sure gain in reward, ranks are facts beside it, and refuse nothing.
+
+    Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
+    log's items lower: the two rules would contradict each other.
+    """
+    if value.outcome != "yes":
+        return checks
+    said = "not asked, since the value surely gains: "
+    ranks = [
+        replace(check, outcome="not asked", reason=said + check.reason, needed=None, instead=None)
+        if check.name in BY_RANK
+        else check
+        for check in checks
+        if check.name != "value"
+    ]
+    return [value, *ranks]
 
 
 @dataclass(frozen=True)

@@ -200,15 +200,16 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
     return checks
 
 
-def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> Check:
-    """Non-inferiority: the lower end of the doubly robust difference is above -margin; or, where asked, above 0.
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, surely: bool = False) -> Check:
+    """Non-inferiority: the lower end of the doubly robust difference is above -margin; above 0 where it must gain.
 
     The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
     policy's or does not speak of it. Paired: what luck gave the log it gave both.
     """
+    surely |= rules.require_value_gain
     estimated, log = new.off_policy, decisions(new.scores)
     if estimated is None or log is None:
-        return Check("value", "cannot tell" if rules.require_value_gain else "not asked", "the log has no propensities")
+        return Check("value", "cannot tell" if surely else "not asked", "the log has no propensities")
     if estimated.refusal is not None:
         return Check(
             "value", "cannot tell", f"overlap is too small for an estimate: {estimated.refusal}", n=estimated.overlap.n
@@ -220,8 +221,8 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) 
         base, whose = doubly_robust(theirs), f"{deployed.name}'s"
     gain = doubly_robust(log) - base
     interval = normal(gain, log.sequence, confidence=rules.confidence)
-    margin = 0.0 if rules.require_value_gain else rules.value_margin * abs(float(base.mean()))
-    asked = "above 0" if rules.require_value_gain else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
+    margin = 0.0 if surely else rules.value_margin * abs(float(base.mean()))
+    asked = "above 0" if surely else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
     reason = (
         f"estimated J {estimated.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "

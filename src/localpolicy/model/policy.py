@@ -104,9 +104,12 @@ class Policy:
     @torch.no_grad()
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """The same at any tokens."""
-        return self._rows(self.network.hidden_without_dropout(batch)[tokens])
+        return self.rows_of(self.network.hidden_without_dropout(batch)[tokens])
 
-    def _rows(self, hidden: Tensor) -> Logits:
+    def rows_of(self, hidden: Tensor) -> Logits:
+        """The same at hidden states [N, D]."""
+        if isinstance(self.network, Towers):
+            return self.network.policy(hidden, beta=self.beta)
         if self.beta is None:
             return self.network.head("policy").detach().logits(hidden)
         base, critic = self.origin.estimates_logging, self.critic
@@ -226,6 +229,7 @@ class _MadeTowers(_Made):
     critics: list[_Made] = Field(min_length=1)
     beta: float = Field(gt=0)
     slope: float = Field(ge=0)
+    cap: float | None = Field(None, gt=1)
 
 
 class _Description(_Recorded):
@@ -276,5 +280,6 @@ class _HeadPolicy(Policy):
         super().__init__(network, origin, items)
         self._head = head
 
-    def _rows(self, hidden: Tensor) -> Logits:
+    def rows_of(self, hidden: Tensor) -> Logits:
+        """Of that head."""
         return self.network.head(self._head).detach().logits(hidden)

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend, sharded
-from localpolicy.catalogue.logits import tilted
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.calibration import Calibration, calibrate
@@ -164,7 +163,8 @@ class _Curve:
         assert isinstance(network, Towers)
         self.network, self.windows, self.slope, self.config, self.ranks = network, windows, slope, config, ranks
         self.catalogue = backend(config.train.catalogue) if network.shard is None else sharded
-        self.logging, self.critic = network.head("logging").detach(), network.head(network.critic).detach()
+        self.logging = network.head("logging").detach()
+        assert network.slope == 1.0, "the slope is not chosen yet"
 
     @torch.no_grad()
     def at(self, betas: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +176,7 @@ class _Curve:
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
             for place, beta in enumerate(betas):
-                logits = tilted(hidden, self.logging, self.critic, beta=beta / self.slope)
+                logits = self.network.policy(hidden, beta=beta / self.slope)
                 logp[place].append(self.catalogue.log_prob(logits, item))
                 js[place].append(self.catalogue.divergence(logits, reference)[0])
         gathered = [[ranks.all_gather(torch.cat(one))[0].double().cpu().numpy() for one in both] for both in (logp, js)]
