@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGE = 1 << 19  # numbers in a table that is worth a launch of its own
+LARGE = 1 << 15  # numbers in a table that is worth a launch of its own
 
 
 class TableAdamW(torch.optim.AdamW):
