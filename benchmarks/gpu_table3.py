@@ -40,10 +40,10 @@ def main() -> None:
                    "--device", "cuda", "--processes", str(given.processes), "--minutes", str(given.minutes),
                    "--set", f"train.precision={given.precision}"]  # fmt: skip
         began = time.perf_counter()
-        with (folder / "log").open("w") as log:
+        with (folder / "output").open("w") as log:
             code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
         taken = time.perf_counter() - began
-        print("\n".join((folder / "log").read_text().splitlines()[-6:]))
+        print("\n".join((folder / "output").read_text().splitlines()[-6:]))
         epochs = finished = 0
         for path in out.rglob("metrics.jsonl"):
             epochs += len(path.read_text().splitlines())
