@@ -17,7 +17,8 @@ from small_logs import write_small
 from typer.testing import CliRunner
 
 from localpolicy.cli.gate import gate as gate_verb
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
