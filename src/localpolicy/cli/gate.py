@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, give, settings
+from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, settings, write_and_print
 
 EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
 
@@ -48,6 +48,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])
