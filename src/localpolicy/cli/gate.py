@@ -19,8 +19,8 @@ def gate(
     against: Annotated[
         list[Path],
         typer.Option(
-            help="what is deployed first: a run, a baseline, a CSV or Parquet file of its lists, or the word log (an "
-            "impression log's own policy); then mle runs of other seeds, for the distance and its noise floor"
+            help="first, what is deployed now: a run, a baseline, a CSV or Parquet file of its lists, or the word log "
+            "(the policy of an impression log); then mle runs of other seeds, for the distance and its noise floor"
         ),
     ],
     rules: Annotated[Path | None, typer.Option(help="a YAML file of rules (default: the built-in ones)")] = None,
