@@ -21,7 +21,8 @@ from localpolicy.evaluation.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import loop
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 
 def main() -> None:
