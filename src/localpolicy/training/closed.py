@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, Stopped
+from localpolicy.evaluation.plain_critic import CriticError, fit_plain, read_decisions
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
@@ -39,7 +41,7 @@ from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
-from localpolicy.training.choice import choose
+from localpolicy.training.choice import Choice, choose
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
@@ -114,7 +116,7 @@ class ClosedForm:
             f"critic-{number + 1}",
             self._changed(
                 objective,
-                dropout=self.objective.critic_dropout,
+                dropout=self.objective.tower_dropout,
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
@@ -180,13 +182,25 @@ class ClosedForm:
         figures = validate(policy, windows, config, events=self.data.events, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
+            errors = self._errors(windows, choice)
             self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
-            self._record(logging, critics, figures | choice.figures(), choice.json(), seconds)
+            improvement = {**choice.json(), "critic_error": errors.json()}
+            self._record(logging, critics, figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            if choice.said is not None:
-                LOG.info("note: %s", choice.said)
+            for said in (choice.said, errors.said):
+                if said is not None:
+                    LOG.info("note: %s", said)
         ranks.wait()
         return run
+
+    def _errors(self, windows: Windows, choice: Choice) -> CriticError:
+        """The critics' held-out error, beside that of item and user means."""
+        gamma = self.objective.critic_objective("").gamma
+        known = Windows(self.data, "train", self.config.data, device=self.config.train.device)
+        plain = fit_plain(read_decisions(known, gamma=gamma), n_items=self.data.n_items)
+        held_out = read_decisions(windows, gamma=gamma)
+        error = float(np.mean((plain(held_out) - held_out.returns) ** 2))
+        return CriticError(choice.calibration.error, error, float(held_out.returns.var()))
 
     def _open(self, shard: Shard | None) -> Policy:
         policy = Policy.load(self.run.folder, backbone=copy.deepcopy(self.backbone), shard=shard)
@@ -194,7 +208,7 @@ class ClosedForm:
         return policy
 
     def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
-        made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
+        made = [read_json(stage.folder / "policy.json")["network"] for stage in (logging, *critics)]
         towers = {"critics": made[1:], "beta": beta, "slope": slope, "cap": self.objective.closed_cap}
         network = build({**made[0], **towers}, backbone=self.backbone)
         origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
@@ -208,7 +222,7 @@ class ClosedForm:
         run, config = self.run, self.config
         given = self.objective.logging != "head"
         stages = {} if given else {"logging": logging}
-        stages |= {f"critic-{number + 1}": one for number, one in enumerate(critics)}
+        stages |= {f"critic-{number + 1}": critic for number, critic in enumerate(critics)}
         step = epoch = 0
         run.keep_metric_lines(0)
         for name, stage in stages.items():
@@ -231,8 +245,8 @@ class ClosedForm:
                               "sha256": sha256(run.folder / LIKELIEST)},
                 "patience": config.train.patience,
                 "stages": {
-                    name: {key: one[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
-                    for name, one in manifests.items()
+                    name: {key: critic[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
+                    for name, critic in manifests.items()
                 },
                 "improvement": choice,
                 **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
@@ -243,7 +257,7 @@ class ClosedForm:
                 "epochs": epoch,
                 "steps": step,
                 "seconds": round(seconds, 3),
-                "parameters": sum(one["parameters"] for one in manifests.values()),
+                "parameters": sum(critic["parameters"] for critic in manifests.values()),
             }
         )  # fmt: skip
 
@@ -251,7 +265,7 @@ class ClosedForm:
 def _together(logging: Run, critics: list[Run], name: str) -> dict[str, Tensor]:
     """The towers' weights under the names they have in `Towers`."""
     towers: dict[str, Path] = {"logging": logging.folder}
-    towers |= {f"critics.{number}": one.folder for number, one in enumerate(critics)}
+    towers |= {f"critics.{number}": critic.folder for number, critic in enumerate(critics)}
     return {
         f"{prefix}.{key}": tensor
         for prefix, folder in towers.items()
