@@ -244,12 +244,9 @@ class Network(nn.Module):
     @property
     def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        rows = {
-            name: self.n_items if name in self.split else len(parameter) for name, parameter in self.named_parameters()
-        }
-        return sum(
-            parameter.numel() // max(len(parameter), 1) * rows[name] for name, parameter in self.named_parameters()
-        )
+        named = list(self.named_parameters())
+        rows = {name: self.n_items if name in self.split else len(parameter) for name, parameter in named}
+        return sum(parameter.numel() // max(len(parameter), 1) * rows[name] for name, parameter in named)
 
     def _numbers(self, name: str) -> AnyHead:
         head = self.heads[name]

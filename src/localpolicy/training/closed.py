@@ -245,8 +245,8 @@ class ClosedForm:
                               "sha256": sha256(run.folder / LIKELIEST)},
                 "patience": config.train.patience,
                 "stages": {
-                    name: {key: critic[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
-                    for name, critic in manifests.items()
+                    name: {key: manifest[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
+                    for name, manifest in manifests.items()
                 },
                 "improvement": choice,
                 **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
@@ -257,7 +257,7 @@ class ClosedForm:
                 "epochs": epoch,
                 "steps": step,
                 "seconds": round(seconds, 3),
-                "parameters": sum(critic["parameters"] for critic in manifests.values()),
+                "parameters": sum(manifest["parameters"] for manifest in manifests.values()),
             }
         )  # fmt: skip
 
