@@ -35,10 +35,10 @@ def distill(
 
 
 def _data(source: Run) -> Prepared:
-    for place in source.data_places:
+    for place in source.data_folders:
         try:
             return Prepared(place)
         except LocalPolicyError:
             continue
-    places = " or ".join(map(str, source.data_places))
+    places = " or ".join(map(str, source.data_folders))
     raise DataError(f"the data of {source.folder} are not at {places}: name them (data=).")
