@@ -3,7 +3,7 @@
     python benchmarks/lists.py rectools=/path/to/python replay=/path/to/python
 
 Each peer needs an environment of its own. Networks are hardly trained: only the time of lists is measured, after one
-round that warms up, in turns, with two threads each. Ours reads Parquet and writes Parquet; RecTools begins with its
+round that warms up, in turns, with one thread each. Ours reads Parquet and writes Parquet; RecTools begins with its
 data set and ends with its frame, both in memory; RePlay reads Parquet and ends with a frame in memory.
 """
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 PEERS = Path(__file__).parent / "peers"
-SETTINGS = {"items": 17_000, "width": 64, "length": 20, "k": 20, "batch": 1024, "threads": 2}
+SETTINGS = {"items": 17_000, "width": 64, "length": 20, "k": 20, "batch": 1024, "threads": 1}
 
 
 def histories(people: int, out: Path) -> None:
@@ -29,6 +29,7 @@ def histories(people: int, out: Path) -> None:
     item[: SETTINGS["items"]] = np.arange(SETTINGS["items"])
     person = np.repeat(np.arange(people), 10)
     pq.write_table(pa.table({"sequence_id": person, "item_id": item}), out)
+    np.savez(out.with_suffix(".npz"), person=person, item=item)  # for an environment without pyarrow
 
 
 def main() -> None:

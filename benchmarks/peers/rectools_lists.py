@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import torch
 from pytorch_lightning import Trainer
 from rectools import Columns
@@ -26,13 +25,13 @@ def trainer() -> Trainer:
 folder = Path(sys.argv[1])
 settings = json.loads((folder / "settings.json").read_text())
 torch.set_num_threads(settings["threads"])
-table = pq.read_table(folder / "histories.parquet")
+table = np.load(folder / "histories.npz")
 frame = pd.DataFrame(
     {
-        Columns.User: table["sequence_id"].to_numpy(),
-        Columns.Item: table["item_id"].to_numpy(),
+        Columns.User: table["person"],
+        Columns.Item: table["item"],
         Columns.Weight: 1.0,
-        Columns.Datetime: pd.Timestamp("2025-01-01") + pd.to_timedelta(np.arange(len(table)), unit="s"),
+        Columns.Datetime: pd.Timestamp("2025-01-01") + pd.to_timedelta(np.arange(len(table["item"])), unit="s"),
     }
 )
 data = Dataset.construct(frame)
