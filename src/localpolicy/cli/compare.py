@@ -19,39 +19,47 @@ from localpolicy.cli.evaluate import (
     MinHistory,
     Split,
     World,
-    give,
     settings,
+    write_and_print,
 )
 
 LOG = logging.getLogger(__name__)
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="the runs", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(help="the runs to compare", show_default=False)],
     against: Against = None,
     split: Split = "test",
     metrics: Annotated[str, typer.Option(help="ranking metrics of each event: HR@20,nDCG@20")] = "HR@20,nDCG@20",
-    columns: Annotated[str | None, typer.Option(help="the figures compared: purchase.nDCG@20,new.HR@5")] = None,
+    columns: Annotated[str | None, typer.Option(help="the metrics to compare: purchase.nDCG@20,new.HR@5")] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="show the gain over this policy, by name (the page's marks: the first mle run)")
+        str | None,
+        typer.Option(help="also show gains over the policy of this name (a page always does: over the first mle run)"),
     ] = None,
-    baselines: Annotated[bool, typer.Option(help="add popularity, last item and item-kNN")] = True,
-    breakdown: Annotated[bool, typer.Option(help="also by number of events per sequence")] = False,
+    baselines: Annotated[bool, typer.Option(help="also compare popularity, last item and item-kNN")] = True,
+    breakdown: Annotated[
+        bool, typer.Option(help="also break the metrics down by number of events per sequence")
+    ] = False,
     data: Data = None,
     world: World = None,
     min_history: MinHistory = None,
     exclude_seen: ExcludeSeen = False,
     imputation: Annotated[
         Path | None,
-        typer.Option(help="ratings: folder of the factorisation behind iAR@1; fitted where it is not there"),
+        typer.Option(help="for ratings: the folder of the model that imputes iAR@1 (fitted if missing)"),
     ] = None,
     device: Device = "auto",
     json: Json = None,
     markdown: Markdown = None,
     latex: Latex = None,
     html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
+    titles: Annotated[
+        Path | None, typer.Option(help="titles of items for the page: CSV or Parquet with item_id and title")
+    ] = None,
 ) -> None:
-    """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
+    """Compare runs on the same positions, beside simple baselines, and say what differs between them.
+
+    A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.evaluation.compare import compare as measure
     from localpolicy.report.comparison.tables import comparison_tables
 
@@ -69,9 +77,10 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
+        from localpolicy.experiments.titles import read_titles
         from localpolicy.report.comparison.section import write_comparison
 
-        write_comparison(result, html)
-    give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
+        write_comparison(result, html, titles=None if titles is None else read_titles(titles))
+    write_and_print(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
         LOG.info("report: %s", html)

@@ -1,4 +1,4 @@
-"""`lpi gate`: deploy (exit code 0), do not (3) or cannot tell (4), with reasons."""
+"""`lpi gate`: deploy (exit code 0), do not deploy (3) or cannot tell (4), with reasons."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, give, settings
+from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, settings, write_and_print
 
 EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
 
 
 def gate(
     run: Annotated[
-        Path, typer.Argument(help="what might be deployed: a run, a baseline, a file of lists", show_default=False)
+        Path, typer.Argument(help="the candidate: a run, a baseline or a file of lists", show_default=False)
     ],
     against: Annotated[
         list[Path],
         typer.Option(
-            help="what is deployed first: a run, a baseline, a CSV or Parquet file of its lists, or the word log (an "
-            "impression log's own policy); then mle runs of other seeds, for the distance and its noise floor"
+            help="first, what is deployed now: a run, a baseline, a CSV or Parquet file of its lists, or the word log "
+            "(the policy of an impression log); then mle runs of other seeds, for the distance and its noise floor"
         ),
     ],
     rules: Annotated[Path | None, typer.Option(help="a YAML file of rules (default: the built-in ones)")] = None,
     split: Split = "test",
-    beta: Annotated[float | None, typer.Option(help="the dial: judge π ∝ μ̂ exp(Q/β)")] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="judge π ∝ μ̂ exp(Q/β) at this β instead of the trained head")
+    ] = None,
     data: Data = None,
     min_history: MinHistory = None,
     device: Device = "auto",
@@ -46,6 +48,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])

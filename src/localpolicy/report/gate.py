@@ -1,19 +1,24 @@
-"""A gate's verdict shown: the answer with its numbers and the next step, and every check with its reason."""
+"""A gate as a table and a page: the answer, its numbers, the next step, and every check with its reason."""
 
 from __future__ import annotations
 
-from localpolicy.evaluation.gate import Check, Verdict
+from localpolicy.evaluation.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {
-    "deploy": "Show it to a small share of the users first, and count.",
+    "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
-INSTEAD = "Save '{}' with lpi train DATA --objective, and serve it; or find out what it knows that the policy does not."
+REMEDY = {  # by the check that said no
+    "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
+    "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
+    "divergence": "Or take a larger β, which moves less.",
+}
+INSTEAD = "Serve '{}' (lpi train DATA --objective '{}' saves it), or find out what it knows that the policy does not."
 NAMES = {
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per decision",
@@ -26,7 +31,7 @@ MEANINGS = {
 }
 
 
-def gate_table(verdict: Verdict) -> Table:
+def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
     rows = [[Cell(check.name), Cell(MARKS[check.outcome]), Cell(check.reason)] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
@@ -34,22 +39,26 @@ def gate_table(verdict: Verdict) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_headline(verdict: Verdict) -> Headline:
+def gate_headline(verdict: Gate) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
-    numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
+    told = [check for check in verdict.checks if check.outcome != "not asked" or check.name == "divergence"]
+    numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
-    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead)
+    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
+    failed = {check.name for check in verdict.checks if check.outcome == "no"}
+    if instead is None and len(failed) == 1:
+        step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])
     return Headline(verdict.sentence, numbers, step)
 
 
-def gate_findings(verdict: Verdict) -> list[CheckedClaim]:
+def gate_findings(verdict: Gate) -> list[CheckedClaim]:
     """Every check that was asked for."""
     asked = [check for check in verdict.checks if check.outcome != "not asked"]
     return [CheckedClaim(check.name, check.passed, check.reason) for check in asked]
 
 
-def gate_contents(verdict: Verdict) -> Contents:
-    """The verdict as a report of its own."""
+def gate_contents(verdict: Gate) -> Contents:
+    """A page of the gate alone."""
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
@@ -60,9 +69,12 @@ def gate_contents(verdict: Verdict) -> Contents:
     return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
-def _number(check: Check, verdict: Verdict) -> KeyNumber:
+def _number(check: Check, verdict: Gate) -> KeyNumber:
     value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
     meaning = MEANINGS[check.name]
+    divergence = verdict.evaluation.divergence
+    if check.name == "divergence" and divergence is not None and divergence.floor_js is not None:
+        meaning += f" Two estimates of the log differ by {divergence.floor_js.overall.mean:.3f}: that much is noise."
     if check.name != "divergence" and check.low is not None and check.high is not None:
         share = f"{verdict.rules.confidence:.0%}"
         meaning += f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} positions."

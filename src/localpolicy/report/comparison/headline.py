@@ -12,9 +12,9 @@ from localpolicy.report.numbers import decimals, fixed, known, percent, short
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Headline:
-    """In words for somebody who decides, not for somebody who trains."""
+    """In words for the person who decides, not for the one who trains."""
     base = next((row for row in section.rows if row.name == section.baseline), None)
-    imitators = [one.estimates_logging for one in comparison.candidates]  # of the log, whatever their seeds
+    imitators = [candidate.estimates_logging for candidate in comparison.candidates]
     rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
     baselines = [row for row in section.rows if is_simple(row)]
     simple = max(baselines, key=lambda row: main_value(row, section), default=None)
@@ -25,7 +25,10 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
     if simple is not None and main_value(simple, section) > main_value(best, section):
         return Headline(_simple_wins(section, simple, best), numbers, _after_simple(simple))
-    if gain is None or gain.sign == 0:
+    if gain is None:
+        sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
+        return Headline(sentence, numbers, "The findings say why, and how to make the two comparable.")
+    if gain.sign == 0:
         sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
         return Headline(sentence, numbers, step)
@@ -33,7 +36,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
         sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
         return Headline(sentence, numbers, step)
-    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base)}."
+    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base, gain)}."
     return Headline(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
 
 
@@ -46,8 +49,10 @@ def _nothing_to_compare(section: Section) -> Headline:
     return Headline(sentence, [_js_number(section, best)], step)
 
 
-def _change(section: Section, best: PolicyRow, base: PolicyRow) -> str:
+def _change(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain) -> str:
     new, old = main_value(best, section), main_value(base, section)
+    if abs(new - old - gain.mean) > 1e-9:  # the gain is another pair of weights', which one figure kept
+        return f"{section.main_metric} {gain.mean:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
     return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
@@ -84,7 +89,7 @@ def _after_simple(simple: PolicyRow) -> str:
 def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
     step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
     if section.floor is None:
-        step += " Train a second mle seed first, and give it with --against: without it nobody knows the noise."
+        step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
     if best.weights.get("effective_share", 1.0) < 0.1:
         step += " Its weights rest on less than a tenth of the log: try a larger β."
     return step
@@ -93,7 +98,7 @@ def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
 def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain | None) -> KeyNumber:
     name = f"{section.main_metric}: {best.name} minus {base.name}"
     if gain is None:
-        return KeyNumber("?", name, "It was not tested.")
+        return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
     sure = "beyond chance" if gain.sign else "may be chance"
     meaning = (
         "How high the item that people took stands in the list; 1 is always first. The difference is "
@@ -115,7 +120,7 @@ def _js_number(section: Section, best: PolicyRow) -> KeyNumber:
 
 
 def _last_number(section: Section, best: PolicyRow, base: PolicyRow) -> KeyNumber:
-    """What it earns, where a world knows it; else how much of the catalogue it shows."""
+    """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
     if best.gain is not None and section.logging_value is not None and section.logging_value.mean:
         share = best.gain.mean / section.logging_value.mean
         top = max((row for row in section.rows if row.gain), key=lambda row: row.gain.mean if row.gain else 0.0)
