@@ -139,7 +139,7 @@ def draw_lists(
     else:
         _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
         normaliser = catalogue.logsumexp(allowed)
-        log_probability = torch.stack([rows.at(index[:, place]) - normaliser for place in range(k)], dim=1)
+        log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
     if sample:
         # What was left at place j is what nobody drew plus what was drawn from j on. 1 - Σ π would cancel: for a
         # peaked policy nothing would seem left after the first place.
