@@ -9,7 +9,7 @@ from localpolicy.runs.run import Run
 
 
 def run_table(run: Run) -> Table:
-    """What training came to."""
+    """The selected epoch, its losses and weights, and the digest of the weights."""
     manifest, last = run.manifest, run.selected_metrics()
     within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
     rows = [
@@ -26,7 +26,7 @@ def run_table(run: Run) -> Table:
 
 
 def _weights(weights: dict[str, float]) -> list[tuple[str, str]]:
-    """How the log was weighed; nothing where no weights were: in closed form."""
+    """How training weighed the log; empty for the closed form, which has no weights."""
     shown = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
     return [(title, f"{weights[name]:.1%}") for name, title in shown.items() if name in weights]
 
@@ -35,19 +35,24 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What the closed form chose, and what its critic knows."""
     if improvement is None:
         return []
-    calibration = improvement["calibration"]
+    calibration, by, errors = improvement["calibration"], improvement["chosen_by"], improvement.get("critic_error")
     said = improvement["said"]
     return [
-        (f"β, chosen by {improvement['chosen_by']}", f"{improvement['beta']:.4g}"),
+        ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
         ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
         ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
         ("the critic counts", f"{improvement['slope']:.3f} times"),
+        *(
+            [("its squared error, held out (item and user means)", f"{errors['critic']:.4g} ({errors['plain']:.4g})")]
+            if errors
+            else []
+        ),
         *([("note", said)] if said else []),
     ]
 
 
 def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an older run gave: the weights to start from, or the logging policy."""
+    """What came from an older run: the weights to start from, or the logging policy."""
     rows = []
     if start := manifest.get("warm_start"):
         rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
