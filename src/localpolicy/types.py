@@ -83,6 +83,8 @@ class Reads(NamedTuple):
     negatives: int = 10  # random items of the sampled advantage
     logging: str = "head"  # μ̂: a head of its own, or the folder of a run
     policy: bool = True  # False: a critic alone, in a network of its own
+    teacher: bool = False  # the run at `logging` is a policy to imitate, not an estimate of μ
+    beta: float | None = None  # the teacher's dial
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Readout:
     q_max: Tensor | None = None  # max_a Q(x,a), constant
     q_sampled: Tensor | None = None  # mean of Q over the taken and some random items, constant
     next_value: Tensor | None = None  # value of x_{t+1} for the TD target, constant; 0 at a sequence's end
+    cross_entropy: Tensor | None = None  # -Σ_a π*(a|x) log π(a|x) for a teacher π*, with gradient
     value: Tensor | None = None  # V(x); gradient reaches the value head alone
     step: int = 0  # optimiser steps taken so far
 

@@ -13,7 +13,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import Network, Scores
 from localpolicy.model.policy import Policy
@@ -95,6 +96,11 @@ class NetworkReader:
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
+        if "cross_entropy" in self.reads.fields:
+            assert self.logging_policy is not None, "a teacher is given"
+            student = network.head("policy").logits(current)
+            assert isinstance(student, LinearLogits), "refused before training: the catalogue is split over ranks"
+            numbers["cross_entropy"] = cross_entropy(student, self.logging_policy.rows_at(batch, at))
         if self.reads.policy:
             logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
         else:

@@ -44,6 +44,8 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
         return "the places of a list share a context, and lists differ in length"
     if isinstance(reader.logging_policy, OverNewerCatalogue):
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
+    if reader.reads.teacher:
+        return "a step of distilling reads whole rows of another policy"
     if not type(config.objective).__module__.startswith("localpolicy."):
         return "an objective of your own may do other things in each step"
     return None

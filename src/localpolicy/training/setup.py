@@ -95,12 +95,15 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
     """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
-    folder = config.objective.reads().logging
+    reads = config.objective.reads()
+    folder = reads.logging
     if folder == "head":
         return None
+    if reads.teacher and shard is not None:
+        raise ConfigError("--shard-catalogue: distilling reads whole rows; leave the catalogue whole.")
     run = Run(folder)
-    policy = run.policy(shard=shard)
-    if policy.origin.estimates_logging != "policy" and not served(run, data):
+    policy = run.policy(beta=reads.beta, shard=shard)
+    if not reads.teacher and policy.origin.estimates_logging != "policy" and not served(run, data):
         raise RunError(
             f"objective.logging: {folder} is a {policy.origin.objective} run; only runs such as mle and sqn estimate "
             "the logging policy. (Any run may stand for it on an impression log that it served alone, named there by "

@@ -45,7 +45,7 @@ from localpolicy.training.schedule import due, learning_rate_factor
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.training.tensorboard import event_writer
-from localpolicy.training.validation import validate, validate_critic
+from localpolicy.training.validation import distance, validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
@@ -71,6 +71,7 @@ class Trainer:
     record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
     captured: CapturedSteps | None = None  # where steps may be replayed
     not_captured: str | None = None  # why they may not
+    teacher: Policy | None = None  # whom the policy imitates, where it does
 
     @classmethod
     def start(
@@ -110,6 +111,7 @@ class Trainer:
             logging_facts(reader.logging_policy, data, config.objective),
             captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
             not_captured=not_captured,
+            teacher=reader.logging_policy if reader.reads.teacher else None,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ the run
@@ -192,6 +194,8 @@ class Trainer:
         figures = (validate if self.config.objective.reads().policy else validate_critic)(
             self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
         )
+        if self.teacher is not None:
+            figures["teacher_js"] = distance(self.policy(), self.teacher, self.held_out, self.config, self.ranks)
         value = selection_score(self.config.train.select, figures)
         better = done.best is None or value > done.best
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)

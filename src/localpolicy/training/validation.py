@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
 from localpolicy.evaluation.off_policy.estimators import self_normalised
@@ -80,6 +81,16 @@ def validate_critic(
     mean_error, constant = float(error.mean()), float(target.var(correction=0))
     refuse_broken_weights(network, mean_error, step, ranks)
     return {"return_error": mean_error, "constant_error": constant}
+
+
+@torch.no_grad()
+def distance(policy: Policy, teacher: Policy, windows: Windows, config: Config, ranks: Ranks) -> float:
+    """Mean JS of a policy from the one it imitates."""
+    found = [
+        backend(config.train.catalogue).divergence(policy.logits(batch), teacher.logits(batch))[0]
+        for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total)
+    ]
+    return float(ranks.all_gather(torch.cat(found))[0].double().mean())
 
 
 @torch.no_grad()

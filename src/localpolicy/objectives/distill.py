@@ -1,0 +1,32 @@
+"""A policy in one network, after another policy: -Σ_a π*(a|x) log π(a|x) over the whole catalogue.
+
+Its minimum is π = π*, and what it exceeds the teacher's entropy by is KL(π*‖π). The closed form has 1 + K networks
+and serves any β; distilled, it is one network of the usual size for one β. Full rows rather than one drawn action:
+a draw would add noise that the teacher does not have.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from localpolicy.objectives.objective import Objective
+from localpolicy.types import Readout, Reads, Terms
+
+
+class Distill(Objective):
+    """Imitate the run in the folder `teacher`."""
+
+    name = "distill"
+    uses_reward = False
+    default_selection = "-1*teacher_js"
+    teacher: str = Field(description="the folder of the run to imitate")
+    beta: float | None = Field(None, gt=0, description="its dial (default: the policy as it was trained)")
+
+    def reads(self) -> Reads:
+        """The cross-entropy towards the teacher."""
+        return Reads(frozenset({"cross_entropy"}), logging=self.teacher, teacher=True, beta=self.beta)
+
+    def terms(self, readout: Readout) -> Terms:
+        """-Σ_a π*(a|x) log π(a|x)."""
+        return Terms({"policy": readout.need("cross_entropy")}, torch.ones_like(readout.logp))

@@ -1,0 +1,44 @@
+"""`distill`: a run's policy, at one β, as an ordinary run of one network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.objectives.distill import Distill
+from localpolicy.runs.run import Run
+from localpolicy.training.loop import train
+
+
+def distill(
+    run: Run | Path | str,
+    *,
+    out: Path | str,
+    beta: float | None = None,
+    data: Prepared | Path | str | None = None,
+    force: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train one network to give what `run` gives, at its own β or at `beta`, over the whole catalogue.
+
+    It starts from the run's estimate of the logging policy, has its settings unless `settings` say otherwise, and is
+    kept at its smallest held-out JS from the run. It has no dial of its own.
+    """
+    source = run if isinstance(run, Run) else Run(run)
+    teacher = str(source.folder)
+    prepared = _data(source) if data is None else data if isinstance(data, Prepared) else Prepared(data)
+    kept = source.config.train.model_copy(update={"select": "auto", "warm_start": teacher})
+    config = source.config.model_copy(update={"objective": Distill(teacher=teacher, beta=beta), "train": kept})
+    return train(prepared, out=out, config=config, force=force, **settings)
+
+
+def _data(source: Run) -> Prepared:
+    for place in source.data_folders:
+        try:
+            return Prepared(place)
+        except LocalPolicyError:
+            continue
+    places = " or ".join(map(str, source.data_folders))
+    raise DataError(f"the data of {source.folder} are not at {places}: name them (data=).")

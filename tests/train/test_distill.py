@@ -1,0 +1,51 @@
+"""Distilling: one network that gives what towers give, at one β, as an ordinary run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from localpolicy.catalogue import backend
+from localpolicy.data.batches import Windows
+from localpolicy.errors import ConfigError
+from localpolicy.evaluation.evaluation import evaluate_policy
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Policy
+from localpolicy.runs.config import Config
+from localpolicy.training.distill import distill
+from localpolicy.training.loop import train
+
+
+@pytest.fixture(scope="module")
+def teacher(small, tmp_path_factory):
+    settings = {
+        "data": {"length": 6},
+        "model": {"width": 8},
+        "objective": {"name": "lpi_rl", "beta": 0.05, "believe": True},
+        "train": {"epochs": 3, "batch_size": 16, "learning_rate": 0.01},
+    }
+    return train(small, out=tmp_path_factory.mktemp("distill") / "teacher", config=Config.parse(settings))
+
+
+def js(one: Policy, other: Policy, small) -> float:
+    windows = Windows(small, "test", CONFIG.data)
+    found = [backend().divergence(one.logits(batch), other.logits(batch))[0] for batch in windows.in_order(16)]
+    return float(torch.cat(found).mean())
+
+
+CONFIG = Config.parse({"data": {"length": 6}})
+
+
+def test_the_student_gives_what_the_teacher_gives_at_that_beta(teacher, small, tmp_path):
+    beta = 0.1
+    run = distill(teacher, out=tmp_path / "student", beta=beta, epochs=20, learning_rate=0.02, patience=None)
+    student, aim = run.policy(), teacher.policy(beta=beta)
+    assert isinstance(student.network, Network) and student.critic is None
+    moved = js(aim, teacher.policy().logging(), small)
+    assert js(student, aim, small) < 0.35 * moved, "most of the way from μ̂ to the teacher"
+    assert js(student, aim, small) < js(student, teacher.policy(), small), "at that β, not at its own"
+    assert run.manifest["selected"]["by"] == "-1*teacher_js"
+    assert run.manifest["logging"]["policy_sha256"] == teacher.manifest["policy_sha256"]
+    assert evaluate_policy(student, small, name="student", window=run.config.data).metrics
+    with pytest.raises(ConfigError, match="nothing to dial"):
+        run.policy(beta=0.1)
