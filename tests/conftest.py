@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -14,6 +14,8 @@ from localpolicy.data.store import Prepared
 # Tensors are tiny here: a second thread would only wait for the first.
 torch.set_num_threads(1)
 
+LOGGERS = ("localpolicy", "localpolicy.data.prepare", "localpolicy.training.epochs")
+
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory) -> Prepared:
@@ -21,9 +23,20 @@ def small(tmp_path_factory) -> Prepared:
     return write_small(tmp_path_factory.mktemp("data") / "small")
 
 
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """A command line run in this process sets up its loggers: the next test finds them as they were, in any order."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+
+
 @pytest.fixture
 def messages(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
     """What a logger has said, by its name; step by step too, whatever a command line before this test has set."""
-    for name in ("localpolicy", "localpolicy.data.prepare", "localpolicy.training.epochs"):
+    for name in LOGGERS:
         caplog.set_level(logging.INFO, logger=name)
     return lambda name: [record.getMessage() for record in caplog.records if record.name == name]

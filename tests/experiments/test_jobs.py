@@ -32,7 +32,7 @@ def test_a_diverged_run_does_not_lose_the_others(small, tmp_path):
     runs = train_all(three, processes=1, failures=failures)
     assert list(runs) == ["first", "last"]
     assert list(failures) == ["wild"]
-    assert "learning rate" in failures["wild"]
+    assert "learning_rate" in failures["wild"]
     with pytest.raises(TrainingError, match=r"(?s)1 of 3.*wild"):
         train_all(three, processes=1)
 

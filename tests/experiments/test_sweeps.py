@@ -181,7 +181,7 @@ def test_a_point_that_diverges_is_shown_as_failed(swept, tmp_path):
     )  # fmt: skip
     points = found.to_dict()["points"]
     assert points["learning_rate=1e36"]["validation"] is None
-    assert "learning rate" in points["learning_rate=1e36"]["by_seed"][0]
+    assert "learning_rate" in points["learning_rate=1e36"]["by_seed"][0]
     assert found.to_dict()["chosen"] == "learning_rate=0.01"
     assert "failed" in sweep_tables(found)[0].markdown()
 

@@ -127,7 +127,7 @@ def compare(
         candidates, evaluations, baseline,
         lambda candidate: measure(open_likeliest(candidate, prepared, split=split, device=device)),
     )  # fmt: skip
-    notes += [note for pair in pairs.values() for note in (pair.note, pair.refusal) if note is not None]
+    notes += _selection_notes(pairs, baseline)
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
     return Comparison(
@@ -157,6 +157,16 @@ def _pairs(
         for name, (candidate, evaluation) in measured.items()
     }
     return {name: pair for name, pair in pairs.items() if pair.note or pair.refusal}
+
+
+def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[str]:
+    """One note for all gains that are not between the weights as kept, and one for each that is refused."""
+    likeliest = [name for name, pair in pairs.items() if pair.note]
+    note = (
+        f"the epochs of {', '.join(likeliest)} and {baseline} were chosen by different figures, and choosing by a "
+        f"figure raises it. So gains over {baseline} are between the weights of the best held-out likelihood"
+    )
+    return [*([note] if likeliest else []), *(pair.refusal for pair in pairs.values() if pair.refusal)]
 
 
 def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:

@@ -47,6 +47,7 @@ from localpolicy.training.validation import validate
 LOG = logging.getLogger(__name__)
 IMPROVED = "improved"  # the run that is judged
 FEWEST, MOST_EPOCHS = 3, 20
+FEWEST_STEPS = 2_000  # in batches of 256, with most epochs: where there are fewer, batches are smaller
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
 
@@ -116,7 +117,7 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
         "objective": {"name": "mle"},
         "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
     }
-    if len(lengths) < 20 * 256:
+    if MOST_EPOCHS * len(lengths) / 256 < FEWEST_STEPS:
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)
     runs = len(REFERENCE_SEEDS) + (improve is not None)

@@ -21,7 +21,7 @@ Index = Mapping[Hashable, int]
 
 
 class ListingPolicy(Protocol):
-    """A policy that knows which items it speaks of, and which events its histories hold."""
+    """A policy that knows its items, and the events of its histories."""
 
     @property
     def items(self) -> pa.Table:

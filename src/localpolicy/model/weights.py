@@ -81,7 +81,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    """A tensor's numbers where they lie."""
+    """The bytes of a tensor, without a copy."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 

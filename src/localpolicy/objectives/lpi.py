@@ -224,7 +224,7 @@ class LPI(Improvement, TDObjective):
 
     @property
     def next_state(self) -> Literal["max", "expected"]:
-        """The closed form speaks of Q_μ; the paper's target is the largest Q."""
+        """The closed form needs Q_μ; the paper's target is the largest Q."""
         return self.target or ("expected" if self.closed else "max")
 
     def reads(self) -> Reads:

@@ -13,6 +13,17 @@ NEXT = {
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
+CLAIMS = {  # what holds where a check says yes
+    "gain": "it gains in the figure that decides",
+    "other events": "no other event surely loses",
+    "value": "its estimated reward is high enough",
+    "segments": "no segment surely loses",
+    "coverage": "its lists still reach enough of the catalogue",
+    "baselines": "it beats every simple baseline",
+    "divergence": "it stays within the budget of divergence",
+    "divergence over floor": "it stays within so many times the noise floor",
+    "ruler": "the estimates of the log have learned something",
+}
 REMEDY = {  # by the check that said no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
     "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
@@ -54,7 +65,7 @@ def gate_headline(verdict: Gate) -> Headline:
 def gate_findings(verdict: Gate) -> list[CheckedClaim]:
     """Every check that was asked for."""
     asked = [check for check in verdict.checks if check.outcome != "not asked"]
-    return [CheckedClaim(check.name, check.passed, check.reason) for check in asked]
+    return [CheckedClaim(CLAIMS.get(check.name, check.name), check.passed, check.reason) for check in asked]
 
 
 def gate_contents(verdict: Gate) -> Contents:

@@ -29,7 +29,7 @@ HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "captu
 
 
 def lasting(config: Config) -> dict[str, Any]:
-    """The settings that must not change between a checkpoint and the run that goes on from it."""
+    """The settings that must not change between a checkpoint and the run that resumes from it."""
     return config.model_dump(exclude={"train": HOW})
 
 

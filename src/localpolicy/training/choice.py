@@ -45,7 +45,7 @@ STEPS = 30  # halvings in search of a β within the budget
 
 
 class BetaCandidate(NamedTuple):
-    """A β that was considered, and what speaks for it."""
+    """A β that was considered, with its value, lower bound and distance from μ̂."""
 
     beta: float | None  # None: μ̂ itself
     value: float | None  # of one deviation from μ, where it can be estimated

@@ -1,4 +1,4 @@
-"""What an epoch says of itself: mean losses, and diagnostics of the weights, without which β is read wrongly.
+"""The log of an epoch: mean losses, and diagnostics of the weights, without which β is easily misread.
 
 Memory is bounded (quantiles come from a fixed histogram over log w), the sums stay on the device, and the state can
 be saved and taken up again, so that a resumed epoch logs what an unbroken one does.
@@ -17,12 +17,12 @@ from localpolicy.types import Terms
 
 BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %
 QUANTILES = (0.05, 0.5, 0.95)
-LARGEST = 2  # its place among the moments
+LARGEST = 2  # index of max w among the moments
 MOST_LOSSES = 16
 
 
 def effective_share(total: float, squares: float, count: float) -> float:
-    """(Σ w)² / (n Σ w²): the share of positions that, weighted equally, would say as much."""
+    """(Σ w)² / (n Σ w²): the share of positions that, weighted equally, would tell as much."""
     return total**2 / (count * squares) if squares > 0 else 0.0
 
 
@@ -31,14 +31,14 @@ class EpochLog:
 
     def __init__(self, device: str | torch.device = "cpu", state: dict[str, Any] | None = None) -> None:
         self.sums = torch.zeros(MOST_LOSSES, dtype=torch.float64, device=device)
-        self.losses: dict[str, Tensor] = {}  # each a place in `sums`, in the order they came
+        self.losses: dict[str, Tensor] = {}  # each a view of one number in `sums`, in the order they came
         # Σ w, Σ w², max w, positions clipped, positions
         self.moments = torch.zeros(5, dtype=torch.float64, device=device)
         self.histogram = torch.zeros(BINS, dtype=torch.long, device=device)
         self.restart(state)
 
     def restart(self, state: dict[str, Any] | None = None) -> None:
-        """Begin an epoch, or go on with one, where the numbers lie: a captured step writes to the same places."""
+        """Begin an epoch, or go on with one, in the same memory: a captured step writes there."""
         state = state or {"losses": {}, "moments": [0.0] * 5, "histogram": {}}
         for name in {**state["losses"], **self.losses}:
             self._sum(name).fill_(state["losses"].get(name, 0.0))
@@ -49,7 +49,7 @@ class EpochLog:
 
     def _sum(self, name: str) -> Tensor:
         if name not in self.losses:
-            assert len(self.losses) < MOST_LOSSES, "more losses than the log has places for"
+            assert len(self.losses) < MOST_LOSSES, "more losses than the log has room for"
             self.losses[name] = self.sums[len(self.losses)]
         return self.losses[name]
 

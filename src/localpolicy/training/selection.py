@@ -56,7 +56,7 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
 
 
 def _held_out(data: Prepared) -> dict[str, int]:
-    """Positions of the validation split by event, those that no policy is asked about left out."""
+    """Positions of the validation split by event, without those that no policy chose."""
     events = data.manifest["splits"]["validation"]["events"]
     return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
 

@@ -38,7 +38,7 @@ def resolve(config: Config, data: Prepared) -> Config:
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
-    """This rank's part of the catalogue, where it shall be split."""
+    """This rank's part of the catalogue, where it is split."""
     if ranks.alone or not config.train.shard_catalogue:
         return None
     if data.n_items < ranks.total:

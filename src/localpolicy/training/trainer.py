@@ -284,7 +284,7 @@ class Trainer:
         return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
 
     def _facts(self) -> dict[str, Any]:
-        """What must not change between a checkpoint and the run that goes on from it."""
+        """What must not change between a checkpoint and the run that resumes from it."""
         return {
             "data": self.data.digest,
             "config": lasting(self.config),

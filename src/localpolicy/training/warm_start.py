@@ -41,7 +41,7 @@ FREE = ("dropout",)  # of the model: no weight depends on it
 
 @torch.no_grad()
 def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str, Any]:
-    """Put the selected weights of the run in `folder` into `network`; what the manifest shall say of it."""
+    """Copy the selected weights of the run in `folder` into `network`; return what the manifest records of it."""
     run = Run(folder)
     digest = run.manifest["policy_sha256"]
     about = read_json(run.folder / "policy.json")

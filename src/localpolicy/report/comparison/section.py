@@ -117,7 +117,8 @@ def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
     return {
         "beta": getattr(policy, "beta", None) or beta_of(manifest, objective),
         "weights": run.selected_metrics()["weights"],
-        "curve": curve,
+        # The stages of a closed form have figures of their own, which no axis shares with the policies' figure.
+        "curve": [line for line in curve if "stage" not in line],
         "selected_epoch": selected["epoch"],
         "selected_by": selected["by"],
         "run": str(run.folder.relative_to(base) if base is not None and inside else run.folder),
