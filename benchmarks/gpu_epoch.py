@@ -11,6 +11,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from gpu_step import setting, write_data
@@ -33,15 +34,15 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     given = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    spent = {"validation": 0.0}
+    marks: list[float] = []  # begin and end of each validation
     validate = loop.validate
 
-    def timed(*arguments, **options):  # type: ignore[no-untyped-def]
+    def timed(*arguments: Any, **options: Any) -> dict[str, float]:
         torch.cuda.synchronize()
-        began = time.perf_counter()
-        found = validate(*arguments, **options)
-        spent["validation"] += time.perf_counter() - began
-        return found
+        marks.append(time.perf_counter())
+        figures = validate(*arguments, **options)
+        marks.append(time.perf_counter())
+        return figures
 
     loop.validate = timed
     with tempfile.TemporaryDirectory() as folder:
@@ -51,23 +52,28 @@ def main() -> None:
         began = time.perf_counter()
         run = train(data, out=Path(folder) / "run", config=config)
         taken = time.perf_counter() - began
-        steps = run.manifest["steps"]
-        print(f"{given.objective}, {given.precision}, {given.sequences:,} sequences, {steps} steps: {taken:.1f} s; "
-              f"validation {spent['validation'] / given.epochs:.2f} s per epoch; the rest "
-              f"{(taken - spent['validation']) / given.epochs:.2f} s per epoch, "
-              f"{(taken - spent['validation']) / steps * 1e3:.3f} ms per step; captured: "
-              f"{run.manifest['steps_captured']}", flush=True)  # fmt: skip
+        steps = run.manifest["steps"] // given.epochs
+        print(f"{given.objective}, {given.precision}, {given.sequences:,} sequences, {steps} steps per epoch: "
+              f"{taken:.1f} s in all; captured: {run.manifest['steps_captured']}", flush=True)  # fmt: skip
+        ends = [began, *marks[1::2]]
+        for number, (start, end) in enumerate(zip(marks[::2], marks[1::2], strict=True)):
+            spent = start - ends[number]
+            print(f"epoch {number + 1}: steps {spent:.2f} s ({spent / steps * 1e3:.3f} ms each), "
+                  f"validation {end - start:.2f} s", flush=True)  # fmt: skip
         trainer = Trainer.start(data, Run(Path(folder) / "other"), config)
         windows = Windows(data, "validation", config.data, device="cuda")
-        torch.cuda.synchronize()
-        began = time.perf_counter()
         policy = run.policy()
         policy.network.to("cuda")
-        scores = score(
-            policy, windows, events=data.events, references={"other": trainer.policy()}, min_history=0, batch_size=8192
-        )
-        taken = time.perf_counter() - began
-        print(f"ranking, likelihood, entropy and JS against one reference: {len(scores):,} positions in {taken:.2f} s")
+        for attempt in ("first, with compilation", "second"):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            scores = score(
+                policy, windows, events=data.events, references={"other": trainer.policy()}, min_history=0,
+                batch_size=8192,
+            )  # fmt: skip
+            taken = time.perf_counter() - began
+            print(f"ranking, likelihood, entropy and JS against one reference ({attempt}): {len(scores):,} positions in "
+                  f"{taken:.2f} s", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

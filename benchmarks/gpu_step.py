@@ -1,10 +1,10 @@
 """One training step on a GPU at the shape of YooChoose (256 sequences of at most 20, 48,255 items, width 64), our way
 and as plain PyTorch would do the same mathematics.
 
-    python benchmarks/gpu_step.py [--items 48255] [--objectives mle,lpi_rl] [--ways …] [--batch 256] [--profile]
+    python benchmarks/gpu_step.py [--items 48255] [--objectives mle,critic,lpi_rl] [--ways …] [--batch 256] [--profile]
 
 Prints milliseconds per step (300 steps after a warm-up, all of them timed together), its ratio to the padded way, and
-the peak memory. The ways:
+the peak memory. `mle` and `critic` are the towers of the closed form (the default). The ways:
 
     padded     every sequence filled up to 20 positions, whole logits, step by step
     packed     real positions only, whole logits, step by step
@@ -29,6 +29,7 @@ import torch
 from localpolicy.data.store import Prepared, writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.training import loop as training
 from localpolicy.training.loop import Trainer
 from localpolicy.types import START, Batch
 
@@ -59,8 +60,20 @@ def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 4
 
 
 def setting(name: str) -> dict[str, Any]:
-    """The paper's form: both towers of the closed one are steps of their own."""
+    """The paper's form. The closed form's towers are steps of their own: `mle`, then `critic`."""
     return {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+
+
+def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path) -> Config:
+    """The config of one way. `critic` is the closed form's second tower, beside a frozen μ̂ that is trained first."""
+    if objective != "critic":
+        return Config.parse({"objective": setting(objective), "train": train})
+    logging = Run(folder.parent / "logging")
+    if not logging.finished:
+        first = Config.parse({"objective": {"name": "mle"}, "train": {"device": "cuda", "epochs": 1}})
+        logging = training.train(data, out=logging.folder, config=first)
+    config = Config.parse({"objective": {"name": "lpi_rl"}, "train": train})
+    return config.model_copy(update={"objective": config.objective.critic_objective(str(logging.folder))})
 
 
 def filled(batch: Batch, length: int) -> Batch:
@@ -102,7 +115,7 @@ def batches(trainer: Trainer, way: str, size: int) -> Iterator[Any]:
 def measure(data: Prepared, objective: str, way: str, folder: Path, size: int, *, profile: bool) -> tuple[float, float]:
     """Milliseconds per step, and peak GiB."""
     settings = {"device": "cuda", "batch_size": size, **WAYS[way]}
-    trainer = Trainer.start(data, Run(folder), Config.parse({"objective": setting(objective), "train": settings}))
+    trainer = Trainer.start(data, Run(folder), settings_of(objective, settings, data, folder))
     trainer.network.train()
     torch.cuda.reset_peak_memory_stats()
     steps = STEPS if trainer.captured is not None else STEPS // 10
@@ -136,7 +149,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=48_255)
     parser.add_argument("--mean-length", type=float, default=5.8)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--objectives", default="mle,lpi_rl")
+    parser.add_argument("--objectives", default="mle,critic,lpi_rl")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()

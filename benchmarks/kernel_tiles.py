@@ -16,7 +16,7 @@ import torch
 import triton
 
 from localpolicy.catalogue.kernels import tiles
-from localpolicy.catalogue.kernels.gradient import weight_gradient
+from localpolicy.catalogue.kernels.gradient import head_gradient
 from localpolicy.catalogue.kernels.largest import largest
 from localpolicy.catalogue.kernels.softmax import softmax_sums
 from localpolicy.catalogue.kernels.tiles import Tile
@@ -48,7 +48,7 @@ def work(kind: str, rows: LinearLogits, values: LinearLogits, items: torch.Tenso
         "pulled": lambda: softmax_sums(rows, pull=True, items=items),
         "summed": lambda: softmax_sums(rows, items=items),
         "valued": lambda: softmax_sums(rows, values=values, items=items),
-        "gradient": lambda: weight_gradient(rows, normal, upstream, biased=True),
+        "gradient": lambda: head_gradient(rows, normal, upstream),
         "largest": lambda: largest(rows),
     }[kind]
 

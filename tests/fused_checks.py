@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from localpolicy.catalogue import dense, fused
+from localpolicy.catalogue import dense, fused, sharded
 from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.catalogue.shards import Shard, ShardedHead
+from localpolicy.runtime.ranks import Ranks
 
 
 def draw_rows(n, v, d, dtype=torch.float32, *, device="cpu", seed=0, scale=1.0, bias=True):
@@ -106,3 +108,54 @@ def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
                 far(found[name].double() / (v if name == "rank" else 1), column / (v if name == "rank" else 1))
                 < tolerance
             ), name
+
+
+class ThroughMemory(Ranks):
+    """Ranks that share one GPU: their numbers meet in main memory, since NCCL wants a device for each."""
+
+    def sum_(self, tensor):
+        return tensor.copy_(super().sum_(tensor.cpu()))
+
+    def extreme_(self, tensor, *, largest):
+        return tensor.copy_(super().extreme_(tensor.cpu(), largest=largest))
+
+    def all_gather(self, tensor):
+        whole, mine = super().all_gather(tensor.cpu())
+        return whole.to(tensor.device), mine
+
+
+def check_sharded(ranks, device, n, v, d, tolerance):
+    """Each rank's rows through the kernels: the numbers and gradients of `dense` over the whole catalogue."""
+    ranks = ThroughMemory(ranks.rank, ranks.total)
+    shard = Shard(ranks, v)
+    mine = slice(n * ranks.rank // 3, n) if ranks.rank else slice(0, n // 3)  # two ranks, uneven
+    whole, other = draw_rows(n, v, d, device=device), draw_rows(n, v, d, device=device, seed=1)
+    items = draw_items(n, v, device)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+
+    def cut(rows):
+        leaves = [part.clone().requires_grad_() for part in (rows.hidden[mine], *(one[shard.own] for one in rows.head))]
+        return ShardedHead(*leaves[1:], shard).logits(leaves[0]), leaves
+
+    (p, leaves), (q, _) = cut(whole), cut(other)
+    assert fused.evaluates(LinearLogits(p.hidden, p.head.here)), "the kernels would not run"
+    p64, q64 = exact(whole), exact(other)
+    log_p, mean = sharded.log_prob_and_mean(p, items[mine], q)
+    log_p.backward(upstream[mine].to(log_p.dtype))
+    pairs = {
+        "log_prob": (log_p.detach(), dense.log_prob(p64, items)),
+        "mean, with log_prob": (mean, dense.mean(p64, q64)),
+        "mean": (sharded.mean(p, q), dense.mean(p64, q64)),
+        "logsumexp": (sharded.logsumexp(p), dense.logsumexp(p64)),
+        "entropy": (sharded.entropy(p), dense.entropy(p64)),
+        "rank": (sharded.rank(p, items[mine]) / v, dense.rank(p64, items) / v),
+        "maximum": (sharded.maximum(p)[0], dense.maximum(p64)[0]),
+        "js": (sharded.divergence(p, q)[0], dense.divergence(p64, q64)[0]),
+        "kl": (sharded.divergence(p, q)[1], dense.divergence(p64, q64)[1]),
+    }
+    hidden, *head = gradients(dense, p64, items, upstream)
+    errors = {name: far(value, expected[mine]) for name, (value, expected) in pairs.items()}
+    errors["gradient of hidden"] = far(leaves[0].grad, hidden[mine])
+    for leaf, expected in zip(leaves[1:], head, strict=True):
+        errors[f"gradient {tuple(leaf.shape)}"] = far(leaf.grad, expected[shard.own])
+    assert all(error < tolerance for error in errors.values()), errors

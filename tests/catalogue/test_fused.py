@@ -11,7 +11,8 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
 
-from fused_checks import check_gradients, check_statistics, check_values, draw_items, draw_rows, exact
+from fused_checks import check_gradients, check_sharded, check_statistics, check_values, draw_items, draw_rows, exact
+from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
@@ -81,3 +82,8 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
 
 def test_everything_evaluation_asks():
     check_statistics(20, 150, 8, torch.float32, tolerance=1e-5)
+
+
+@pytest.mark.cluster
+def test_the_rows_of_each_rank():
+    in_processes(2, check_sharded, "cpu", 9, 141, 6, 1e-5)

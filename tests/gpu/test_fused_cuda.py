@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fused_checks import check_gradients, check_statistics, check_values, draw_items, draw_rows, exact
+from fused_checks import check_gradients, check_sharded, check_statistics, check_values, draw_items, draw_rows, exact
+from several_processes import in_processes
 
 from localpolicy.catalogue import dense, fused
 
@@ -72,3 +73,7 @@ def test_deterministic_mode_gives_the_same_bits_twice(dtype):
 @pytest.mark.parametrize("width", [64, 100, 200])
 def test_everything_evaluation_asks(width):
     check_statistics(700, 5000, width, torch.float32, tolerance=1e-5, device="cuda")
+
+
+def test_the_rows_of_each_rank():
+    in_processes(2, check_sharded, "cuda", 700, 5001, 64, TOLERANCE[torch.float32])

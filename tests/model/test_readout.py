@@ -76,8 +76,9 @@ def by_hand(made, batch, *, coin, target, critic="q"):
 @pytest.mark.parametrize("coin", [True, False])
 @pytest.mark.parametrize("target", ["max", "expected"])
 @pytest.mark.parametrize("last", [None, 2])
-def test_every_field_is_what_it_says(data, name, coin, target, last):
-    made, batch = network(answers=True), whole(data, last=last)
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_every_field_is_what_it_says(data, name, coin, target, last, tied):
+    made, batch = network(answers=True, tied=tied), whole(data, last=last)
     readout = reader(made, name=name, target=target).read(batch, step=3, coin=coin)
     expected = by_hand(made, batch, coin=coin, target=target)
     for field, numbers in expected.items():
@@ -274,9 +275,12 @@ def test_a_tied_critic_and_logging_head_read_the_embeddings_through_a_projection
     made, batch = network(tied=True), whole(data)
     hidden = made.hidden(batch).detach()
     for head in ("logging", "q_a", "reward"):
-        found = made.head(head).logits(hidden).chunk(0, ITEMS)
+        table = made.head(head).logits(hidden).chunk(0, ITEMS)
+        logits, shift = made.scores(head, hidden)
         for token in range(len(batch.row)):
-            torch.testing.assert_close(found[token], scores(made, hidden[token], head), rtol=1e-11, atol=1e-12)
+            expected = scores(made, hidden[token], head)
+            torch.testing.assert_close(table[token], expected, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(logits.chunk(0, ITEMS)[token] + shift[token], expected, rtol=1e-11, atol=1e-12)
 
 
 def test_the_tied_logging_heads_likelihood_leaves_policy_and_embeddings_alone(data):

@@ -1,6 +1,6 @@
 """The only code that touches V: statistics over the whole catalogue, reduced to one number per position.
 
-`rows.py` says what a row over the catalogue is without forming it. Each backend is a module with the same
+`logits.py` says what logits over the catalogue are without forming them. Each backend is a module with the same
 functions:
 
     log_prob(rows, items)                  log softmax at the taken item, with gradients

@@ -1,7 +1,7 @@
 """Chunks of the catalogue, and sums over them: what `chunked` and `sharded` stand on.
 
-Softmax sums over chunks combine by m' = max(m, m_piece), s' = s e^{m-m'} + s_piece e^{m_piece-m'} (and so do
-weighted sums), so only [N, width] numbers exist at a time. Backward uses the chunks again where all of them fit into a
+Softmax sums over chunks combine by m' = max(m, m_c), s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted
+sums), so only [N, width] numbers exist at a time. Backward uses the chunks again where all of them fit into a
 fixed room (`KEEP`), and forms them anew where they do not: memory is bounded whatever N x V is.
 Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much as the arithmetic.
 """
@@ -9,13 +9,15 @@ Buffers are kept between calls: on a CPU the page faults of fresh large buffers 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
 # Numbers in one chunk: on a CPU 2 MiB of float32, about a core's share of cache; on a GPU enough to fill it.
 CHUNK = {"cpu": 1 << 19, "cuda": 1 << 27}
@@ -40,21 +42,21 @@ def _width(rows: int, items: int, device: torch.device) -> int:
 
 
 def chunks_of(
-    like: Tensor, *every: Logits, room: Callable[[int, int], Tensor] | None = None
+    like: Tensor, *logits: Logits, room: Callable[[int, int], Tensor] | None = None
 ) -> Iterator[tuple[int, int, list[Tensor]]]:
     """(start, stop, [N, stop-start] of each), over the catalogue.
 
     A yielded chunk is scratch: it may be changed, and the next one overwrites it, unless `room` says where the first
     rows' chunks shall lie.
     """
-    rows, items = every[0].shape
+    rows, items = logits[0].shape
     width = _width(rows, items, like.device)
     for start in range(0, items, width):
         stop = min(items, start + width)
-        outs = [_buffer(slot, rows, stop - start, like) for slot in range(len(every))]
+        outs = [_buffer(slot, rows, stop - start, like) for slot in range(len(logits))]
         if room is not None:
             outs[0] = room(start, stop)
-        chunks = [one.chunk(start, stop, out=out) for one, out in zip(every, outs, strict=True)]
+        chunks = [source.chunk(start, stop, out=out) for source, out in zip(logits, outs, strict=True)]
         # Half precision serves the matrix product; sums of thousands of exponentials need float32.
         yield start, stop, [chunk.float() if chunk.dtype.itemsize < 4 else chunk for chunk in chunks]
 
@@ -71,11 +73,11 @@ def summing_type(like: Tensor) -> torch.dtype:
 class RunningSum:
     """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, relative to the running maximum."""
 
-    def __init__(self, like: Tensor, rows: int, *, weighted: int = 0) -> None:
+    def __init__(self, like: Tensor, rows: int, *, weighted: bool) -> None:
         self.top = like.new_full((rows,), -torch.inf, dtype=summing_type(like))
         self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
 
-    def add(self, chunk: Tensor, *values: Tensor) -> Tensor:
+    def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
         """Take a chunk in. `chunk` becomes e^{chunk - shift}, and the shift is returned: [N]."""
         top = torch.maximum(self.top, chunk.amax(1))
         # A row of -inf so far has top = -inf; e^{-inf - -inf} would be NaN.
@@ -83,8 +85,8 @@ class RunningSum:
         self.sums *= torch.exp(self.top - shift)
         chunk.sub_(shift[:, None]).exp_()
         self.sums[0] += chunk.sum(1)
-        for number, value in enumerate(values, start=1):
-            self.sums[number] += torch.linalg.vecdot(chunk, value)
+        if value is not None:
+            self.sums[1] += torch.linalg.vecdot(chunk, value)
         self.top = top
         return shift
 
@@ -92,9 +94,9 @@ class RunningSum:
         """log Σ e^{row}."""
         return self.top + self.sums[0].log()
 
-    def mean(self, number: int = 1) -> Tensor:
+    def mean(self) -> Tensor:
         """Σ softmax value."""
-        return self.sums[number] / self.sums[0]
+        return self.sums[1] / self.sums[0]
 
 
 class Kept:
@@ -125,22 +127,67 @@ class Kept:
         self.free.append(self.buffer)
 
 
-def summed(rows: LinearLogits, values: LinearLogits | None, *, keep: bool) -> tuple[RunningSum, Kept | None]:
-    """The sums over all chunks, and with `keep` the chunks themselves where they fit."""
-    hidden = rows.hidden
-    kept = Kept(*rows.shape, hidden) if keep and Kept.worth_it(*rows.shape, hidden) else None
-    running = RunningSum(hidden, len(hidden), weighted=values is not None)
+class ChunkedSoftmax:
+    """The sums of `softmax` over chunks. It keeps the chunks for the gradient where they fit."""
+
+    def __init__(self) -> None:
+        self.kept: Kept | None = None
+
+    def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> Sums:
+        """Normalisers, log p of the items, and the mean of `values`."""
+        hidden = rows.hidden
+        if any(wanted) and Kept.worth_it(*rows.shape, hidden):
+            self.kept = Kept(*rows.shape, hidden)
+        sums = sums_over_chunks(rows, values, kept=self.kept)
+        return sums._replace(log_p=rows.at(items) - sums.normaliser)
+
+    def gradient(
+        self,
+        rows: LinearLogits,
+        items: Tensor,
+        normaliser: Tensor,
+        upstream: Tensor,
+        wanted: Wanted,
+        *,
+        here: Tensor | None = None,
+    ) -> Gradients:
+        """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
+        hidden, (weight, _) = rows
+        upstream = upstream.to(hidden.dtype)
+        for_hidden, for_weight, for_bias = softmax_pull(self.kept, rows, normaliser, upstream, wanted)
+        self.kept = None  # a second backward forms the chunks anew
+        own = upstream if here is None else upstream * here
+        if for_hidden is not None:
+            taken = functional.embedding(items, weight)
+            for_hidden = upstream[:, None] * ((taken if here is None else taken * here[:, None]) - for_hidden)
+        if for_weight is not None:
+            # A popular item is added hundreds of times: in half precision the sum would stop growing.
+            for_weight = for_weight.to(summing_type(hidden)).neg_()
+            for_weight.index_add_(0, items, (own[:, None] * hidden).to(for_weight.dtype))
+        if for_bias is not None:
+            for_bias = for_bias.to(summing_type(hidden)).neg_()
+            for_bias.index_add_(0, items, own.to(for_bias.dtype))
+        return for_hidden, for_weight, for_bias
+
+
+def sums_over_chunks(
+    rows: Logits, values: Logits | None = None, *, own_values: bool = False, kept: Kept | None = None
+) -> Sums:
+    """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
+    like = like_of(rows)
+    weighted = own_values or values is not None
+    running = RunningSum(like, rows.shape[0], weighted=weighted)
     others = () if values is None else (values,)
-    for start, stop, chunks in chunks_of(hidden, rows, *others, room=kept.room if kept else None):
-        shift = running.add(*chunks)
+    for start, stop, (chunk, *value) in chunks_of(like, rows, *others, room=kept.room if kept else None):
+        shift = running.add(chunk, *([chunk.clone()] if own_values else value))
         if kept:
-            kept.chunks.append((start, stop, chunks[0], shift))
-    return running, kept
+            kept.chunks.append((start, stop, chunk, shift))
+    return Sums(running.log(), running.mean() if weighted else None)
 
 
 def softmax_pull(
-    kept: Kept | None, rows: LinearLogits, normaliser: Tensor, upstream: Tensor, wanted: Sequence[bool]
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    kept: Kept | None, rows: LinearLogits, normaliser: Tensor, upstream: Tensor, wanted: Wanted
+) -> Gradients:
     """The softmax's part in a gradient: softmax @ weight, and softmax.T @ (upstream · hidden), and its row sums.
 
     The kept chunks are handed on.

@@ -7,18 +7,18 @@ everything where there is no CUDA device or no Triton: `missing` says why.
 
 from __future__ import annotations
 
-import math
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from localpolicy.catalogue import chunked
-from localpolicy.catalogue.logits import Head, LinearLogits, Logits
+from localpolicy.catalogue import chunked, softmax
+from localpolicy.catalogue.chunks import sums_over_chunks
+from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
 WIDEST = 256
 WIDEST_EXACT = 128  # in evaluation: three products need the room of three
@@ -40,9 +40,9 @@ def missing() -> str | None:
         return None
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
-    found = torch.cuda.get_device_capability()
-    if found < CAPABILITY:
-        return f"{torch.cuda.get_device_name()} has compute capability {found[0]}.{found[1]}, and 8.0 is needed"
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) < CAPABILITY:
+        return f"{torch.cuda.get_device_name()} has compute capability {major}.{minor}, and 8.0 is needed"
     return None
 
 
@@ -63,81 +63,80 @@ def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
     return serves(rows) and rows.hidden.shape[1] <= WIDEST_EXACT
 
 
-class _LogProb(torch.autograd.Function):
-    """log softmax(hidden @ weight.T + bias)[item], and the mean of `values` as a constant."""
+class FusedSoftmax:
+    """The sums of `softmax` over tiles. Backward needs no second pass for hidden states: Σ p·weight is kept."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        items: Tensor,
-        values: LinearLogits | None,
-    ) -> tuple[Tensor, Tensor]:
+    def __init__(self) -> None:
+        self.forward: Sums | None = None
+
+    def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> Sums:
+        """Normalisers, log p of the items, and the mean of `values`."""
         from localpolicy.catalogue.kernels.softmax import softmax_sums
 
-        # A head may keep more precision than its products have; its gradient has the head's.
-        weight, bias = Head(weight, bias).to(hidden.dtype)
-        rows = LinearLogits(hidden, Head(weight, bias))
-        sums = softmax_sums(rows, values=values, pull=ctx.needs_input_grad[0], items=items, precision=TRAINING)
-        ctx.save_for_backward(hidden, weight, bias, items, sums.normaliser, sums.pulled)
-        expected = sums.normaliser.new_empty(0) if sums.mean is None else sums.mean
-        ctx.mark_non_differentiable(expected)
-        assert sums.taken is not None
-        return sums.taken, expected
+        self.forward = softmax_sums(rows, values=values, pull=wanted[0], items=items, precision=TRAINING)
+        return self.forward
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        from localpolicy.catalogue.kernels.gradient import taken_gradient, weight_gradient
+    def gradient(
+        self,
+        rows: LinearLogits,
+        items: Tensor,
+        normaliser: Tensor,
+        upstream: Tensor,
+        wanted: Wanted,
+        *,
+        here: Tensor | None = None,
+    ) -> Gradients:
+        """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
+        from localpolicy.catalogue.kernels.gradient import head_gradient, taken_gradient
 
-        hidden, weight, bias, items, normaliser, pulled = ctx.saved_tensors
-        _, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        assert self.forward is not None, "sums come before gradients"
         upstream = upstream.float().contiguous()
-        rows = LinearLogits(hidden, Head(weight, bias))
         for_weight = for_bias = None
+        wants_weight, wants_bias = wanted[1], wanted[2] and rows.head.bias is not None
         if wants_weight or wants_bias:
-            biased = wants_bias and bias is not None
-            for_weight, for_bias = weight_gradient(rows, normaliser, upstream, biased=biased, precision=TRAINING)
-        for_hidden = taken_gradient(rows, items, upstream, pulled, for_weight, for_bias)
-        return for_hidden, for_weight if wants_weight else None, for_bias, None, None
+            for_weight, for_bias = head_gradient(
+                rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
+            )
+        for_hidden = taken_gradient(rows, items, upstream, self.forward, normaliser, for_weight, for_bias, here=here)
+        return for_hidden, for_weight, for_bias
 
 
 def log_prob(rows: Logits, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
     if not serves(rows):
         return chunked.log_prob(rows, items)
-    return _LogProb.apply(rows.hidden, *rows.head, items, None)[0]  # type: ignore[no-untyped-call, no-any-return]
+    return softmax.log_prob(*rows, items, FusedSoftmax())
 
 
 def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     if not (serves(rows) and serves(values)):
         return chunked.log_prob_and_mean(rows, items, values)
-    return _LogProb.apply(rows.hidden, *rows.head, items, values.detach())  # type: ignore[no-untyped-call, no-any-return]
+    return softmax.log_prob_and_mean(*rows, items, values.detach(), FusedSoftmax())
+
+
+def sums(rows: Logits, values: Logits | None = None, *, own_values: bool = False, precision: str = EXACT) -> Sums:
+    """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
+    known = serves if precision == TRAINING else evaluates
+    if not known(rows) or (values is not None and not known(values)):
+        return sums_over_chunks(rows, values, own_values=own_values)
+    from localpolicy.catalogue.kernels.softmax import softmax_sums
+
+    return softmax_sums(rows, values=values, own_values=own_values, precision=precision)
 
 
 @torch.no_grad()
 def logsumexp(rows: Logits) -> Tensor:
     """log Σ_a exp(row_a)."""
-    if not evaluates(rows):
-        return chunked.logsumexp(rows)
-    from localpolicy.catalogue.kernels.softmax import softmax_sums
-
-    return softmax_sums(rows, precision=EXACT).normaliser
+    return sums(rows).normaliser
 
 
 @torch.no_grad()
 def mean(rows: Logits, values: Logits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
-    if not (serves(rows) and serves(values)):
-        return chunked.mean(rows, values)
-    from localpolicy.catalogue.kernels.softmax import softmax_sums
-
-    found = softmax_sums(rows, values=values, precision=TRAINING).mean
-    assert found is not None
-    return found
+    mean = sums(rows, values, precision=TRAINING).mean
+    assert mean is not None
+    return mean
 
 
 @torch.no_grad()
@@ -153,35 +152,51 @@ def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def entropy(rows: Logits) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
-    if not evaluates(rows):
-        return chunked.entropy(rows)
-    from localpolicy.catalogue.kernels.softmax import softmax_sums
-
-    sums = softmax_sums(rows, own_values=True, precision=EXACT)
-    assert sums.mean is not None
-    return sums.normaliser - sums.mean
+    normaliser, mean, *_ = sums(rows, own_values=True)
+    assert mean is not None
+    return normaliser - mean
 
 
 @torch.no_grad()
 def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
-    if not evaluates(rows):
-        return chunked.rank(rows, items)
-    from localpolicy.catalogue.kernels.ranking import counts, scores_at
-
-    above, tied = counts(rows, items, scores_at(rows, items, precision=EXACT), precision=EXACT)
+    above, tied = counts(rows, items, at(rows, items))
     return 1 + above + tied / 2
+
+
+def at(rows: Logits, items: Tensor) -> Tensor:
+    """Row n at its item, rounded as `counts` rounds it."""
+    if not evaluates(rows):
+        return rows.at(items)
+    from localpolicy.catalogue.kernels.ranking import scores_at
+
+    return scores_at(rows, items, precision=EXACT)
+
+
+@torch.no_grad()
+def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """How many items score above `own`, and how many tie with it, except the item itself: see `chunked.counts`."""
+    if not evaluates(rows):
+        return chunked.counts(rows, items, own, here=here)
+    from localpolicy.catalogue.kernels import ranking
+
+    above, tied = ranking.counts(rows, items, own, precision=EXACT)
+    return above, tied - (1 if here is None else here.to(tied.dtype))
 
 
 @torch.no_grad()
 def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
     """JS(p, q) = ½ KL(p‖m) + ½ KL(q‖m), m = (p + q)/2; and KL(p‖q)."""
-    if not (evaluates(p) and evaluates(q)):
-        return chunked.divergence(p, q)
-    from localpolicy.catalogue.kernels.divergence import divergence_sums
+    return chunked.divergences(divergence_sums(p, q, logsumexp(p), logsumexp(q)))
 
-    mixed, kl = divergence_sums(p, q, logsumexp(p), logsumexp(q), precision=EXACT)
-    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl
+
+def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) -> tuple[Tensor, Tensor]:
+    """What JS and KL are made of, given the logarithms of both normalisers: see `chunked.divergence_sums`."""
+    if not (evaluates(p) and evaluates(q)):
+        return chunked.divergence_sums(p, q, normal_p, normal_q)
+    from localpolicy.catalogue.kernels import divergence
+
+    return divergence.divergence_sums(p, q, normal_p, normal_q, precision=EXACT)
 
 
 @torch.no_grad()

@@ -89,7 +89,7 @@ class ShardedLogits(NamedTuple):
 
 
 def lookup(weight: Tensor, items: Tensor, shard: Shard) -> Tensor:
-    """Logits of a sharded table, weight[items]: [M, D], with gradients."""
+    """Rows of a sharded table, weight[items]: [M, D], with gradients."""
     return _Lookup.apply(weight, items, shard)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -100,8 +100,8 @@ class _Lookup(torch.autograd.Function):
         here, row = shard.local(every)
         ctx.save_for_backward(here, row)
         ctx.shard, ctx.rows = shard, len(weight)
-        found = functional.embedding(row, weight) * here[:, None]
-        return shard.ranks.sum_(found)[mine].clone()
+        vectors = functional.embedding(row, weight) * here[:, None]
+        return shard.ranks.sum_(vectors)[mine].clone()
 
     @staticmethod
     @once_differentiable
@@ -113,11 +113,6 @@ class _Lookup(torch.autograd.Function):
         return for_weight, None, None
 
 
-def own_items(rows: LinearLogits, here: Tensor, row: Tensor, shard: Shard) -> Tensor:
-    """Row n at its item, for the positions of all ranks: the rank that has the item knows."""
-    return shard.ranks.sum_(torch.where(here, rows.at(row), 0.0))
-
-
 class _At(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, items: Tensor, shard: Shard) -> Tensor:
@@ -125,7 +120,8 @@ class _At(torch.autograd.Function):
         here, row = shard.local(shard.ranks.all_gather(items)[0])
         ctx.save_for_backward(every, weight, here, row)
         ctx.shard, ctx.mine, ctx.biased = shard, mine, bias is not None
-        return own_items(LinearLogits(every, Head(weight, bias)), here, row, shard)[mine].clone()
+        scores = torch.where(here, LinearLogits(every, Head(weight, bias)).at(row), 0.0)  # its rank knows the item
+        return shard.ranks.sum_(scores)[mine].clone()
 
     @staticmethod
     @once_differentiable

@@ -57,9 +57,9 @@ class Scratch:
             self.kept[name] = kept = like.new_empty(rows * columns)
         return kept[: rows * columns].view(rows, columns)
 
-    def dot(self, one: Tensor, two: Tensor) -> Tensor:
-        """Σ_a one_a two_a, row by row."""
-        return torch.mul(one, two, out=self.like("product", one)).sum(1)
+    def dot(self, left: Tensor, right: Tensor) -> Tensor:
+        """Σ_a left_a right_a, row by row."""
+        return torch.mul(left, right, out=self.like("product", left)).sum(1)
 
 
 def part_of(rows: Logits, start: int, stop: int) -> Logits:
@@ -171,35 +171,35 @@ def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
     # Ranks and lists come first: they read the scores themselves, before these are turned into log-probabilities.
     scores = _formed("policy", asked.rows, scratch)
     largest, first = scores.max(1)
-    found: Columns = {}
+    columns: Columns = {}
     if asked.excluded is not None:
         before = scores[asked.excluded]
         # Not -inf: the difference of two would not be a number, and two excluded items must tie.
         scores.index_put_(asked.excluded, scores.new_tensor(torch.finfo(scores.dtype).min))
         first = scores.argmax(1)
-    found["rank"] = rank(scores, asked.items, scratch)
-    found["top"] = first
+    columns["rank"] = rank(scores, asked.items, scratch)
+    columns["top"] = first
     many = asked.lists > 1
-    found["lists"] = scores.topk(min(asked.lists, scores.shape[1]), dim=1).indices if many else first[:, None]
+    columns["lists"] = scores.topk(min(asked.lists, scores.shape[1]), dim=1).indices if many else first[:, None]
     if asked.excluded is not None:
         scores.index_put_(asked.excluded, before)
 
     policy = distribution("policy", scores, largest, scratch)
-    found["logp"] = _at(policy.log_p, asked.items)
-    found["entropy"] = -scratch.dot(policy.p, policy.log_p)
+    columns["logp"] = _at(policy.log_p, asked.items)
+    columns["entropy"] = -scratch.dot(policy.p, policy.log_p)
     if asked.values is not None:
         values = _formed("values", asked.values, scratch)
-        found["value_taken"] = _at(values, asked.items)
-        found["value_expected"] = scratch.dot(policy.p, values)
+        columns["value_taken"] = _at(values, asked.items)
+        columns["value_expected"] = scratch.dot(policy.p, values)
     others = {}
     for name, rows in asked.references.items():
         other = _formed(f"reference {name}", rows, scratch)
         others[name] = distribution(f"reference {name}", other, other.amax(1), scratch)
-        found[f"logp:{name}"] = _at(others[name].log_p, asked.items)
-        found[f"js:{name}"], found[f"kl:{name}"] = divergence(policy, others[name], scratch)
-    for one, two in combinations(others if asked.floor else (), 2):
-        found[f"js:{one}|{two}"], found[f"kl:{one}|{two}"] = divergence(others[one], others[two], scratch)
-    return found
+        columns[f"logp:{name}"] = _at(others[name].log_p, asked.items)
+        columns[f"js:{name}"], columns[f"kl:{name}"] = divergence(policy, others[name], scratch)
+    for p, q in combinations(others if asked.floor else (), 2):
+        columns[f"js:{p}|{q}"], columns[f"kl:{p}|{q}"] = divergence(others[p], others[q], scratch)
+    return columns
 
 
 def _formed(name: str, rows: Logits, scratch: Scratch) -> Tensor:
@@ -214,4 +214,4 @@ def _at(formed: Tensor, items: Tensor) -> Tensor:
 
 def pairs_of(names: Sequence[str]) -> list[str]:
     """The names under which `catalogue_statistics` gives the divergence between references."""
-    return [f"{one}|{two}" for one, two in combinations(names, 2)]
+    return [f"{p}|{q}" for p, q in combinations(names, 2)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Head, take
+from localpolicy.catalogue.logits import AnyHead, Head, Logits, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -40,6 +40,21 @@ class ModelConfig(Settings):
         None, description="feed each past item's event to the backbone (default: for impression logs, where most "
         "shown items were not answered)"
     )  # fmt: skip
+
+
+class Scores(NamedTuple):
+    """Logits, and a number that all items of a context share, which is added to them."""
+
+    logits: Logits
+    shift: Tensor | None = None  # [N]
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]: [N]."""
+        return self.shifted(self.logits.at(items))
+
+    def shifted(self, numbers: Tensor) -> Tensor:
+        """A mean or a maximum over the logits becomes that of the scores."""
+        return numbers if self.shift is None else numbers + self.shift
 
 
 class ItemHead(nn.Module):
@@ -185,6 +200,27 @@ class Network(nn.Module):
             return a.replaced((a.weight + b.weight) / 2, (a.bias + b.bias) / 2)
         return self._numbers(name)
 
+    def scores(self, name: str, hidden: Tensor) -> Scores:
+        """What `head(name)` gives for these hidden states, without forming a projected table of V rows."""
+        names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
+        heads = [head for one in names if isinstance(head := self.heads[one], ProjectedHead)]
+        if not heads:
+            return Scores(self.head(name).logits(hidden))
+        a, b = heads[0], heads[-1]
+        projection, bias, context = (
+            (a.projection, a.bias, a.context)
+            if a is b
+            else ((a.projection + b.projection) / 2, (a.bias + b.bias) / 2, (a.context + b.context) / 2)
+        )
+        state = hidden.to(projection.dtype)
+        rows = _head(self._shared(name), bias, self.shard).logits((state @ projection.T).to(hidden.dtype))
+        return Scores(rows, torch.mv(state, context[:-1]) + context[-1])
+
+    def _shared(self, name: str) -> Tensor:
+        """The item embeddings as a projected head reads them."""
+        # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
+        return self.embedding.detach() if name == "logging" else self.embedding
+
     @property
     def tables(self) -> frozenset[str]:
         """Names of the parameters with one row per item."""
@@ -205,8 +241,7 @@ class Network(nn.Module):
     def _numbers(self, name: str) -> AnyHead:
         head = self.heads[name]
         if isinstance(head, ProjectedHead):
-            # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
-            return head.numbers(self.embedding.detach() if name == "logging" else self.embedding)
+            return head.numbers(self._shared(name))
         assert isinstance(head, ItemHead)
         return head.numbers()
 

@@ -13,9 +13,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import AnyHead, Logits
+from localpolicy.catalogue.logits import Logits
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import Network
+from localpolicy.model.network import Network, Scores
 from localpolicy.model.policy import Policy
 from localpolicy.runtime.branch import Branch
 from localpolicy.types import Batch, Readout, Reads
@@ -89,7 +89,7 @@ class Reader:
         numbers: dict[str, Tensor] = {}
         current = _scored(hidden, batch)
         if "q_fit" in self.reads.fields:
-            numbers["q_fit"] = network.head(self._fitted(coin)[0]).logits(current).at(items)
+            numbers["q_fit"] = network.scores(self._fitted(coin)[0], current).at(items)
         if "return_to_go" in self.reads.fields:
             numbers["return_to_go"] = returns_to_go(batch, gamma=self.reads.gamma)[at]
         if "logged_propensity" in self.reads.fields:
@@ -110,32 +110,35 @@ class Reader:
             return "q", "q"
         return ("q_a", "q_b") if coin else ("q_b", "q_a")
 
-    def _critic(self) -> AnyHead:
-        return self.network.head("reward" if self.critic == "reward" else "q").detach()
+    @torch.no_grad()
+    def _critic(self, hidden: Tensor) -> Scores:
+        return self.network.scores("reward" if self.critic == "reward" else "q", hidden)
 
     def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor) -> Logits:
-        """μ̂'s rows at these tokens."""
+        """μ̂'s logits at these tokens, up to a number that all items of a context share: a softmax does not see it."""
         if self.logging_policy is not None:
             return self.logging_policy.rows_at(batch, tokens)
-        return self.network.head("logging").logits(hidden_eval.index_select(0, tokens))
+        return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
         items, here = batch.item[at], _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
-        rows = self._critic().logits(here) if self.critic is not None else None
-        if rows is not None and reads & {"q", "q_sampled"}:
-            numbers["q"] = rows.at(items)
-        if "q_expected" in reads:
+        critic = self._critic(here) if self.critic is not None else None
+        if critic is not None and reads & {"q", "q_sampled"}:
+            numbers["q"] = critic.at(items)
+        if critic is not None and "q_expected" in reads:
             # One pass gives both: the logging head's likelihood, and the critic's mean under it.
             logging = self._logging(batch, hidden_eval, at)
-            numbers["logp_logging"], numbers["q_expected"] = catalogue.log_prob_and_mean(logging, items, rows)
+            numbers["logp_logging"], mean = catalogue.log_prob_and_mean(logging, items, critic.logits)
+            numbers["q_expected"] = critic.shifted(mean)
         elif "logp_logging" in reads:
             numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, hidden_eval, at), items)
-        if "q_policy" in reads:
-            numbers["q_policy"] = catalogue.mean(self.network.head("policy").detach().logits(here), rows)
-        if "q_max" in reads:
-            numbers["q_max"] = catalogue.maximum(rows)[0]
+        if critic is not None and "q_policy" in reads:
+            policy = self.network.head("policy").detach().logits(here)
+            numbers["q_policy"] = critic.shifted(catalogue.mean(policy, critic.logits))
+        if critic is not None and "q_max" in reads:
+            numbers["q_max"] = critic.shifted(catalogue.maximum(critic.logits)[0])
         if "value" in reads:
             numbers["value"] = self.network.value(here)
         if "next_value" in reads:
@@ -148,14 +151,15 @@ class Reader:
         after, exists = batch.next_token()
         # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
         tokens = after[exists] if batch.counted is None else after
-        fitted, other = (self.network.head(name).detach() for name in self._fitted(coin))
+        fitted, other = self._fitted(coin)
         following_hidden = hidden_eval.index_select(0, tokens)
-        evaluated = other.logits(following_hidden)
+        evaluated = self.network.scores(other, following_hidden)
         if self.reads.target == "max":
-            _, best = self.catalogue.maximum(fitted.logits(following_hidden))
+            _, best = self.catalogue.maximum(self.network.scores(fitted, following_hidden).logits)
             following = evaluated.at(best)
         else:
-            following = self.catalogue.mean(self._logging(batch, hidden_eval, tokens), evaluated)
+            logging = self._logging(batch, hidden_eval, tokens)
+            following = evaluated.shifted(self.catalogue.mean(logging, evaluated.logits))
         if batch.counted is not None:
             return torch.where(exists, following, 0.0)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
@@ -163,11 +167,11 @@ class Reader:
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
         """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
-        head, features = self._critic(), numbers["features"]
+        critic = self._critic(numbers["features"])
         device = items.device if generator is None else generator.device
         shape = (len(items), self.reads.negatives)
         drawn = torch.randint(self.network.items, shape, generator=generator, device=device).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.reads.negatives):
-            total += head.logits(features).at(drawn[:, column])
+            total += critic.at(drawn[:, column])
         return total / (1 + self.reads.negatives)

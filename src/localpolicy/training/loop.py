@@ -178,10 +178,11 @@ class Trainer:
         reader = build_reader(data, config, backbone=backbone, shard=shard)
         losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
         if not ranks.alone and shard is None:
-            # The coin leaves one Q head out of each step: DDP must look for parameters without a gradient.
+            # The coin leaves one Q head out of each step, and a softmax does not see what the logging head adds to all
+            # items of a context: DDP must look for parameters without a gradient.
             losses = DistributedDataParallel(
                 losses,
-                find_unused_parameters="q_a" in reader.network.heads,
+                find_unused_parameters=not {"q_a", "logging"}.isdisjoint(reader.network.heads),
                 gradient_as_bucket_view=True,  # gradients are summed where they lie
             )
         device = config.train.device

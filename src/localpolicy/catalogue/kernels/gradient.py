@@ -16,6 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import GRADIENT, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.softmax import Sums
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -23,8 +24,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 @triton.jit
 def _pull(
     hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n_rows, n_items, part,
-    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, WANTS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, WANTS_WEIGHT: tl.constexpr,
+    WANTS_BIAS: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
     cut = tl.program_id(1)
@@ -52,17 +53,19 @@ def _pull(
         g = tl.exp2(x - shift[None]) * up[None]
         if WANTS_BIAS:
             summed += tl.sum(g, 1)
-        pulled = tl.dot(g.to(h.dtype), h, pulled, input_precision=PRECISION)
-    tl.store(for_weight + cut.to(tl.int64) * n_items * D + block, -pulled, mask=inside)
+        if WANTS_WEIGHT:
+            pulled = tl.dot(g.to(h.dtype), h, pulled, input_precision=PRECISION)
+    if WANTS_WEIGHT:
+        tl.store(for_weight + cut.to(tl.int64) * n_items * D + block, -pulled, mask=inside)
     if WANTS_BIAS:
         tl.store(for_bias + cut * n_items + item, -summed, mask=ok)
 
 
 @triton.jit
 def _take(
-    hidden, weight, items, upstream, pulled, for_hidden, for_weight, for_bias, n_rows,
-    D: tl.constexpr, DP: tl.constexpr, HIDDEN: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    ROWS: tl.constexpr,
+    hidden, weight, items, present, upstream, pulled, local, normaliser, for_hidden, for_weight, for_bias, n_rows,
+    D: tl.constexpr, DP: tl.constexpr, PART: tl.constexpr, HIDDEN: tl.constexpr, WEIGHT: tl.constexpr,
+    BIAS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
@@ -72,63 +75,90 @@ def _take(
     item = tl.load(items + row, mask=here, other=0)
     up = tl.load(upstream + row, mask=here, other=0.0)
     entry = item[:, None].to(tl.int64) * D + d[None]
+    owns = here  # positions whose item is among these rows
+    if PART:
+        owns = here & (tl.load(present + row, mask=here, other=0) != 0)
+    taken = owns[:, None] & (d < D)[None]
     if HIDDEN:
-        w = tl.load(weight + entry, mask=inside, other=0.0).to(tl.float32)
+        w = tl.load(weight + entry, mask=taken, other=0.0).to(tl.float32)
         mean = tl.load(pulled + block, mask=inside, other=0.0)
+        if PART:  # Σ p·weight was divided by the sum over these rows alone
+            less = tl.load(local + row, mask=here, other=0.0) - tl.load(normaliser + row, mask=here, other=0.0)
+            mean *= tl.exp2(less * LOG2E)[:, None]
         tl.store(for_hidden + block, up[:, None] * (w - mean), mask=inside)
     if WEIGHT:
-        h = tl.load(hidden + block, mask=inside, other=0.0).to(tl.float32)
-        tl.atomic_add(for_weight + entry, up[:, None] * h, mask=inside, sem="relaxed")
+        h = tl.load(hidden + block, mask=taken, other=0.0).to(tl.float32)
+        tl.atomic_add(for_weight + entry, up[:, None] * h, mask=taken, sem="relaxed")
     if BIAS:
-        tl.atomic_add(for_bias + item, up, mask=here, sem="relaxed")
+        tl.atomic_add(for_bias + item, up, mask=owns, sem="relaxed")
 
 
-def weight_gradient(
-    rows: LinearLogits, normaliser: Tensor, upstream: Tensor, *, biased: bool, precision: str = "tf32"
-) -> tuple[Tensor, Tensor | None]:
-    """-Σ_n upstream_n p_n hidden_n [V, D] in float32, and with `biased` -Σ_n upstream_n p_n [V]."""
+def head_gradient(
+    rows: LinearLogits,
+    normaliser: Tensor,
+    upstream: Tensor,
+    *,
+    wants_weight: bool = True,
+    wants_bias: bool = True,
+    precision: str = "tf32",
+) -> tuple[Tensor | None, Tensor | None]:
+    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None where not wanted."""
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = tile(GRADIENT, width, hidden, precision)
     blocks = triton.cdiv(v, shape.items)
     cuts, part = splits(n, blocks, shape.positions, hidden.device, waves=1)
-    for_weight = hidden.new_empty((cuts, v, width), dtype=torch.float32)
-    for_bias = hidden.new_empty((cuts, v) if biased else (1, 1), dtype=torch.float32)
+    for_weight = hidden.new_empty((cuts, v, width) if wants_weight else (1, 1), dtype=torch.float32)
+    for_bias = hidden.new_empty((cuts, v) if wants_bias else (1, 1), dtype=torch.float32)
     _pull[(blocks, cuts)](
         hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n, v, part,
-        D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_BIAS=biased,
+        D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_WEIGHT=wants_weight, WANTS_BIAS=wants_bias,
         ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
     )  # fmt: skip
-    if cuts == 1:
-        return for_weight[0], for_bias[0] if biased else None
-    return for_weight.sum(0), for_bias.sum(0) if biased else None
+
+    def whole(parts: Tensor) -> Tensor:
+        return parts[0] if cuts == 1 else parts.sum(0)
+
+    return whole(for_weight) if wants_weight else None, whole(for_bias) if wants_bias else None
 
 
 def taken_gradient(
     rows: LinearLogits,
     items: Tensor,
     upstream: Tensor,
-    pulled: Tensor | None,
+    forward: Sums,
+    normaliser: Tensor,
     for_weight: Tensor | None,
     for_bias: Tensor | None,
+    *,
+    here: Tensor | None = None,
 ) -> Tensor | None:
-    """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D]."""
+    """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D].
+
+    `forward` is the pass over these rows. Where they are a part of the catalogue, `here` tells which positions have
+    their item in it, and `normaliser` is that of the whole.
+    """
     hidden, weight, _ = operands(rows)
     n, width = hidden.shape
     if torch.are_deterministic_algorithms_enabled():
         # Atomic sums have no order; torch's own have one when asked.
+        own = upstream if here is None else upstream * here
         if for_weight is not None:
-            for_weight.index_add_(0, items, upstream[:, None] * hidden.float())
+            for_weight.index_add_(0, items, own[:, None] * hidden.float())
         if for_bias is not None:
-            for_bias.index_add_(0, items, upstream)
+            for_bias.index_add_(0, items, own)
         for_weight = for_bias = None
-    for_hidden = None if pulled is None else torch.empty_like(hidden)
+    for_hidden = None if forward.pulled is None else torch.empty_like(hidden)
+
+    def given(tensor: Tensor | None) -> Tensor:
+        return upstream if tensor is None else tensor
+
     if n and (for_hidden is not None or for_weight is not None or for_bias is not None):
         rows_each = 16
         _take[(triton.cdiv(n, rows_each),)](
-            hidden, weight, items, upstream, upstream if pulled is None else pulled,
-            upstream if for_hidden is None else for_hidden, upstream if for_weight is None else for_weight,
-            upstream if for_bias is None else for_bias, n, D=width, DP=padded(width), HIDDEN=for_hidden is not None,
+            hidden, weight, items, upstream if here is None else here.view(torch.uint8), upstream,
+            given(forward.pulled), forward.normaliser, normaliser, given(for_hidden), given(for_weight),
+            given(for_bias), n, D=width, DP=padded(width), PART=here is not None, HIDDEN=for_hidden is not None,
             WEIGHT=for_weight is not None, BIAS=for_bias is not None, ROWS=rows_each, num_warps=4,
         )  # fmt: skip
     return for_hidden

@@ -17,7 +17,7 @@ from localpolicy.catalogue.logits import LinearLogits
 
 @triton.jit
 def _walk(
-    hidden, weight, bias, items, own, found, tied, n_rows, n_items, part,
+    hidden, weight, bias, items, own, out, tied, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, READ: tl.constexpr,
     ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -51,9 +51,9 @@ def _walk(
     at = cut * n_rows + row
     if READ:
         # One program has the item; the others must not write.
-        tl.store(found + row, score, mask=here & (taken >= first) & (taken < last))
+        tl.store(out + row, score, mask=here & (taken >= first) & (taken < last))
     else:
-        tl.store(found + at, above, mask=here)
+        tl.store(out + at, above, mask=here)
         tl.store(tied + at, equal, mask=here)
 
 
@@ -64,16 +64,16 @@ def _launch(rows: LinearLogits, items: Tensor, own: Tensor | None, precision: st
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)
     if own is None:
-        found = tied = hidden.new_empty((n,), dtype=torch.float32)
+        out = tied = hidden.new_empty((n,), dtype=torch.float32)
     else:
-        found, tied = (torch.empty((cuts, n), dtype=torch.int32, device=hidden.device) for _ in range(2))
+        out, tied = (torch.empty((cuts, n), dtype=torch.int32, device=hidden.device) for _ in range(2))
     if n:
         _walk[(blocks, cuts)](
-            hidden, weight, bias, items, hidden if own is None else own, found, tied,
+            hidden, weight, bias, items, hidden if own is None else own, out, tied,
             n, v, part, D=width, DP=padded(width), BIASED=rows.head.bias is not None, READ=own is None,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
         )  # fmt: skip
-    return found, tied
+    return out, tied
 
 
 def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -> Tensor:
@@ -82,6 +82,6 @@ def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -
 
 
 def counts(rows: LinearLogits, items: Tensor, own: Tensor, *, precision: str = "tf32x3") -> tuple[Tensor, Tensor]:
-    """How many items score above `own`, and how many others tie with it: [N] each."""
+    """How many items score above `own`, and how many tie with it, the item itself included: [N] each."""
     above, tied = _launch(rows, items, own, precision)
-    return above.sum(0), tied.sum(0) - 1
+    return above.sum(0), tied.sum(0)

@@ -7,8 +7,6 @@ for hidden states. The catalogue is cut over programs; `_combine` adds their par
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.softmax import Sums
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -96,7 +95,7 @@ def _partial(
 @triton.jit
 def _combine(
     tops, totals, weighteds, pulleds, hidden, weight, bias, items,
-    normaliser, mean, pulled_mean, taken, n_rows, cuts,
+    normaliser, mean, pulled_mean, log_p, n_rows, cuts,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, VALUES: tl.constexpr, PULL: tl.constexpr,
     TAKEN: tl.constexpr, CUTS: tl.constexpr,
 ):  # fmt: skip
@@ -125,16 +124,7 @@ def _combine(
         own = tl.sum(h * w, 0)
         if BIASED:
             own += tl.load(bias + item).to(tl.float32)
-        tl.store(taken + row, own - logarithm)
-
-
-class Sums(NamedTuple):
-    """What one pass over the catalogue gives: [N] each, `pulled` [N, D]. Absent where not asked for."""
-
-    normaliser: Tensor  # log Σ e^x
-    mean: Tensor | None  # Σ p·value
-    pulled: Tensor | None  # Σ p·weight
-    taken: Tensor | None  # log p of the taken item
+        tl.store(log_p + row, own - logarithm)
 
 
 def softmax_sums(
@@ -164,9 +154,10 @@ def softmax_sums(
     tops, totals = room(True, cuts, n), room(True, cuts, n)
     weighteds, pulleds = room(weigh, cuts, n), room(pull, cuts, n, width)
     normaliser, mean, pulled = room(True, n), room(weigh, n), room(pull, n, width)
-    taken = room(items is not None, n)
+    log_p = room(items is not None, n)
+    sums = Sums(normaliser, mean if weigh else None, log_p if items is not None else None, pulled if pull else None)
     if n == 0:
-        return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)
+        return sums
     _partial[(blocks, cuts)](
         hidden, weight, bias,
         value_hidden, value_weight, value_bias,
@@ -178,8 +169,8 @@ def softmax_sums(
     )  # fmt: skip
     _combine[(n,)](
         tops, totals, weighteds, pulleds, hidden, weight, bias, tops if items is None else items,
-        normaliser, mean, pulled, taken, n, cuts,
+        normaliser, mean, pulled, log_p, n, cuts,
         D=width, DP=padded(width), BIASED=rows.head.bias is not None, VALUES=weigh, PULL=pull, TAKEN=items is not None,
         CUTS=triton.next_power_of_2(cuts), num_warps=2 if pull else 1,
     )  # fmt: skip
-    return Sums(normaliser, mean if weigh else None, pulled if pull else None, taken if items is not None else None)
+    return sums

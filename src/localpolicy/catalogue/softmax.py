@@ -1,0 +1,88 @@
+"""log softmax(row)[item] with gradients: one autograd function for every way of summing over the catalogue.
+
+The gradient of Σ_n upstream_n · log p_n(item_n), with p = softmax(hidden @ weight.T + bias):
+
+    hidden   upstream_n (weight[item_n] - Σ_a p_a weight_a)
+    weight   Σ_n upstream_n (onehot_n - p_n) hidden_n
+    bias     Σ_n upstream_n (onehot_n - p_n)
+
+A `Softmax` forms these sums: over chunks (`chunks`), over tiles on a GPU (`fused`), over ranks (`sharded`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of hidden, weight and bias
+Wanted = tuple[bool, bool, bool]
+
+
+class Sums(NamedTuple):
+    """What one pass over the catalogue gives: [N] each, `pulled` [N, D]. None where not asked for."""
+
+    normaliser: Tensor  # log Σ_a e^{row_a}
+    mean: Tensor | None = None  # Σ_a p_a value_a
+    log_p: Tensor | None = None  # log p of the taken item
+    pulled: Tensor | None = None  # Σ_a p_a weight_a
+
+
+class Softmax(Protocol):
+    """Sums over the catalogue for one call of `log_prob`. It may keep what the gradient uses again."""
+
+    def sums(self, rows: LinearLogits, items: Tensor, values: Any, wanted: Wanted) -> Sums:
+        """Normalisers, log p of the items, and the mean of `values` where they are given."""
+        ...
+
+    def gradient(
+        self, rows: LinearLogits, items: Tensor, normaliser: Tensor, upstream: Tensor, wanted: Wanted
+    ) -> Gradients:
+        """The module's three formulas; None where not wanted."""
+        ...
+
+
+class _LogProb(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        items: Tensor,
+        values: Logits | None,
+        softmax: Softmax,
+    ) -> tuple[Tensor, Tensor]:
+        # A head may keep more precision than its products have; its gradient has the head's.
+        rows = LinearLogits(hidden, Head(weight, bias).to(hidden.dtype))
+        sums = softmax.sums(rows, items, values, ctx.needs_input_grad[:3])
+        ctx.save_for_backward(hidden, *rows.head, items, sums.normaliser)
+        ctx.softmax = softmax
+        expected = sums.normaliser.new_empty(0) if sums.mean is None else sums.mean
+        ctx.mark_non_differentiable(expected)
+        assert sums.log_p is not None
+        return sums.log_p, expected
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, items, normaliser = ctx.saved_tensors
+        rows = LinearLogits(hidden, Head(weight, bias))
+        gradients = ctx.softmax.gradient(rows, items, normaliser, upstream, ctx.needs_input_grad[:3])
+        return *gradients, None, None, None
+
+
+def log_prob(hidden: Tensor, head: Head, items: Tensor, softmax: Softmax) -> Tensor:
+    """log softmax(row)[item], summed over the catalogue by `softmax`."""
+    return _LogProb.apply(hidden, *head, items, None, softmax)[0]  # type: ignore[no-untyped-call, no-any-return]
+
+
+def log_prob_and_mean(
+    hidden: Tensor, head: Head, items: Tensor, values: Logits, softmax: Softmax
+) -> tuple[Tensor, Tensor]:
+    """The same, and Σ_a p_a value_a as a constant, in one pass."""
+    return _LogProb.apply(hidden, *head, items, values, softmax)  # type: ignore[no-untyped-call, no-any-return]
