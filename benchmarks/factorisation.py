@@ -46,7 +46,7 @@ def theirs(ratings: Ratings, rank: int, sweeps: int, *, exact: bool) -> None:
     from implicit.als import AlternatingLeastSquares
     from scipy import sparse
 
-    shape = (ratings.users, ratings.items)
+    shape = (ratings.n_users, ratings.n_items)
     matrix = sparse.csr_matrix((ratings.value, (ratings.user, ratings.item)), shape=shape)
     model = AlternatingLeastSquares(
         factors=rank, iterations=sweeps, use_cg=not exact, num_threads=torch.get_num_threads(), random_state=0

@@ -72,7 +72,7 @@ def main() -> None:
                 batch_size=8192,
             )  # fmt: skip
             taken = time.perf_counter() - began
-            print(f"ranking, likelihood, entropy and JS against one reference ({attempt}): {len(scores):,} positions in "
+            print(f"ranking, likelihood, entropy and JS against a reference ({attempt}): {len(scores):,} positions in "
                   f"{taken:.2f} s", flush=True)  # fmt: skip
 
 

@@ -133,9 +133,12 @@ def distance(reference: Policy, windows: Windows) -> Callable[[Policy], float]:
 
 
 def bisect(js: Callable[[float], float], target: float) -> float:
-    """The β whose JS is the target: JS falls as β rises."""
-    low, high = math.log(1e-4), math.log(1e3)
-    for _ in range(30):
+    """The largest β whose JS is the target: JS falls as β rises, at least from where a cap binds little."""
+    high = math.log(1e3)
+    while js(math.exp(high - 1)) <= target and high > math.log(1e-4):
+        high -= 1
+    low = high - 1
+    for _ in range(20):
         middle = (low + high) / 2
         low, high = (middle, high) if js(math.exp(middle)) > target else (low, middle)
     return math.exp(high)

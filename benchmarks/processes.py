@@ -119,7 +119,7 @@ def checkpoint(rounds: int, millions: int, folder: Path | None) -> None:
             seconds.append(time.perf_counter() - began)
         size = sum(path.stat().st_size for path in (place / "run" / "checkpoint").glob("*.safetensors")) / 2
         print(
-            f"{trainer.network.size:,} parameters, {size / 1e6:,.0f} MB: median {median(seconds):.2f} s, "
+            f"{trainer.network.n_parameters:,} parameters, {size / 1e6:,.0f} MB: median {median(seconds):.2f} s, "
             f"smallest {min(seconds):.2f}, largest {max(seconds):.2f} ({rounds} of them, load {os.getloadavg()[0]:.1f})"
         )
 

@@ -34,4 +34,4 @@ with tempfile.TemporaryDirectory() as folder:
     settings = configure(changes=["objective.name=lpi_cb", "train.epochs=2", "model.width=16"])
     run = train(Prepared(here / "data"), out=here / "run", config=settings, backbone=RunningMean(16))
     policy = run.policy(backbone=RunningMean(16))
-    print(policy.recommend([[1, 2, 3]], 5, answers=[["context"] * 3]).items[0])
+    print(policy.recommend([[1, 2, 3]], 5, events=[["context"] * 3]).items[0])

@@ -94,7 +94,7 @@ class Shop:
 
 
 def train(data: lp.Prepared, out: Path, objective: str, *changes: str) -> lp.Run:
-    settings = ["model.width=16", "data.length=8", "train.device=cpu", "model.answers=true", *changes]
+    settings = ["model.width=16", "data.length=8", "train.device=cpu", "model.event_embeddings=true", *changes]
     return lp.train(data, out=out, config=lp.configure(changes=[f"objective.name={objective}", *settings]))
 
 

@@ -74,7 +74,7 @@ def contend(objective: str, folder: Path, out: Path) -> None:
                 log.add(trainer.step(batch, clock.steps))
                 clock.tick(len(batch.sequences), len(batch.scored))
     parameters = sum(parameter.numel() for parameter in trainer.network.parameters())
-    report(clock, out, version=__version__, loss=objective, catalogue=trainer.network.items, parameters=parameters)
+    report(clock, out, version=__version__, loss=objective, catalogue=trainer.network.n_items, parameters=parameters)
 
 
 def million(items: int) -> dict[str, Any]:

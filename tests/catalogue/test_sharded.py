@@ -7,6 +7,7 @@ import torch
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunks, dense, sharded
+from localpolicy.catalogue.capped import CappedLogits
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.runtime.ranks import ALONE, Ranks
@@ -53,6 +54,13 @@ def check_values(ranks):
     whole_p, whole_q = LinearLogits(hidden, Head(weight, bias)), LinearLogits(hidden, Head(values))
     p = ShardedHead(weight[shard.own], bias[shard.own], shard).logits(hidden[mine])
     q = ShardedHead(values[shard.own], None, shard).logits(hidden[mine])
+    ceiling = torch.linspace(-0.5, 0.5, len(hidden), dtype=torch.float64)
+    tilted, whole_tilted = CappedLogits(p, q, 2.0, ceiling[mine]), CappedLogits(whole_p, whole_q, 2.0, ceiling)
+    for one, whole in ((p, whole_p), (tilted, whole_tilted)):
+        check_rows(one, whole, q, whole_q, items, mine)
+
+
+def check_rows(p, whole_p, q, whole_q, items, mine):
     close(p.chunk(0, ITEMS), whole_p.chunk(0, ITEMS)[mine])
     close(p.chunk(3, 8), whole_p.chunk(3, 8)[mine])
     close(sharded.logsumexp(p), dense.logsumexp(whole_p)[mine])

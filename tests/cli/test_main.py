@@ -119,7 +119,7 @@ def test_print_config_can_be_fed_back(walked):
 
 def test_recommend_writes_one_list_per_history(walked):
     folder, _ = walked
-    lines = [{"history": [100, 103], "answers": ["click", "none"]}, {"history": []}, {"history": [999]}]
+    lines = [{"history": [100, 103], "events": ["click", "none"]}, {"history": []}, {"history": [999]}]
     (folder / "histories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for extra in ((), ("--sample", "--seed", "1"), ("--beta", "0.5")):
         lpi(
@@ -148,7 +148,7 @@ def test_recommend_writes_one_list_per_history(walked):
         (b'{"history": [100.5]}\n', "whole numbers"),
         (b'{"history": [true]}\n', "whole numbers"),
         (b'{"history": [null]}\n', "whole numbers"),
-        (b'{"history": [100], "answers": 5}\n', 'line 1: expected "answers"'),
+        (b'{"history": [100], "events": 5}\n', 'line 1: expected "events"'),
         (b'{"history": [100]}\n\n', "line 2: not JSON"),
         (b'{"history": ["caf\xe9"]}\n', "line 1: not UTF-8"),
         (None, "does not exist"),

@@ -161,7 +161,7 @@ def test_the_change_is_said(tmp_path: Path, messages: Callable[[str], list[str]]
     new = prepare(write_parquet(tmp_path / "2.parquet", today), out=tmp_path / "new", append=old)
     said = messages("localpolicy.data.prepare")
     assert f"  sequences: {len(old):,} -> {len(new):,} ({len(new) - len(old):+,})" in said
-    assert f"  items: {old.items:,} -> {new.items:,} ({new.items - old.items:+,})" in said
+    assert f"  items: {old.n_items:,} -> {new.n_items:,} ({new.n_items - old.n_items:+,})" in said
     clicks = [data.manifest["counts"]["events"]["click"] for data in (old, new)]
     assert f"  click: {clicks[0]:,} -> {clicks[1]:,} ({clicks[1] - clicks[0]:+,})" in said
 
@@ -194,7 +194,7 @@ def test_a_rare_item_keeps_its_index_where_that_is_asked_for(tmp_path: Path) -> 
     log = write_parquet(tmp_path / "2.parquet", today)
     new = prepare(log, out=tmp_path / "new", append=old.path, like=old.path)
     items = new.catalogue.column("item_id").to_pylist()
-    assert items[: old.items] == old.catalogue.column("item_id").to_pylist()
+    assert items[: old.n_items] == old.catalogue.column("item_id").to_pylist()
     assert 999_999 not in items  # a new item still has to pass the filter
 
 

@@ -40,7 +40,7 @@ def test_the_counts_are_those_of_plain_python(tmp_path: Path, log: list[dict], s
     lengths = [len(group) for group in groups.values()]
     assert (quality.longest, quality.median_length) == (max(lengths), np.median(lengths))
     assert sum(quality.lengths.values()) == len(groups)
-    assert sum(quality.popularity.values()) == data.items
+    assert sum(quality.popularity.values()) == data.n_items
 
 
 def test_a_sequence_that_begins_as_training_ends_overlaps_it(tmp_path: Path) -> None:
@@ -86,5 +86,5 @@ def test_the_page_is_one_file_with_everything(tmp_path: Path, log: list[dict]) -
     assert "http:" not in page and "https:" not in page
     Prepared(data.path).verify()
     titles = [section.title for section in quality_tables(data, measure(data))]
-    assert titles == [f"interactions: {data.items} items", "filters", "rows passed over", "leaks and quality"]
+    assert titles == [f"interactions: {data.n_items} items", "filters", "rows passed over", "leaks and quality"]
     assert all(len(row) == len(s.columns) for s in quality_tables(data, measure(data)) for row in s.rows)

@@ -64,4 +64,4 @@ def test_open_bandit(tmp_path: Path, campaign: str) -> None:
     assert data.kind == "impressions"
     assert data.manifest["counts"]["events"] == {"click": clicks, "none": 20_000 - clicks}
     assert data.manifest["policies"] == ["bts", "random"]
-    assert data.items == {"all": 80, "men": 34, "women": 46}[campaign]
+    assert data.n_items == {"all": 80, "men": 34, "women": 46}[campaign]

@@ -49,9 +49,9 @@ def policy(
 ) -> Policy:  # fmt: skip
     """A network with random weights."""
     torch.manual_seed(seed)
-    config = ModelConfig.parse({"width": width, "answers": answers})
+    config = ModelConfig.parse({"width": width, "event_embeddings": answers})
     events = len(data.events) if answers else 0
-    network = Network(config, items=data.items, events=events, length=length, heads=heads)
+    network = Network(config, items=data.n_items, events=events, length=length, heads=heads)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter += scale * torch.randn_like(parameter)

@@ -33,7 +33,10 @@ def some_ratings(users: int = 15, items: int = 11, share: float = 0.4, seed: int
 
 def formed(ratings: Ratings, config: FactorisationConfig) -> tuple[np.ndarray, np.ndarray]:
     """The whole matrix less m, and its weights."""
-    values, weights = np.zeros((ratings.users, ratings.items)), np.full((ratings.users, ratings.items), config.weight)
+    values, weights = (
+        np.zeros((ratings.n_users, ratings.n_items)),
+        np.full((ratings.n_users, ratings.n_items), config.weight),
+    )
     values[ratings.user, ratings.item] = ratings.value - config.missing
     weights[ratings.user, ratings.item] = 1.0
     return values, weights
@@ -55,7 +58,7 @@ def test_a_sweep_solves_the_whole_matrix(gathered, together, monkeypatch):
     ratings = some_ratings()
     values, weights = formed(ratings, CONFIG)
     generator = torch.Generator().manual_seed(CONFIG.seed)
-    start = (torch.randn(ratings.items, 3, generator=generator) * 3**-0.5).double().numpy()
+    start = (torch.randn(ratings.n_items, 3, generator=generator) * 3**-0.5).double().numpy()
     users = solved(values, weights, start, CONFIG.regularisation)
     items = solved(values.T, weights.T, users, CONFIG.regularisation)
     found = factorise(ratings, CONFIG)
@@ -64,7 +67,7 @@ def test_a_sweep_solves_the_whole_matrix(gathered, together, monkeypatch):
 
 
 def test_users_and_items_without_ratings_are_solved_too():
-    ratings = some_ratings()._replace(users=18, items=14)
+    ratings = some_ratings()._replace(n_users=18, n_items=14)
     found = factorise(ratings, CONFIG)
     assert torch.isfinite(found.users).all() and torch.isfinite(found.items).all()
     np.testing.assert_allclose(found.users[15:].numpy(), 0.0, atol=1e-6)
@@ -135,7 +138,7 @@ def test_ratings_of_all_splits_the_latest_counts(tmp_path):
     # The same two sequences are in train and in test: users 0 and 1, then 2 and 3.
     entries = sorted(zip(found.user.tolist(), found.item.tolist(), found.value.tolist(), strict=True))
     assert entries == [(0, 0, 5.0), (0, 1, 2.0), (1, 2, 3.0), (2, 0, 5.0), (2, 1, 2.0), (3, 2, 3.0)]
-    assert (found.users, found.items) == (4, 3)
+    assert (found.n_users, found.n_items) == (4, 3)
 
 
 def test_clicks_are_not_ratings(tmp_path):

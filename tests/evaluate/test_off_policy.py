@@ -41,7 +41,7 @@ def draw(
 ) -> Decisions:
     """A log of μ, as an estimator of `policy` reads it; `model` is r̂ [X, V]."""
     context = rng.choice(len(world.contexts), size, p=world.context_probabilities)
-    action = (rng.random(size)[:, None] > np.cumsum(world.logging[context], 1)).sum(1).clip(max=world.items - 1)
+    action = (rng.random(size)[:, None] > np.cumsum(world.logging[context], 1)).sum(1).clip(max=world.n_items - 1)
     reward = (rng.random(size) < world.reward[context, action]).astype(float)
     weight = policy[context, action] / world.logging[context, action]
     expected = (policy * model).sum(1)[context]

@@ -36,7 +36,7 @@ def shops(tmp_path_factory):
 
 def test_bandit_value_is_the_double_sum(bandit):
     world, data = bandit
-    made = policy(data, answers=True)
+    made = policy(data, event_embeddings=True)
     ids = data.catalogue["item_id"].to_pylist()
     expected = 0.0
     for context, share in zip(world.contexts.tolist(), world.context_probabilities, strict=True):
@@ -54,7 +54,7 @@ def test_items_the_policy_never_saw_get_no_probability(tmp_path):
     world = BanditWorld(BanditConfig(contexts=4, items=60, history=1), seed=0)
     write_prepared(world, tmp_path / "few", sequences=12, seed=0)
     data = Prepared(tmp_path / "few")
-    assert data.items < 30, "the log must miss some items for this to say anything"
+    assert data.n_items < 30, "the log must miss some items for this to say anything"
     found = bandit_probabilities(policy(data), world)
     unseen = np.setdiff1d(np.arange(60), data.catalogue["item_id"].to_numpy())
     assert (found[:, unseen] == 0).all()
@@ -86,8 +86,8 @@ def test_a_policy_reads_what_its_own_log_held(shops):
     answered = set(data["interactions"].catalogue["item_id"].to_pylist())
     known = [item for item in shown if item in answered][:3]
     items, events = np.array([known]), np.array([[1, 0, 2]])  # click, none, purchase
-    every = histories(policy(data["impressions"]), items, events, world.events, world.items)
-    some = histories(policy(data["interactions"]), items, events, world.events, world.items)
+    every = histories(policy(data["impressions"]), items, events, world.events, world.n_items)
+    some = histories(policy(data["interactions"]), items, events, world.events, world.n_items)
     index = {kind: data[kind].catalogue["item_id"].to_pylist().index for kind in data}
     assert every.previous_item.tolist() == [-1, *(index["impressions"](item) for item in known)]
     assert every.previous_event.tolist() == [0, 1, 0, 2]
@@ -106,7 +106,7 @@ def test_an_agent_draws_from_the_policy_and_tells_the_probability(shops):
     histories_BT = np.tile(np.array([[known[0], known[1]]]), (20_000, 1))
     items, probability = choose(histories_BT, np.ones_like(histories_BT), np.random.default_rng(0))
     share = made.log_probabilities([[known[0], known[1]]], [["click", "click"]])[0].exp().numpy()
-    seen = np.bincount(items, minlength=world.items)[known] / 20_000
+    seen = np.bincount(items, minlength=world.n_items)[known] / 20_000
     # The largest of some 40 frequencies: 5 standard errors.
     assert (np.abs(seen - share) < 5 * np.sqrt(share * (1 - share) / 20_000) + 1e-4).all()
     expected = dict(zip(known, share, strict=True))

@@ -103,7 +103,7 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
         assert said["js_first"]["mean"] == pytest.approx(weight @ divergence(shares[-1], shares[0]), rel=1e-5)
         entropy = -(shares[-1] * np.log(shares[-1])).sum(1)
         assert said["entropy"] == pytest.approx(weight @ entropy, rel=1e-5)
-        assert said["coverage"] == len(set(shares[-1].argmax(1))) / world.items
+        assert said["coverage"] == len(set(shares[-1].argmax(1))) / world.n_items
     first = result.first[0]
     assert first["truth"]["mean"] == world.logging_value()
     assert first["js_first"]["mean"] == pytest.approx(0, abs=1e-12)

@@ -6,7 +6,7 @@ import pytest
 
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT, Recipe
-from localpolicy.experiments.paper.table1 import Recipe1
+from localpolicy.experiments.paper.table1 import BanditRecipe
 
 WEIGHTED = {"improve": "weighted", "cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -36,7 +36,7 @@ def test_lpi_is_weighted_cross_entropy_towards_the_largest_q():
 
 
 def test_ratings():
-    settings, found = resolved(Recipe1().arm("lpi_cb", 0.1, 0).config)
+    settings, found = resolved(BanditRecipe().arm("lpi_cb", 0.1, 0).config)
     for key, value in {**WEIGHTED, "name": "lpi_cb", "advantage": "direct", "beta": 0.1}.items():
         assert found[key] == value, key
     assert settings["data"] == {"length": 200, "last": 50}

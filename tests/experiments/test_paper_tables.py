@@ -24,7 +24,7 @@ from localpolicy.experiments.arms import Study
 from localpolicy.experiments.paper.figures import dial_figure
 from localpolicy.experiments.paper.inputs import DataSet, data_sets
 from localpolicy.experiments.paper.recipe import POLICIES, SELECT, Recipe
-from localpolicy.experiments.paper.table1 import Recipe1, table1
+from localpolicy.experiments.paper.table1 import BanditRecipe, table1
 from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.experiments.paper.table3 import COLUMNS, best_point, table3
 from localpolicy.report.html.pictures import MISSING
@@ -364,7 +364,7 @@ def ratings(tmp_path_factory):
 def test_table_1(ratings):
     folder, data = ratings
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
-    recipe = Recipe1(betas=(0.1, 1000.0), seeds=2, changes=(*changes, "train.batch_size=16"), device="cpu")
+    recipe = BanditRecipe(betas=(0.1, 1000.0), seeds=2, changes=(*changes, "train.batch_size=16"), device="cpu")
     table = table1(data, study(data, folder / "out"), recipe)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]

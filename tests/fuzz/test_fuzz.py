@@ -16,7 +16,7 @@ from small_logs import write_small
 
 from localpolicy.runs.config import setting_fields
 
-HISTORIES = [{"history": [100, 103]}, {"history": []}, {"history": [101, 999], "answers": ["click", "none"]}]
+HISTORIES = [{"history": [100, 103]}, {"history": []}, {"history": [101, 999], "events": ["click", "none"]}]
 SMALL = ("--epochs", "1", "--device", "cpu", "--set", "model.width=4")
 
 

@@ -24,9 +24,9 @@ def data(tmp_path_factory):
 
 
 @each_backbone
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_later_token_never_changes_an_earlier_state(data, backbone, answers):
-    made, batch = network(backbone=backbone, answers=answers), whole(data)
+@pytest.mark.parametrize("event_embeddings", [False, True])
+def test_a_later_token_never_changes_an_earlier_state(data, backbone, event_embeddings):
+    made, batch = network(backbone=backbone, event_embeddings=event_embeddings), whole(data)
     before = made.hidden(batch)
     for token in range(len(batch.row)):
         if batch.previous_item[token] == START:
@@ -57,10 +57,10 @@ def test_a_token_sees_its_whole_history(data, backbone):
 
 
 @each_backbone
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_batch_is_each_sequence_alone(data, backbone, answers):
+@pytest.mark.parametrize("event_embeddings", [False, True])
+def test_a_batch_is_each_sequence_alone(data, backbone, event_embeddings):
     """Windows of 1 to 5 tokens side by side: the same states, and the same gradients, as one after another."""
-    made, batch = network(backbone=backbone, answers=answers), whole(data)
+    made, batch = network(backbone=backbone, event_embeddings=event_embeddings), whole(data)
     assert len(set(torch.bincount(batch.row).tolist())) > 1, "lengths must differ"
     weight = torch.linspace(-1, 1, len(batch.row), dtype=torch.float64)[:, None]
     together = made.hidden(batch)
@@ -89,7 +89,7 @@ def test_a_batch_is_each_sequence_alone(data, backbone, answers):
 @each_backbone
 def test_training_states_are_those_of_serving(data, backbone):
     """The state at a step of a window is the state of the history before it, given as a history."""
-    made, batch = network(backbone=backbone, answers=True, length=20), whole(data, length=20)
+    made, batch = network(backbone=backbone, event_embeddings=True, length=20), whole(data, length=20)
     hidden = made.hidden(batch)
     for row, sequence in enumerate(SEQUENCES):
         for step in range(len(sequence)):
@@ -112,19 +112,19 @@ def test_dropout_is_off_when_asked_and_the_mode_comes_back(data, backbone):
 
 
 def test_every_part_of_the_input_matters(data):
-    made, batch = network(answers=True), whole(data)
+    made, batch = network(event_embeddings=True), whole(data)
     before = made.hidden(batch)
     events = made.hidden(
         replace(batch, previous_event=torch.where(batch.previous_item == START, 0, 1 - batch.previous_event))
     )
     assert ((events - before).abs().amax(1) > 1e-9)[batch.column > 0].all()
-    without = network(answers=False)
+    without = network(event_embeddings=False)
     assert torch.equal(without.hidden(batch), without.hidden(replace(batch, previous_event=1 - batch.previous_event)))
     # START is its own vector, and no item's: not even the first's, which its index is clamped to.
     with torch.no_grad():
         made.embedding[0] += torch.linspace(-2, 1, 8)  # not a constant, which norms would take away
     lone = batch_of_histories([[]], length=5)
-    torch.testing.assert_close(made.hidden(lone), network(answers=True).hidden(lone))
+    torch.testing.assert_close(made.hidden(lone), network(event_embeddings=True).hidden(lone))
 
 
 def test_padding_and_back():

@@ -29,7 +29,7 @@ def table(ids):
 
 def older(backbone="sasrec"):
     torch.manual_seed(0)
-    config = ModelConfig(width=8, blocks=2, heads=2, answers=True, backbone=backbone)
+    config = ModelConfig(width=8, blocks=2, heads=2, event_embeddings=True, backbone=backbone)
     network = Network(config, items=len(OLD), events=len(EVENTS), length=LENGTH).double()
     with torch.no_grad():
         for parameter in network.parameters():

@@ -41,7 +41,7 @@ def test_rows_are_the_policy_heads_scores(data):
 
 def test_log_probabilities_of_histories_are_those_of_windows(data):
     """The context after all but the last action of each sequence, as a history and as a window's last token."""
-    made, batch = policy(network(answers=True)), whole(data, last=1)
+    made, batch = policy(network(event_embeddings=True)), whole(data, last=1)
     histories = [[f"i{action[0]}" for action in sequence[:-1]] for sequence in SEQUENCES]
     answers = [[EVENTS[action[1]] for action in sequence[:-1]] for sequence in SEQUENCES]
     expected = torch.log_softmax(made.logits(batch).chunk(0, ITEMS), 1)
@@ -108,7 +108,7 @@ def test_a_policy_is_read_without_dropout(data):
 
 def test_answers_must_fit():
     made = policy(network())
-    with pytest.raises(DataError, match="history 0 has 2 items and 1 answers"):
+    with pytest.raises(DataError, match="history 0 has 2 items and 1 events"):
         made.batch([["i1", "i2"]], [["click"]])
     with pytest.raises(DataError, match="did you mean 'purchase'"):
         made.batch([["i1"]], [["purchas"]])
@@ -154,7 +154,9 @@ def test_draws_depend_on_the_seed_alone():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"tied": True}, {"answers": True, "backbone": "gru"}, {"backbone": "convolution"}], ids=str
+    "settings",
+    [{}, {"tied": True}, {"event_embeddings": True, "backbone": "gru"}, {"backbone": "convolution"}],
+    ids=str,
 )
 def test_saved_and_loaded_it_is_the_same_policy(tmp_path, settings):
     made = policy(float32(**settings))

@@ -13,7 +13,7 @@ from torch import nn
 
 from localpolicy.catalogue import BACKENDS, backend
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.readout import CONSTANT, Reader, heads_for, returns_to_go
+from localpolicy.model.readout import CONSTANT, NetworkReader, heads_for, returns_to_go
 from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.types import Readout, Reads
 
@@ -31,7 +31,7 @@ def reader(made, reads=ALL, *, critic="q", name="dense", **settings):
         frozenset(reads), critic, GAMMA, **{key: value for key, value in settings.items() if key in Reads._fields}
     )
     rest = {key: value for key, value in settings.items() if key not in Reads._fields}
-    return Reader(made, asked, backend(name), **rest)
+    return NetworkReader(made, asked, backend(name), **rest)
 
 
 def by_hand(made, batch, *, coin, target, critic="q"):
@@ -78,7 +78,7 @@ def by_hand(made, batch, *, coin, target, critic="q"):
 @pytest.mark.parametrize("last", [None, 2])
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_every_field_is_what_it_says(data, name, coin, target, last, tied):
-    made, batch = network(answers=True, tied=tied), whole(data, last=last)
+    made, batch = network(event_embeddings=True, tied=tied), whole(data, last=last)
     readout = reader(made, name=name, target=target).read(batch, step=3, coin=coin)
     expected = by_hand(made, batch, coin=coin, target=target)
     for field, numbers in expected.items():
@@ -120,7 +120,7 @@ def test_what_was_not_asked_for_is_absent(data):
     made, batch = network(), whole(data)
     for name in OBJECTIVES:
         reads = objective_of(weighted({"name": name})).reads()
-        readout = Reader(made, reads, backend("dense")).read(batch, step=0, coin=True)
+        readout = NetworkReader(made, reads, backend("dense")).read(batch, step=0, coin=True)
         present = {one.name for one in fields(Readout) if getattr(readout, one.name) is not None} - {"step"}
         assert present == reads.fields | {"logp", "reward"}, name
 
@@ -205,8 +205,8 @@ VARIANTS = [
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_each_term_trains_its_own_head_and_only_two_reach_the_backbone(data, case, coin, dropout):
     found = objective_of(weighted(case))
-    made = network(answers=True, dropout=dropout, heads=heads_for(found.reads(), logging_given=False)).train()
-    readout = Reader(made, found.reads(), backend("chunked")).read(whole(data), step=0, coin=coin)
+    made = network(event_embeddings=True, dropout=dropout, heads=heads_for(found.reads(), logging_given=False)).train()
+    readout = NetworkReader(made, found.reads(), backend("chunked")).read(whole(data), step=0, coin=coin)
     losses = found.terms(
         replace(readout, reward=readout.reward - 0.5 if not found.non_negative else readout.reward)
     ).losses

@@ -2,7 +2,7 @@
 
 `Bandit` is contexts and actions. `World` is the project's own setting in small: a context is the history of items,
 and its log holds every sequence that can happen, once, with its probability. So Σ_n chance_n term_n is the
-expectation of an objective under μ, computed by the project's own Batch, Network, Reader and formulas.
+expectation of an objective under μ, computed by the project's own Batch, Network, NetworkReader and formulas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from localpolicy.catalogue import dense
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.readout import Reader, heads_for
+from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.objectives import objective_of
 from localpolicy.types import START, Batch, Readout, Terms
 
@@ -122,14 +122,14 @@ class World:
     outcomes: tuple[tuple[int, float, float], ...] = ()  # of a one-step world: (item, reward, probability given item)
 
     @property
-    def items(self) -> int:
+    def n_items(self) -> int:
         """V."""
         return self.mu.shape[1]
 
     @cached_property
     def contexts(self) -> list[tuple[int, ...]]:
         """Every history, shorter ones first."""
-        return [x for length in range(self.steps) for x in product(range(self.items), repeat=length)]
+        return [x for length in range(self.steps) for x in product(range(self.n_items), repeat=length)]
 
     @cached_property
     def number(self) -> dict[tuple[int, ...], int]:
@@ -144,7 +144,7 @@ class World:
         """Q(x,a) = r(x,a) + (1 - ends) · state_value(x', Q(x',·)), from the longest histories to the empty one."""
         q = self.reward.clone()
         for x in reversed(range(len(self.contexts))):
-            for a in range(self.items):
+            for a in range(self.n_items):
                 after = self.child(x, a)
                 if after is not None:
                     q[x, a] += (1 - self.ends[x, a]) * state_value(after, q[after])
@@ -168,7 +168,7 @@ class World:
 
     def _moment_at(self, x: int, scale: float, gamma: float) -> Tensor:
         rest = torch.ones_like(self.mu[x])
-        for a in range(self.items):
+        for a in range(self.n_items):
             after = self.child(x, a)
             if after is not None:
                 later = (self.mu[after] * self._moment_at(after, scale * gamma, gamma)).sum()
@@ -182,7 +182,7 @@ class World:
             return [((item,), (reward,), float(self.mu[0, item]) * chance) for item, reward, chance in self.outcomes]
         found = []
         for length in range(1, self.steps + 1):
-            for items in product(range(self.items), repeat=length):
+            for items in product(range(self.n_items), repeat=length):
                 chance, rewards = 1.0, []
                 for step, a in enumerate(items):
                     x = self.number[items[:step]]
@@ -245,7 +245,7 @@ class Table(nn.Module):
 
     def __init__(self, world: World, width: int) -> None:
         super().__init__()
-        self.base, self.width = world.items + 1, width
+        self.base, self.width = world.n_items + 1, width
         place = torch.zeros(self.base**world.steps, dtype=torch.long)
         for context, number in world.number.items():
             place[self._code(context)] = number
@@ -272,12 +272,12 @@ class Table(nn.Module):
 
 def tabular(world: World, heads: tuple[str, ...]) -> Network:
     """A network whose heads are free tables over contexts: weight[a, x]."""
-    width = max(len(world.contexts), world.items)
+    width = max(len(world.contexts), world.n_items)
     config = ModelConfig(width=width, dropout=0.0, tied=False)
-    network = Network(config, items=world.items, events=1, length=world.steps,
+    network = Network(config, items=world.n_items, events=1, length=world.steps,
                       heads=heads, backbone=Table(world, width)).double()  # fmt: skip
     with torch.no_grad():
-        network.embedding.copy_(torch.eye(world.items, width))
+        network.embedding.copy_(torch.eye(world.n_items, width))
         network.start.zero_()
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.endswith(".weight"))  # a table needs no bias beside it
@@ -300,7 +300,7 @@ class Learner:
         self.network = tabular(world, heads_for(reads, logging_given=False))
         if shared:  # one Q instead of two
             self.network.heads["q_b"] = self.network.heads["q_a"]
-        self.reader = Reader(self.network, reads, dense)
+        self.reader = NetworkReader(self.network, reads, dense)
 
     def terms(self, batch: Batch, *, coin: bool, constants: dict[str, Tensor] | None = None) -> Terms:
         """The objective's terms, its constants as given where they are."""

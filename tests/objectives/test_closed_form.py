@@ -14,7 +14,7 @@ from test_convergence import GAMMA, Q_MU, WORLD, close
 
 from localpolicy.catalogue import dense
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.readout import Reader, heads_for
+from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.lpi import LPI, LPIBandit
@@ -29,7 +29,7 @@ def logging_tower(world: World):
 
 
 def policy_of(network, world: World) -> Policy:
-    items = pa.table({"item_id": np.arange(world.items)})
+    items = pa.table({"item_id": np.arange(world.n_items)})
     return Policy(network, Origin("lpi_rl", "impressions", ["click"], "logging"), items)
 
 
@@ -37,7 +37,7 @@ def critic_tower(world: World, critic: Critic, sweeps: int):
     """A tower fitted to the critic's loss in expectation under μ, its targets held fixed in each sweep."""
     reads = critic.reads()
     network = tabular(world, heads_for(reads, logging_given=True))
-    reader = Reader(network, reads, dense, policy_of(logging_tower(world), world))
+    reader = NetworkReader(network, reads, dense, policy_of(logging_tower(world), world))
     batch, chance, context = world.log
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     for _ in range(sweeps):
@@ -63,7 +63,7 @@ def pi(policy: Policy) -> torch.Tensor:
     contexts, network = len(WORLD.contexts), policy.network
     width = network.logging.config.width
     hidden = torch.eye(width, dtype=torch.float64)[:contexts].repeat(1, len(network.towers))
-    return torch.softmax(policy._rows(hidden).chunk(0, WORLD.items), 1)
+    return torch.softmax(policy.rows_of(hidden).chunk(0, WORLD.n_items), 1)
 
 
 def test_the_critic_alone_finds_q_of_mu_and_the_bandits_finds_r(towers):
@@ -89,6 +89,19 @@ def test_it_improves_and_more_so_the_smaller_beta_is(towers):
     ]
     assert values[0] == pytest.approx(float(WORLD.J(WORLD.mu, GAMMA)), abs=1e-6)
     assert all(later > earlier + 0.005 for earlier, later in pairwise(values)), values
+
+
+@pytest.mark.parametrize("slope", [1.0, 0.4])
+def test_a_cap_bounds_what_one_estimate_counts_for_and_keeps_the_guarantee(towers, slope):
+    """π ∝ μ w with w = min(exp(s A/β), c) rising in A: E_π[A] = Cov_μ(w, A)/E_μ[w] >= 0 in every context."""
+    advantage = Q_MU - (WORLD.mu * Q_MU).sum(1, keepdim=True)
+    for beta in (1.0, 0.1, 0.02):
+        made = pi(policy_of(Towers(towers[0], [towers[1]], beta=beta, slope=slope, cap=1.5), WORLD))
+        weight = (slope * advantage / beta).exp()
+        close(made, normalised(WORLD.mu * weight.clamp(max=1.5)))
+        assert ((made * advantage).sum(1) >= -1e-12).all()
+        assert WORLD.J(made, GAMMA) >= WORLD.J(WORLD.mu, GAMMA) - 1e-12
+    assert (weight > 1.5).any(), "the cap must have bound somewhere"
 
 
 def test_several_critics_are_averaged(towers):

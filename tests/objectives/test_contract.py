@@ -341,7 +341,7 @@ def test_bad_settings_are_refused(settings, message):
     ({"name": "lpi_cb", "advantage": "td"}, "objective.advantage: .*'direct' or 'observed'.*got 'td'"),
     ({"name": "lpi_rl", "advantage": "observed"}, "objective.advantage: .*'td', .* or 'sampled'.*got 'observed'"),
     (weighted({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}), "sampled advantage is its own baseline"),
-    ({"name": "lpi_cb", "cap": 5.0}, "objective.cap: only improve=weighted uses it"),
+    ({"name": "lpi_rl", "cap": 1.0}, "objective.cap: the closed form needs a cap above 1, got 1"),
     ({"name": "lpi_rl", "target": "max"}, "objective.target: the closed form improves on μ by Q_μ"),
     (weighted({"name": "lpi_rl", "critics": 3}), "objective.critics: only improve=closed uses it"),
 ], ids=str)  # fmt: skip

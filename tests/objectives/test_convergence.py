@@ -1,7 +1,7 @@
 """Trained to convergence on a world whose every sequence is known, each objective finds what its docs say.
 
-The whole path is the project's: Batch, Network (its heads are tables), Reader, formula. The log holds each possible
-sequence once, and terms are weighted by the probability of their sequence, so losses are expectations under μ.
+The whole path is the project's: Batch, Network (its heads are tables), NetworkReader, formula. The log holds every
+possible sequence once, and terms are weighted by the probability of their sequence, so losses are expectations under μ.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def importance_learner(name, **settings):
     learner = Learner(WORLD, name, **settings)
     count = len(WORLD.contexts)
     with torch.no_grad():
-        for head, rows in (("policy", draws(count, WORLD.items, seed=4)), ("logging", WORLD.mu.log())):
+        for head, rows in (("policy", draws(count, WORLD.n_items, seed=4)), ("logging", WORLD.mu.log())):
             learner.network.heads[head].weight[:, :count] = rows.T
             learner.network.heads[head].bias.zero_()
     return learner

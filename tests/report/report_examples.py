@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from localpolicy.evaluation.gains import Gain
-from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 
 EDGES = [0.02 * place for place in range(21)]
 LISTS = ("mle", "lpi_cb β=0.1")
@@ -125,11 +125,11 @@ def bandit() -> Section:
         reference="an mle run of another seed (seed 1)",
         floor=Interval.of(0.0128, 0.0005),
         findings=[
-            Finding(
+            CheckedClaim(
                 "Every lpi_cb policy earns more than the logging policy.", True, "Gains of 0.0168, 0.0565, 0.0911."
             ),
-            Finding("Reward-weighted learning earns as much.", False, "0.4402 against 0.5034 at β = 0.1."),
-            Finding("A smaller β would earn still more.", None, "28 % of the weights are clipped at β = 0.1."),
+            CheckedClaim("Reward-weighted learning earns as much.", False, "0.4402 against 0.5034 at β = 0.1."),
+            CheckedClaim("A smaller β would earn still more.", None, "28 % of the weights are clipped at β = 0.1."),
         ],
         samples=samples,
         facts={
@@ -218,8 +218,10 @@ def store() -> Section:
         reference="an mle run of another seed (seed 1)",
         floor=Interval.of(0.0139, 0.0004),
         findings=[
-            Finding("lpi_rl earns more than the logging policy.", True, "At β = 0.3 by 0.0203 ± 0.0041 per visit."),
-            Finding("Importance weights help.", False, "ips_pg loses 0.0198; its effective share is 8 %."),
+            CheckedClaim(
+                "lpi_rl earns more than the logging policy.", True, "At β = 0.3 by 0.0203 ± 0.0041 per visit."
+            ),
+            CheckedClaim("Importance weights help.", False, "ips_pg loses 0.0198; its effective share is 8 %."),
         ],
         facts={"visits": "20,000", "items": "1,000"},
     )

@@ -19,7 +19,7 @@ from report_examples import bandit, crowded, store, three, usual
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.evaluation.gains import Gain
-from localpolicy.report.contents import Contents, Finding, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.html.page import write_report
 
 Light = Callable[[Contents], Path]
@@ -292,7 +292,7 @@ def test_order_and_headings(usual_page: Path) -> None:
 
 
 def test_findings_have_marks_in_words(light: Light) -> None:
-    findings = [Finding("a", True, "x"), Finding("b", False, "y"), Finding("c", None, "z")]
+    findings = [CheckedClaim("a", True, "x"), CheckedClaim("b", False, "y"), CheckedClaim("c", None, "z")]
     listed = [item.text for item in parse(light(one(findings=findings))).under("s1").all("li")]
     assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot tellcz"]
 

@@ -15,7 +15,7 @@ def small_run(
 ) -> Run:
     """A network of width 8 over histories of at most 6."""
     settings = {
-        "model": {"width": 8, "backbone": backbone, "blocks": 2, "answers": True},
+        "model": {"width": 8, "backbone": backbone, "blocks": 2, "event_embeddings": True},
         "objective": {"name": objective},
         "data": {"length": 6},
         "train": {"epochs": epochs, "seed": seed, "device": "cpu"},

@@ -100,7 +100,7 @@ def test_an_empty_history_gets_a_fallback_that_says_so(client, start, exported):
 def test_a_model_that_fails_is_replaced_by_the_fallback(client, monkeypatch):
     service = client.app.state.service
     made_by = service.deployment.current.loaded
-    monkeypatch.setattr(made_by, "logits", lambda *given, **settings: np.full((1, made_by.size), np.nan))
+    monkeypatch.setattr(made_by, "logits", lambda *given, **settings: np.full((1, made_by.n_items), np.nan))
     assert ask(client)["mode"] == "fallback"
 
     def broken(*given, **settings):

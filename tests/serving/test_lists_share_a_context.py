@@ -40,7 +40,7 @@ def batch(data: Prepared, length: int = 10):
 def network() -> Network:
     torch.manual_seed(0)
     return Network(
-        ModelConfig(width=8, answers=True), items=5, events=2, length=10, heads=("policy", "q_a", "q_b")
+        ModelConfig(width=8, event_embeddings=True), items=5, events=2, length=10, heads=("policy", "q_a", "q_b")
     ).eval()
 
 

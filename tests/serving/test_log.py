@@ -272,7 +272,7 @@ def test_a_list_appended_to_stays_a_list(rotated, tmp_path):
 def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     prepare("events", [rotated], out=tmp_path / "data", test=0.2, validation=0.2)
     before = Prepared(tmp_path / "data")
-    digest, sequences, items = before.digest, len(before), before.items
+    digest, sequences, items = before.digest, len(before), before.n_items
     kept = listed(4, time=START + 2 * HOUR)
     gone = listed(5, time=START + 2 * HOUR)
     write(log, kept, gone, answer(gone, 1), answer(kept, 1), Shown(gone.id, 1, START))
@@ -281,7 +281,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     assert set(pq.read_table(rotated)["sequence_id"].to_pylist()) == {f"p{n}" for n in range(40)} - {"p5"}
     after = Prepared(tmp_path / "data")
     after.verify()
-    assert (len(after), after.items) == (sequences - 1, items)
+    assert (len(after), after.n_items) == (sequences - 1, items)
     assert after.manifest["erasures"][0]["before"] == digest != after.digest
     assert after.digests == {digest, after.digest}, "runs trained before the erasure still know their data"
     assert "p5" not in {one.as_py() for split in after.splits for one in after.sequence_ids(split)}

@@ -93,7 +93,7 @@ def test_it_checks_real_histories_and_keeps_some(exported, run):
     samples = exported.about["samples"]
     assert samples[0]["history"] == [] and len(samples) > 4
     assert exported.about["largest_difference"] < exported.about["tolerance"]
-    expected = run.policy().recommend([one["history"] for one in samples], 12, answers=[s["events"] for s in samples])
+    expected = run.policy().recommend([one["history"] for one in samples], 12, events=[s["events"] for s in samples])
     assert [one["top"] for one in samples] == expected.items
 
 

@@ -29,7 +29,7 @@ def test_a_table_gets_the_lists_of_pytorch(run, exported, tmp_path):
         table = engine._session.createDataFrame(rows, "number int, history array<bigint>, events array<string>")
         for beta in (None, 0.2):
             found = recommend_table(table, exported.folder, 4, beta=beta).orderBy("number").collect()
-            expected = run.policy(beta=beta).recommend(histories, 4, answers=events)
+            expected = run.policy(beta=beta).recommend(histories, 4, events=events)
             assert [row["items"] for row in found] == expected.items
             logp = np.array([row["log_probability"] for row in found])
             assert np.abs(logp - expected.log_probability.numpy()).max() < 1e-5

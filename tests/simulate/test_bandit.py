@@ -132,7 +132,7 @@ def test_the_tilted_policy_attains_the_regularised_maximum(beta: float) -> None:
     free = beta * np.log((WORLD.logging * np.exp(WORLD.reward / beta)).sum(1))
     maximum = WORLD.context_probabilities @ free
     assert WORLD.value(policy) - beta * kl(WORLD, policy) == pytest.approx(maximum)
-    for other in (WORLD.logging, WORLD.tilted(1.3 * beta), np.full_like(policy, 1 / WORLD.items)):
+    for other in (WORLD.logging, WORLD.tilted(1.3 * beta), np.full_like(policy, 1 / WORLD.n_items)):
         assert WORLD.value(other) - beta * kl(WORLD, other) < maximum
 
 

@@ -101,7 +101,7 @@ def test_the_fast_path_holds_what_the_events_hold(
     count = data.catalogue["count"].to_numpy()
     assert np.all(np.diff(count) <= 0)
     assert count.min() > 0
-    np.testing.assert_array_equal(count, np.bincount(events["item_id"].to_numpy(), minlength=world.items)[item_id])
+    np.testing.assert_array_equal(count, np.bincount(events["item_id"].to_numpy(), minlength=world.n_items)[item_id])
 
     # Whole sequences in one order, whatever their split: both ways hold the same rows.
     wanted: dict[int, list[tuple[object, ...]]] = {}
@@ -147,7 +147,7 @@ def test_unseen_items_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     write_prepared(world, tmp_path / "seen", sequences=50)
     write_prepared(world, tmp_path / "all", sequences=50, all_items=True)
     seen, everything = Prepared(tmp_path / "seen"), Prepared(tmp_path / "all")
-    assert seen.items < everything.items == 5000
+    assert seen.n_items < everything.n_items == 5000
     np.testing.assert_array_equal(seen["train"].arrays["item"], everything["train"].arrays["item"])
     assert sorted(everything.catalogue["item_id"].to_pylist()) == list(range(5000))
 

@@ -55,7 +55,7 @@ def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=N
                 for name in ("event", "reward"):
                     arrays[name][decided] = arrays[name][decided][order]
             store.splits[split].append(np.diff(source.offsets), arrays)
-        store.write_items(data.catalogue["item_id"], np.ones(data.items, np.int64))
+        store.write_items(data.catalogue["item_id"], np.ones(data.n_items, np.int64))
     return Prepared(folder)
 
 
@@ -86,7 +86,7 @@ def test_the_lower_bounds_hold_for_all_candidates_at_once(run, log):
     windows = Windows(log, "validation", config().data).part(1, 2)
     batch = windows.cut(windows.chosen)
     policy = run.policy()
-    rows = torch.log_softmax(policy.logits(batch).chunk(0, log.items), 1).double().numpy()
+    rows = torch.log_softmax(policy.logits(batch).chunk(0, log.n_items), 1).double().numpy()
     at = batch.scored.numpy()
     weight = np.exp(rows[np.arange(len(at)), batch.item.numpy()[at]]) / batch.propensity.numpy()[at]
     reward = batch.reward.numpy()[at].astype(float)

@@ -64,7 +64,7 @@ def test_weights_that_were_altered(run):
     path.write_bytes(content)
     with pytest.raises(RunError, match=r"policy\.safetensors was altered \(its digest differs\)"):
         run.policy()
-    assert run.policy(last=True).size == 12, "the last epoch's are another file"
+    assert run.policy(last=True).n_items == 12, "the last epoch's are another file"
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != LIKELIEST])
@@ -148,7 +148,7 @@ def test_a_run_of_an_earlier_version_is_read(run):
     manifest = json.loads((run.folder / "manifest.json").read_text())
     del manifest["files"]
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
-    assert run.policy().size == 12
+    assert run.policy().n_items == 12
     assert run.verify() == ["policy.safetensors"]
 
 

@@ -141,13 +141,13 @@ def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, new
     settings = config("ips", older.folder, device="cpu")
     for data in (newer, turned):
         with pytest.raises(RunError, match="knows other items than .* --shard-catalogue"):
-            open_logging_policy(settings, data, shard=Shard(Ranks(rank, 2), data.items))
-    policy = open_logging_policy(settings, small, shard=Shard(Ranks(rank, 2), small.items))
-    assert len(policy.network.embedding) == small.items // 2
+            open_logging_policy(settings, data, shard=Shard(Ranks(rank, 2), data.n_items))
+    policy = open_logging_policy(settings, small, shard=Shard(Ranks(rank, 2), small.n_items))
+    assert len(policy.network.embedding) == small.n_items // 2
 
 
 def test_more_processes_than_items_are_refused_where_they_shall_share_them(small):
     settings = config("lpi_cb", "head", shard_catalogue=True)
-    assert shard_of(small, settings, Ranks(0, small.items)) is not None
-    with pytest.raises(ConfigError, match=rf"has {small.items} items, fewer than the {small.items + 1} processes"):
-        shard_of(small, settings, Ranks(0, small.items + 1))
+    assert shard_of(small, settings, Ranks(0, small.n_items)) is not None
+    with pytest.raises(ConfigError, match=rf"has {small.n_items} items, fewer than the {small.n_items + 1} processes"):
+        shard_of(small, settings, Ranks(0, small.n_items + 1))

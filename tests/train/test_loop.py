@@ -46,7 +46,7 @@ def test_every_objective_trains_and_loads(name, small, tmp_path):
     first, last = run.metrics()[0], run.metrics()[-1]
     assert all(np.isfinite(list(line["losses"].values())).all() for line in (first, last))
     assert 0 < last["weights"]["effective_share"] <= 1
-    lists = run.policy().recommend([[100, 101]], 3, answers=[["click", "none"]])
+    lists = run.policy().recommend([[100, 101]], 3, events=[["click", "none"]])
     assert len(set(lists.items[0])) == 3
     assert set(lists.items[0]) <= set(range(100, 112))
 

@@ -76,8 +76,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     # 69 training sequences: the last batch has an odd share, and positions differ between ranks.
     data = write_small(folder / "data", sequences=87, items=13)
-    assert data.items % 2, data.items
-    assert data.items % 3, data.items
+    assert data.n_items % 2, data.n_items
+    assert data.n_items % 3, data.n_items
     found = {}
     for way, (total, _) in WAYS.items():
         in_processes(total, train_cases, str(data.path), str(folder / way), way)

@@ -151,9 +151,9 @@ def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path):
         (config(model={"backbone": "gru"}), "model.backbone is sasrec there and gru here"),
         (config(model={"blocks": 2, "tied": False}), "model.blocks is 1 there and 2 here, model.tied is True there"),
         (config(length=5), "data.length is 6 there and 5 here"),
-        (config(model={"answers": False}), "model.answers is True there and False here"),
+        (config(model={"event_embeddings": False}), "model.event_embeddings is True there and False here"),
     ],
-    ids=["width", "backbone", "two", "length", "answers"],
+    ids=["width", "backbone", "two", "length", "event_embeddings"],
 )
 def test_another_network_is_refused_with_the_difference(settings, message, older, newer):
     with pytest.raises(RunError, match=message):

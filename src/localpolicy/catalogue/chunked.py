@@ -20,8 +20,10 @@ def log_prob(rows: Logits, items: Tensor) -> Tensor:
     return rows.at(items) - logsumexp(rows)
 
 
-def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: Logits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
+    if not isinstance(rows, LinearLogits):
+        return log_prob(rows, items), mean(rows, values)
     return softmax.log_prob_and_mean(*rows, items, values.detach(), ChunkedSoftmax())
 
 

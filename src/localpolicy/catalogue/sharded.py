@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import fused, softmax
+from localpolicy.catalogue.capped import CappedLogits, ShardedRows, shard_of
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.chunks import ChunkedSoftmax
 from localpolicy.catalogue.logits import LinearLogits
@@ -22,8 +23,17 @@ from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 from localpolicy.runtime.ranks import Ranks
 
 
-def _gathered(rows: ShardedLogits) -> tuple[LinearLogits, slice]:
+def _gathered(rows: ShardedRows) -> tuple[LinearLogits | CappedLogits, slice]:
     """The positions of all ranks over the items of this one, and which positions are mine."""
+    if isinstance(rows, CappedLogits):
+        ceiling, mine = shard_of(rows).ranks.all_gather(rows.ceiling)
+        base, values = (_gathered_linear(one)[0] for one in (rows.base, rows.values))
+        return CappedLogits(base, values, rows.scale, ceiling), mine
+    return _gathered_linear(rows)
+
+
+def _gathered_linear(rows: LinearLogits | ShardedLogits) -> tuple[LinearLogits, slice]:
+    assert isinstance(rows, ShardedLogits)
     every, mine = rows.head.shard.ranks.all_gather(rows.hidden)
     return LinearLogits(every, rows.head.here), mine
 
@@ -56,7 +66,7 @@ class ShardedSoftmax:
         self.hidden, self.mine = ranks.all_gather(rows.hidden)
         self.here, self.row = self.shard.local(ranks.all_gather(items)[0])
         local_rows = LinearLogits(self.hidden, rows.head)
-        local_values = None if values is None else _gathered(values)[0]
+        local_values = None if values is None else _gathered_linear(values)[0]
         by_tiles = fused.serves(local_rows) and (local_values is None or fused.serves(local_values))
         self.local = fused.FusedSoftmax() if by_tiles else ChunkedSoftmax()
         local = self.local.sums(local_rows, self.row, local_values, wanted)
@@ -84,49 +94,53 @@ class ShardedSoftmax:
         return for_hidden, for_weight, for_bias
 
 
-def log_prob(rows: ShardedLogits, items: Tensor) -> Tensor:
+def log_prob(rows: ShardedRows, items: Tensor) -> Tensor:
     """log softmax(row)[item]."""
+    if isinstance(rows, CappedLogits):
+        return rows.at(items) - logsumexp(rows)
     return softmax.log_prob(rows.hidden, rows.head.here, items, ShardedSoftmax(rows.head.shard))
 
 
-def log_prob_and_mean(rows: ShardedLogits, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(rows: ShardedRows, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
+    if isinstance(rows, CappedLogits):
+        return log_prob(rows, items), mean(rows, values)
     constant = ShardedLogits(values.hidden.detach(), values.head.detach())
     over = ShardedSoftmax(rows.head.shard)
     return softmax.log_prob_and_mean(rows.hidden, rows.head.here, items, constant, over)
 
 
 @torch.no_grad()
-def logsumexp(rows: ShardedLogits) -> Tensor:
+def logsumexp(rows: ShardedRows) -> Tensor:
     """log Σ_a exp(row_a)."""
     every, mine = _gathered(rows)
-    return _over_ranks(fused.sums(every), rows.head.shard.ranks).normaliser[mine]
+    return _over_ranks(fused.sums(every), shard_of(rows).ranks).normaliser[mine]
 
 
 @torch.no_grad()
-def mean(rows: ShardedLogits, values: ShardedLogits) -> Tensor:
+def mean(rows: ShardedRows, values: ShardedLogits) -> Tensor:
     """Σ_a softmax(row)_a value_a."""
     every, mine = _gathered(rows)
     local = fused.sums(every, _gathered(values)[0], precision=fused.TRAINING)
-    mean = _over_ranks(local, rows.head.shard.ranks).mean
+    mean = _over_ranks(local, shard_of(rows).ranks).mean
     assert mean is not None
     return mean[mine]
 
 
 @torch.no_grad()
-def maximum(rows: ShardedLogits) -> tuple[Tensor, Tensor]:
+def maximum(rows: ShardedRows) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     value, item = fused.maximum(every)
     best = shard.ranks.extreme_(value.clone(), largest=True)
-    item = torch.where(value == best, item + shard.own.start, shard.items)
+    item = torch.where(value == best, item + shard.own.start, shard.n_items)
     return best[mine], shard.ranks.extreme_(item, largest=False)[mine]
 
 
 @torch.no_grad()
-def rank(rows: ShardedLogits, items: Tensor) -> Tensor:
+def rank(rows: ShardedRows, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     here, row = shard.local(shard.ranks.all_gather(items)[0])
     own = shard.ranks.sum_(torch.where(here, fused.at(every, row), 0.0))
     above, tied = shard.ranks.sum_(torch.stack(fused.counts(every, row, own, here=here)))[:, mine]
@@ -135,42 +149,43 @@ def rank(rows: ShardedLogits, items: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divergence(p: ShardedLogits, q: ShardedLogits) -> tuple[Tensor, Tensor]:
+def divergence(p: ShardedRows, q: ShardedRows) -> tuple[Tensor, Tensor]:
     """JS(p, q) and KL(p‖q), in nats; see `chunked.divergence`."""
-    (every_p, mine), (every_q, _), ranks = _gathered(p), _gathered(q), p.head.shard.ranks
+    (every_p, mine), (every_q, _), ranks = _gathered(p), _gathered(q), shard_of(p).ranks
     normal_p, normal_q = (_over_ranks(fused.sums(every), ranks).normaliser for every in (every_p, every_q))
     mixed, kl = ranks.sum_(torch.stack(fused.divergence_sums(every_p, every_q, normal_p, normal_q)))
     return divergences((mixed[mine], kl[mine]))
 
 
 @torch.no_grad()
-def entropy(rows: ShardedLogits) -> Tensor:
+def entropy(rows: ShardedRows) -> Tensor:
     """-Σ_a p_a log p_a = log Σ e^{row} - Σ p row."""
     every, mine = _gathered(rows)
-    normaliser, mean, *_ = _over_ranks(fused.sums(every, own_values=True), rows.head.shard.ranks)
+    normaliser, mean, *_ = _over_ranks(fused.sums(every, own_values=True), shard_of(rows).ranks)
     assert mean is not None
     return (normaliser - mean)[mine]
 
 
 @torch.no_grad()
-def top(rows: ShardedLogits, k: int) -> tuple[Tensor, Tensor]:
+def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order."""
-    (every, mine), shard = _gathered(rows), rows.head.shard
+    (every, mine), shard = _gathered(rows), shard_of(rows)
     value, item = fused.top(every, k)
     # Shards may hold fewer than k items: columns are gathered as rows.
     values, _ = shard.ranks.all_gather(value.T.contiguous())
     items, _ = shard.ranks.all_gather((item + shard.own.start).T.contiguous())
-    best, order = values.T[mine].topk(min(k, shard.items), dim=1)
+    best, order = values.T[mine].topk(min(k, shard.n_items), dim=1)
     return best, items.T[mine].gather(1, order)
 
 
-def catalogue_statistics(rows: ShardedLogits, items: Tensor) -> dict[str, Tensor]:
+@torch.no_grad()
+def catalogue_statistics(rows: ShardedRows, items: Tensor) -> dict[str, Tensor]:
     """What validation asks of a policy: see `localpolicy.catalogue.statistics`."""
     first = maximum(rows)[1]
     return {
         "rank": rank(rows, items),
         "top": first,
         "lists": first[:, None],
-        "logp": log_prob(ShardedLogits(rows.hidden, rows.head.detach()), items),
+        "logp": log_prob(rows, items),
         "entropy": entropy(rows),
     }

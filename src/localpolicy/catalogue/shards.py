@@ -20,13 +20,13 @@ class Shard(NamedTuple):
     """Which items this rank holds: an even cut of 0 … V - 1, in order."""
 
     ranks: Ranks
-    items: int  # V, of all ranks together
+    n_items: int  # V, of all ranks together
 
     @property
     def own(self) -> slice:
         """This rank's items."""
         rank, total = self.ranks.rank, self.ranks.total
-        return slice(self.items * rank // total, self.items * (rank + 1) // total)
+        return slice(self.n_items * rank // total, self.n_items * (rank + 1) // total)
 
     def local(self, items: Tensor) -> tuple[Tensor, Tensor]:
         """Which of these items are here, and the rows they have (0 for the others)."""
@@ -72,7 +72,7 @@ class ShardedLogits(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """(N, V)."""
-        return self.hidden.shape[0], self.head.shard.items
+        return self.hidden.shape[0], self.head.shard.n_items
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n], with gradients."""

@@ -64,12 +64,12 @@ def table1(
     keep: Keep = "runs",
 ) -> None:
     """The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them."""
-    from localpolicy.experiments.paper.table1 import FAST_CHANGES, Recipe1
+    from localpolicy.experiments.paper.table1 import FAST_CHANGES, BanditRecipe
     from localpolicy.experiments.paper.table1 import table1 as run
     from localpolicy.report.paper.table1 import table1_table
 
-    default = Recipe1()
-    recipe = Recipe1(
+    default = BanditRecipe()
+    recipe = BanditRecipe(
         betas=default.betas if betas is None else _numbers(betas, "--betas"),
         seeds=default.seeds if seeds is None else seeds,
         changes=(*(FAST_CHANGES if fast else ()), *(changes or ())),

@@ -21,7 +21,7 @@ def recommend(
     histories: Annotated[
         Path | None,
         typer.Option(
-            help='JSON lines: "history", a list of items, and if wanted "id", "answers", "exclude", "candidates"; or '
+            help='JSON lines: "history", a list of items, and if wanted "id", "events", "exclude", "candidates"; or '
             "CSV or Parquet with a row per event: sequence_id, item_id, event"
         ),
     ] = None,

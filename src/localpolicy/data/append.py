@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from localpolicy.data.answers import Answers
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
+from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
 from localpolicy.data.reading import ROW, Reading
-from localpolicy.data.sources import Table, parquet_schema
+from localpolicy.data.sources import SourceTable, parquet_schema
 from localpolicy.data.store import LOG, Prepared
 from localpolicy.errors import ConfigError, DataError
 
@@ -46,7 +46,7 @@ def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
     return asked
 
 
-def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Reading, answers: Answers) -> None:
+def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Reading, codes: EventCodes) -> None:
     """Every usable row, in the log's ids and our event names, in the order of the log."""
     kinds = {"sequence_id": reading.sequence_id, "item_id": reading.item_id}
     wide = {name: f"CAST({name} AS {'BIGINT' if kind == 'integer' else 'STRING'})" for name, kind in kinds.items()}
@@ -55,18 +55,18 @@ def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Readin
     file = ParquetFile(path, compression="zstd", group=ROWS_PER_SMALL_GROUP)
     try:
         for batch in engine.batches(f"SELECT {columns} FROM usable{order}"):
-            file.append(_readable(batch, answers))
+            file.append(_readable(batch, codes))
     finally:
         file.close()
 
 
-def _readable(batch: pa.RecordBatch, answers: Answers) -> pa.Table:
-    names = {"event": answers.events, "policy": answers.policies}
+def _readable(batch: pa.RecordBatch, codes: EventCodes) -> pa.Table:
+    names = {"event": codes.events, "policy": codes.policies}
     columns: dict[str, pa.Array] = {}
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         if name in names:
-            codes = values.to_numpy(zero_copy_only=False)
-            coded = pa.array(codes.astype(np.int32), mask=codes < 0)  # -1: no policy was logged
+            numbers = values.to_numpy(zero_copy_only=False)
+            coded = pa.array(numbers.astype(np.int32), mask=numbers < 0)  # -1: no policy was logged
             columns[name] = pa.DictionaryArray.from_arrays(coded, pa.array(names[name], pa.string()))
         elif name == "time":
             columns["timestamp"] = values.cast(pa.timestamp("ms"))
@@ -75,7 +75,7 @@ def _readable(batch: pa.RecordBatch, answers: Answers) -> pa.Table:
     return pa.table(columns)
 
 
-def earlier_log(data: Prepared) -> Table:
+def earlier_log(data: Prepared) -> SourceTable:
     """The rows of an earlier data set's log."""
     path = data.path / LOG
     if LOG not in data.manifest["files"]:
@@ -84,7 +84,7 @@ def earlier_log(data: Prepared) -> Table:
             "or by an earlier version. Prepare its log and the new one together."
         )
     names = tuple(parquet_schema(path).names)
-    return Table((path,), "parquet", {name: name for name in names}, names, label=str(data.path))
+    return SourceTable((path,), "parquet", {name: name for name in names}, names, label=str(data.path))
 
 
 def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
@@ -115,7 +115,7 @@ def change(before: Prepared, after: Prepared) -> Iterator[str]:
         yield f"  {gone:,} items are no longer there: they do not pass the filters on all rows"
 
 
-def check_fits(data: Prepared, tables: Sequence[Table], reading: Reading) -> None:
+def check_fits(data: Prepared, tables: Sequence[SourceTable], reading: Reading) -> None:
     """Raise unless today's log has the ids and propensities of yesterday's."""
     item_type = data.catalogue.schema.field("item_id").type
     if (reading.item_id == "integer") != pa.types.is_integer(item_type):

@@ -141,10 +141,10 @@ def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = 
     previous_item: list[int] = []
     previous_event: list[int] = []
     widths, seen = [], []
-    for history, answers in zip(items, events, strict=True):
+    for history, happened in zip(items, events, strict=True):
         tokens = [START, *history][-length:]
         previous_item += tokens
-        previous_event += [0, *answers][-length:]
+        previous_event += [0, *happened][-length:]
         widths.append(len(tokens))
         seen.append(len(history))
     width = torch.tensor(widths, dtype=torch.long)

@@ -21,7 +21,7 @@ SMALLEST = 64  # tokens
 STEPS = 8  # buckets between two powers of two: at most an eighth is filler
 
 
-class Bucket(NamedTuple):
+class BatchShape(NamedTuple):
     """The size a batch is filled up to."""
 
     tokens: int
@@ -32,7 +32,7 @@ class Planned(NamedTuple):
     """A batch that is not cut yet: its sequences, and how much of it is real."""
 
     sequences: Tensor  # [B] on the device; -1 where an epoch's last batch has none
-    bucket: Bucket
+    bucket: BatchShape
     positions: int
 
 
@@ -69,9 +69,9 @@ class Planner:
         sizes = [(one[every.clamp(min=0)] * there).sum(1) for one in (self.widths, self.scored)]
         for number, (tokens, positions) in enumerate(torch.stack(sizes, 1).tolist()):
             if number >= skip:
-                yield Planned(every[number], Bucket(rounded(tokens), rounded(positions)), positions)
+                yield Planned(every[number], BatchShape(rounded(tokens), rounded(positions)), positions)
 
-    def cut(self, sequences: Tensor, bucket: Bucket) -> Batch:
+    def cut(self, sequences: Tensor, bucket: BatchShape) -> Batch:
         """The batch of these sequences, filled up to the bucket's size. Asks the device nothing."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
         if windows.offsets.is_cuda and fused.missing() is None:
@@ -96,7 +96,7 @@ class Planner:
             block=(rows + spare, length),
         )
 
-    def _cut(self, sequences: Tensor, bucket: Bucket) -> dict[str, Tensor]:
+    def _cut(self, sequences: Tensor, bucket: BatchShape) -> dict[str, Tensor]:
         """The columns of the tokens, and which are real."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
         there = sequences >= 0
@@ -131,7 +131,7 @@ class Planner:
         return found
 
     def _scored(
-        self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, place: Tensor, bucket: Bucket
+        self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, place: Tensor, bucket: BatchShape
     ) -> tuple[Tensor, Tensor]:
         """The positions among the tokens, and which of them count: [N] each, in order."""
         scored = real

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from localpolicy.data.answers import Answers
+from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 
@@ -26,15 +26,15 @@ MOST_CASES = 32  # names of events or policies that SQL tells apart without a jo
 PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
 
 
-def fields_of(reading: Reading, answers: Answers) -> tuple[str, ...]:
+def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
     """The columns that this log's events have."""
-    shown = answers.kind == "impressions"
+    shown = codes.kind == "impressions"
     optional = {
         "time": reading.has_time,
         "position": not reading.has_time,
-        "reward": not answers.rewards,
+        "reward": not codes.rewards,
         "propensity": shown and reading.has_propensity,
-        "policy": shown and bool(answers.policies),
+        "policy": shown and bool(codes.policies),
         "request": shown and reading.has_lists,
         "place": shown and reading.has_lists,
     }
@@ -53,8 +53,8 @@ class EventSelect:
     level DuckDB would cast again for every check, which took a third of the time of reading.
     """
 
-    def __init__(self, raw: Raw, reading: Reading, answers: Answers) -> None:
-        self.raw, self.reading, self.answers = raw, reading, answers
+    def __init__(self, raw: Raw, reading: Reading, codes: EventCodes) -> None:
+        self.raw, self.reading, self.codes = raw, reading, codes
         self.read: dict[str, str] = {}  # columns of the inner SELECT
         self.checks: list[tuple[str, str]] = []  # (what must be true, what is wrong where it is not)
 
@@ -103,12 +103,12 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         """The rows that are events at all, beside the codes of their event and policy."""
         table = self.raw.table
         joins, conditions = "", []
-        if table.constants.get("event") not in (None, *self.answers.names):
+        if table.constants.get("event") not in (None, *self.codes.names):
             conditions.append("FALSE")  # all its rows are of an event that is dropped
         if "event" in table.columns:
             code, joined = self._code("event")
             joins += joined
-            if self.answers.drops:
+            if self.codes.drops:
                 conditions.append(f"({self.value('event')} IS NULL OR {code} IS NOT NULL)")
         if "policy" in table.columns:
             joins += self._code("policy")[1]
@@ -135,11 +135,11 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         kept should have its own.
         """
         text = f"CAST({self.value(column)} AS STRING)"
-        codes = self.answers.codes(column)
+        codes = self.codes.codes(column)
         if len(codes) <= MOST_CASES and all(name.isprintable() and "\\" not in name for name in codes):
             cases = " ".join(f"WHEN {quoted(name)} THEN {code}" for name, code in codes.items())
             return (f"CASE {text} {cases} END" if codes else "NULL"), ""
-        table, short = {"event": ("answers", "a"), "policy": ("policies", "p")}[column]
+        table, short = {"event": ("event_codes", "a"), "policy": ("policies", "p")}[column]
         return f"{short}.code", f" LEFT JOIN {table} {short} ON {text} = {short}.{column}"
 
     def _id(self, column: str, wanted: IdType, narrow: Collection[str]) -> str:
@@ -160,7 +160,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
     def _event(self) -> str:
         constant = self.raw.table.constants.get("event")
         if constant is not None:
-            return f"CAST({self.answers.code(constant)} AS SMALLINT)"
+            return f"CAST({self.codes.code(constant)} AS SMALLINT)"
         raw = self._reads("raw_event", f"{self.value('event')}")
         self._must(f"{raw} IS NOT NULL", "event is empty")
         return self._reads("event", f"CAST({self._code('event')[0]} AS SMALLINT)")
@@ -224,7 +224,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
     def _policy(self) -> str:
         constant = self.raw.table.constants.get("policy")
         if constant is not None:
-            return f"CAST({self.answers.policies.index(constant)} AS SMALLINT)"
+            return f"CAST({self.codes.policies.index(constant)} AS SMALLINT)"
         if "policy" not in self.raw.table.columns:
             return "CAST(-1 AS SMALLINT)"
         return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")

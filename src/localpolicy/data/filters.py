@@ -24,7 +24,7 @@ class Step(TypedDict):
 
 
 @dataclass(frozen=True)
-class Kept:
+class Filtered:
     """What the filters left, beside the view `kept`."""
 
     source: str  # joined with the sequences kept it gives `kept`, and costs less
@@ -33,7 +33,7 @@ class Kept:
     trail: list[Step]
 
 
-def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None) -> Kept:
+def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None) -> Filtered:
     """Make `kept` from `usable`."""
     behind = ["loaded"]
     source = _without_duplicates(engine, "usable", config, fields=fields, order=order)
@@ -58,7 +58,7 @@ def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order:
     # A sequence that passed may yet have lost every item; without an item filter none has.
     exact = set(filters.passing) == {"sequence_id"}
     sequences = filters.passing["sequence_id"] if exact else sql.DISTINCT_SEQUENCES
-    return Kept(source, sequences, behind, filters.trail)
+    return Filtered(source, sequences, behind, filters.trail)
 
 
 def _without_duplicates(

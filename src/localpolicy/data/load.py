@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data import sql
-from localpolicy.data.answers import Answers
 from localpolicy.data.engines import Engine
+from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.events import EventSelect, fields_of
 from localpolicy.data.reading import ROW, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 from localpolicy.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
@@ -21,7 +21,7 @@ SHOWN = 80  # characters of a value in a message
 REMEDY = "Mend the log, or pass over such rows with --skip-bad-rows."
 
 
-def open_tables(engine: Engine, tables: Sequence[Table], *, skip_malformed: bool) -> list[Raw]:
+def open_tables(engine: Engine, tables: Sequence[SourceTable], *, skip_malformed: bool) -> list[Raw]:
     """Let the engine open the files, and look at the first rows of each table."""
     for table in tables:
         check_columns(table)
@@ -32,7 +32,7 @@ def open_tables(engine: Engine, tables: Sequence[Table], *, skip_malformed: bool
     return [_open(engine, number, table, rows=rows) for number, table in enumerate(tables)]
 
 
-def _open(engine: Engine, number: int, table: Table, *, rows: bool) -> Raw:
+def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool) -> Raw:
     raw = Raw(number, table, {}, {})
     types = engine.read(raw.view, table, rows=rows)
     columns = [name for name in SAMPLED if types.get(table.columns.get(name, "")) in ("text", "integer", "float")]
@@ -45,15 +45,15 @@ def _open(engine: Engine, number: int, table: Table, *, rows: bool) -> Raw:
 
 
 def load(
-    engine: Engine, raws: Sequence[Raw], reading: Reading, answers: Answers, *, skip_bad_rows: bool, scratch: Path
+    engine: Engine, raws: Sequence[Raw], reading: Reading, codes: EventCodes, *, skip_bad_rows: bool, scratch: Path
 ) -> tuple[dict[str, int], Problems]:
     """Fill `loaded`; return its rows by event, and the rows that were passed over."""
     left_out = [bad for raw in raws for bad in raw.table.bad]
     if left_out and not skip_bad_rows:
         total = sum(bad.count for bad in left_out)
         raise DataError(f"{left_out[0].first}{f' ({total:,} bad lines in all)' if total > 1 else ''}. {REMEDY}")
-    selects = [EventSelect(raw, reading, answers) for raw in raws]
-    fields = fields_of(reading, answers)
+    selects = [EventSelect(raw, reading, codes) for raw in raws]
+    fields = fields_of(reading, codes)
 
     def fill(narrow: Sequence[str] = ()) -> dict[int | None, int]:
         parts = [select.sql(select.raw.view, fields=fields, narrow=narrow) for select in selects]
@@ -80,9 +80,7 @@ def load(
         passed = f": all {sum(problems.values()):,} are bad ({_listed(problems)})" if problems else ""
         files = _named([raw.table for raw in raws])
         raise DataError(f"no usable rows in {files}{passed}. Expected a log with at least one event.")
-    return {
-        answers.events[code]: counts[code] for code in sorted(code for code in counts if code is not None)
-    }, problems
+    return {codes.events[code]: counts[code] for code in sorted(code for code in counts if code is not None)}, problems
 
 
 def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Problems, scratch: Path) -> str:
@@ -97,7 +95,7 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
     (scratch / "search").mkdir()
     finder = DuckDB(scratch / "search")
     try:
-        for name in ("answers", "policies"):
+        for name in ("event_codes", "policies"):
             finder.small(name, engine.arrow(f"SELECT * FROM {name}"))
         for select in selects:
             table = select.raw.table
@@ -119,7 +117,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def _named(tables: Sequence[Table]) -> str:
+def _named(tables: Sequence[SourceTable]) -> str:
     files = [table.shown(file) for table in tables for file in table.inputs]
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
 

@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data import sql
-from localpolicy.data.answers import make_answers
 from localpolicy.data.append import change, check_fits, continued, earlier_log, refuse_taken, write_log
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
+from localpolicy.data.event_codes import make_event_codes
 from localpolicy.data.events import fields_of
 from localpolicy.data.filters import keep
 from localpolicy.data.load import load, open_tables
 from localpolicy.data.readers import READERS, Reader, find_reader
 from localpolicy.data.readers.events import frame_table
 from localpolicy.data.reading import Reading
-from localpolicy.data.sources import Table, check_text
+from localpolicy.data.sources import SourceTable, check_text
 from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
@@ -105,7 +105,7 @@ def prepare(
     return data
 
 
-def _refuse_inside(out: Path, tables: Sequence[Table]) -> None:
+def _refuse_inside(out: Path, tables: Sequence[SourceTable]) -> None:
     """Raise where the folder that is to be replaced holds an input."""
     target = out.resolve()
     for file in (file for table in tables for file in table.inputs):
@@ -152,7 +152,7 @@ def _flat(logs: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch: Path) -> list[Table]:
+def _tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """What the reader finds at the paths, and the tables as they are, in the order given."""
     if reader is not READERS["events"] and not all(isinstance(one, Path) for one in logs):
         raise ConfigError("a named source reads files. Leave source out for a table, and map its columns (columns=…).")
@@ -160,10 +160,10 @@ def _tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch:
     for files, group in groupby(logs, lambda one: isinstance(one, Path)):
         together = list(group)
         found += reader.tables(together, config, scratch) if files else together
-    frames = sum(not isinstance(one, Table) for one in found)
+    frames = sum(not isinstance(one, SourceTable) for one in found)
     numbers = iter(range(1, frames + 1))
     return [
-        one if isinstance(one, Table) else frame_table(one, config, scratch, number=next(numbers), of=frames)
+        one if isinstance(one, SourceTable) else frame_table(one, config, scratch, number=next(numbers), of=frames)
         for one in found
     ]
 
@@ -174,7 +174,7 @@ class _Preparation:
     def __init__(
         self,
         engine: Engine,
-        tables: list[Table],
+        tables: list[SourceTable],
         config: PrepareConfig,
         earlier: Prepared | None,
         model: Prepared | None,
@@ -207,20 +207,20 @@ class _Preparation:
         for one in filter(None, (earlier, model)):
             check_fits(one, self.tables, reading)
         first = earlier is None and model is None
-        answers = make_answers(engine, raws, reading, self.config, earlier=known, first=first)
+        codes = make_event_codes(engine, raws, reading, self.config, earlier=known, first=first)
         for one in filter(None, (earlier, model)):
-            if answers.kind != one.kind:
-                raise DataError(f"the new log makes these {answers.kind}; {one.path} holds {one.kind}.")
-        config = self.config.model_copy(update={"rewards": answers.reward_map})
-        rows, problems = load(engine, raws, reading, answers, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+            if codes.kind != one.kind:
+                raise DataError(f"the new log makes these {codes.kind}; {one.path} holds {one.kind}.")
+        config = self.config.model_copy(update={"rewards": codes.reward_map})
+        rows, problems = load(engine, raws, reading, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
         inputs = self.beside.submit(_digests, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
-        fields = fields_of(reading, answers)
+        fields = fields_of(reading, codes)
         if keep_log:
             log.info("keeping the log")
-            write_log(engine, self.scratch / LOG, fields, reading, answers)
-        order = sql.order(fields, answers=answers.tell)
-        click = answers.events.index("click") if "click" in answers.events else None
+            write_log(engine, self.scratch / LOG, fields, reading, codes)
+        order = sql.order(fields, impressions=codes.rate_items)
+        click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")
         kept = keep(engine, config, fields=fields, order=order, click=click)
         log.info("indexing items and sequences")
@@ -243,7 +243,7 @@ class _Preparation:
             "asked": self.config.model_dump(mode="json", exclude_unset=True),
             "given": sorted(asked),
             "rows": rows,
-            "policies": answers.policies if "policy" in fields else [],
+            "policies": codes.policies if "policy" in fields else [],
             "dates": dates,
             "cuts": cuts,
             "filters": kept.trail,
@@ -257,9 +257,9 @@ class _Preparation:
         log.info("sorting and writing")
         with writing(
             out,
-            kind=answers.kind,
-            events=answers.events,
-            rewards=answers.rewards,
+            kind=codes.kind,
+            events=codes.events,
+            rewards=codes.rewards,
             settings=config.model_dump(mode="json"),
             optional=optional,
             extra=extra,
@@ -267,7 +267,7 @@ class _Preparation:
         ) as store:
             parts = sql.parts(sum(sizes), int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0]))
             events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
-            columns, rewards = ("item", "event", "reward", *optional), list(answers.rewards.values())
+            columns, rewards = ("item", "event", "reward", *optional), list(codes.rewards.values())
             write_events(store, events, columns, sizes=sizes, rewards=rewards)
             write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
@@ -314,7 +314,7 @@ def _engine(
     return DuckDB(folder, memory=memory, threads=threads)
 
 
-def _digests(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def _digests(tables: Sequence[SourceTable]) -> list[dict[str, Any]]:
     """Each input file's name, size and digest; raises on text that is not whole."""
     for table in tables:
         for file in table.files if table.format == "csv" else ():

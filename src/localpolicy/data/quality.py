@@ -45,11 +45,11 @@ def measure(data: Prepared) -> Quality:
     """Measure a prepared data set."""
     timed = "time" in data["train"].arrays
     ties = duplicates = repeats = odd_times = 0
-    counts = {name: np.zeros(data.items, dtype=np.int64) for name in SPLITS}
+    counts = {name: np.zeros(data.n_items, dtype=np.int64) for name in SPLITS}
     for name, split in data.splits.items():
         for sequence, piece in _pieces(split):
-            counts[name] += np.bincount(piece["item"], minlength=data.items)
-            pairs = sequence * data.items + piece["item"]
+            counts[name] += np.bincount(piece["item"], minlength=data.n_items)
+            pairs = sequence * data.n_items + piece["item"]
             repeats += len(pairs) - len(np.unique(pairs))
             if timed:
                 same = (sequence[1:] == sequence[:-1]) & (piece["time"][1:] == piece["time"][:-1])
@@ -58,7 +58,7 @@ def measure(data: Prepared) -> Quality:
                 for column in ("item", "event"):
                     same &= piece[column][1:] == piece[column][:-1]
                 duplicates += int(same.sum())
-    total = sum(counts.values(), np.zeros(data.items, dtype=np.int64))
+    total = sum(counts.values(), np.zeros(data.n_items, dtype=np.int64))
     lengths = np.concatenate([np.diff(split.offsets) for split in data.splits.values()])
     held_out = SPLITS[1:]
     unseen = {name: (counts[name] > 0) & (counts["train"] == 0) for name in held_out}

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 from localpolicy.errors import DataError, nearest
 
 COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place")
@@ -24,12 +24,12 @@ ROW = "_row"  # stands for a row's number: order where a log has no times, a seq
 IdType = Literal["integer", "text"]
 
 
-def alias(table: Table, column: str) -> str:
+def alias(table: SourceTable, column: str) -> str:
     """The name a raw column has in SQL: c0, c1, …, so that no engine's quoting matters."""
     return f"c{table.names.index(column)}"
 
 
-def check_columns(table: Table) -> None:
+def check_columns(table: SourceTable) -> None:
     """Raise unless every mapped column exists and every required one is mapped."""
     where = f"{table.shown()} (columns: {', '.join(table.names)})"
     for ours in table.columns:
@@ -50,7 +50,7 @@ class Raw:
     """A table as an engine has opened it."""
 
     number: int
-    table: Table
+    table: SourceTable
     types: Mapping[str, str]  # of each raw column
     sample: Mapping[str, Sequence[Any]]  # first values of the columns in SAMPLED
 

@@ -42,7 +42,7 @@ class BadLines:
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """Files of one layout, and how their columns read as events."""
 
     files: tuple[Path, ...]

@@ -4,7 +4,7 @@ Kept in mind throughout: engines hash differently (so md5, compared as text); NU
 sums of integers change type (so outputs are cast); LEFT SEMI JOIN is Spark's alone (so SEMI JOIN).
 Tables, in the order they come to be:
 
-    answers     event as the log wrote it -> code        policies   policy -> code
+    event_codes  event as the log wrote it -> code       policies   policy -> code
     loaded      every row of the log as an event (see `events`); a bad row's event is NULL
     kept        what the filters left
     sequences   sequence_id, split, number
@@ -23,7 +23,7 @@ STORED = ("time", "reward", "propensity", "policy", "request", "place")  # optio
 EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
-def order(fields: Sequence[str], *, answers: bool) -> str:
+def order(fields: Sequence[str], *, impressions: bool) -> str:
     """The order of events within a sequence, total up to rows that are equal throughout.
 
     Ties in time are broken by event, then item: a click precedes the purchase it led to. Where the event is the
@@ -32,7 +32,7 @@ def order(fields: Sequence[str], *, answers: bool) -> str:
     """
     if "position" in fields:
         return "position"
-    ties = ["item_id", "event"] if answers else ["event", "item_id"]
+    ties = ["item_id", "event"] if impressions else ["event", "item_id"]
     rest = [name for name in ("reward", "propensity", "policy") if name in fields]
     lists = ["request", "place"] if "request" in fields else []
     return ", ".join(["time", *lists, *ties, *rest])

@@ -154,7 +154,7 @@ class Prepared:
             + "</tr>"
             for name, split in splits.items()
         )
-        caption = f"{escape(str(self.path))}: {self.kind}, {self.items:,} items"
+        caption = f"{escape(str(self.path))}: {self.kind}, {self.n_items:,} items"
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Prepared:
         return to_frame(self.to_arrow())
 
     @property
-    def items(self) -> int:
+    def n_items(self) -> int:
         """V, the size of the catalogue."""
         return int(self.manifest["counts"]["items"])
 
@@ -227,7 +227,7 @@ class Prepared:
                 raise DataError(f"{self.path / name} was altered (its digest differs). Prepare the data set again.")
         if digest_of(files) != self.digest:
             raise DataError(f"{self.path / 'manifest.json'} was altered: its digests do not agree. Prepare it again.")
-        if len(self.catalogue) != self.items:
+        if len(self.catalogue) != self.n_items:
             raise DataError(f"{self.path / 'manifest.json'} was altered: it miscounts the items. Prepare it again.")
 
 

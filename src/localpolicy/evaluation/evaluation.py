@@ -231,7 +231,7 @@ def evaluate_policy(
         policy={
             "logp": likelihood(scores),
             "entropy": entropy(scores),
-            "coverage@1": coverage(np.bincount(scores.top, minlength=data.items)),
+            "coverage@1": coverage(np.bincount(scores.top, minlength=data.n_items)),
             f"coverage@{config.lists}": coverage(scores.shown),
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },

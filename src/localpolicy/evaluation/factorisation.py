@@ -45,8 +45,8 @@ class Ratings(NamedTuple):
     user: np.ndarray
     item: np.ndarray
     value: np.ndarray
-    users: int
-    items: int
+    n_users: int
+    n_items: int
 
     def only(self, chosen: np.ndarray) -> Ratings:
         """The entries where `chosen` is true."""
@@ -108,11 +108,11 @@ def factorise(ratings: Ratings, config: FactorisationConfig | None = None) -> Fa
     """Fit by alternating least squares."""
     config = config or FactorisationConfig()
     value = ratings.value - config.missing
-    by_user = _Side.of(ratings.user, ratings.item, value, (ratings.users, ratings.items))
-    by_item = _Side.of(ratings.item, ratings.user, value, (ratings.items, ratings.users))
+    by_user = _Side.of(ratings.user, ratings.item, value, (ratings.n_users, ratings.n_items))
+    by_item = _Side.of(ratings.item, ratings.user, value, (ratings.n_items, ratings.n_users))
     generator = torch.Generator().manual_seed(config.seed)
-    users = torch.zeros(ratings.users, config.rank)
-    items = torch.randn(ratings.items, config.rank, generator=generator) * config.rank**-0.5
+    users = torch.zeros(ratings.n_users, config.rank)
+    items = torch.randn(ratings.n_items, config.rank, generator=generator) * config.rank**-0.5
     with progress("imputing ratings", 2 * config.sweeps) as advance:
         for _ in range(config.sweeps):
             users = _solve(by_user, items, config)

@@ -177,7 +177,7 @@ def gate(
     checks += [
         baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
-        *([ruler_check(evaluation, popularity.scores.logp, prepared.items, rules)] if rules.ruler else []),
+        *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
     return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
 

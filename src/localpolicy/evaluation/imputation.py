@@ -64,9 +64,9 @@ def ratings_of(data: Prepared) -> Ratings:
     value = values[np.concatenate([data[split].arrays["event"] for split in SPLITS])]
     rated = ~np.isnan(value)
     user, item, value = user[rated], item[rated], value[rated]
-    _, last = np.unique((user * data.items + item)[::-1], return_index=True)
+    _, last = np.unique((user * data.n_items + item)[::-1], return_index=True)
     chosen = len(user) - 1 - last
-    return Ratings(user[chosen], item[chosen], value[chosen], len(lengths), data.items)
+    return Ratings(user[chosen], item[chosen], value[chosen], len(lengths), data.n_items)
 
 
 def _rating(name: str) -> float:
@@ -88,9 +88,9 @@ def impute(data: Prepared, config: FactorisationConfig | None = None) -> Imputat
 def measure(factors: Factors, ratings: Ratings, held_out: np.ndarray) -> dict[str, float]:
     """Error and order on held-out ratings, beside what an item's mean rating would give."""
     known, test = ratings.only(~held_out), ratings.only(held_out)
-    counts = np.bincount(known.item, minlength=ratings.items)
+    counts = np.bincount(known.item, minlength=ratings.n_items)
     overall = known.value.mean()
-    means = (np.bincount(known.item, weights=known.value, minlength=ratings.items) + overall) / (counts + 1)
+    means = (np.bincount(known.item, weights=known.value, minlength=ratings.n_items) + overall) / (counts + 1)
     predicted = {"": factors.at(test.user, test.item), "item mean ": means[test.item]}
     errors = {f"{name}rmse": float(np.sqrt(((value - test.value) ** 2).mean())) for name, value in predicted.items()}
     errors |= {f"{name}order": concordance(test, value) for name, value in predicted.items()}

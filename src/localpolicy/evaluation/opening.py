@@ -75,8 +75,8 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Op
         missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
         if missing:
             notes.append(
-                f"{name} does not know {missing:,} of {data.items:,} items: {positions:,} of the {len(rows):,} events "
-                f"of the {split} split are on them, and count against it"
+                f"{name} does not know {missing:,} of {data.n_items:,} items: {positions:,} of the {len(rows):,} "
+                f"events of the {split} split are on them, and count against it"
             )
     leaks = _leaks(run, data, split)
     if leaks is None:

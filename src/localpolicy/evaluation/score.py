@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import sharded
-from localpolicy.catalogue.shards import ShardedLogits
+from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
@@ -112,7 +112,7 @@ def score(
                 kept.add("above", at - part.context[at])
             kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
             rows = policy.logits(part)
-            if isinstance(rows, ShardedLogits):
+            if is_sharded(rows):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
                 statistics = sharded.catalogue_statistics(rows, part.item[at])
             else:

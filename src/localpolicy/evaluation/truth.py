@@ -79,9 +79,9 @@ def world_probabilities(
     policy: Deployable, world: BanditWorld | StoreWorld, items: np.ndarray, events: np.ndarray
 ) -> np.ndarray:
     """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
-    batch = histories(policy, items, events, world.events, world.items)
-    probabilities = np.zeros((len(items), world.items))
-    probabilities[:, world_numbers(policy, world.items)] = _probabilities(policy, batch).double().cpu().numpy()
+    batch = histories(policy, items, events, world.events, world.n_items)
+    probabilities = np.zeros((len(items), world.n_items))
+    probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
     return probabilities
 
 
@@ -90,7 +90,7 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
 
     `greedy` shows the likeliest item instead, with probability 1.
     """
-    number = world_numbers(policy, world.items)
+    number = world_numbers(policy, world.n_items)
 
     def choose(items: np.ndarray, events: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         luck = rng.random(len(items))
@@ -98,7 +98,7 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
         block = max(1, CELLS // len(number))
         for first in range(0, len(items), block):
             part = slice(first, first + block)
-            batch = histories(policy, items[part], events[part], world.events, world.items)
+            batch = histories(policy, items[part], events[part], world.events, world.n_items)
             share = _probabilities(policy, batch)
             if greedy:
                 chosen[part] = share.argmax(1).cpu().numpy()

@@ -1,23 +1,25 @@
 """A divergence budget instead of a β: the largest tilt that stays within KL or JS of the run's own μ̂.
 
 Along π_β ∝ μ̂ exp(Q/β) both divergences rise with 1/β, so bisection finds the β that meets a budget. For KL the tilt
-is the optimal policy within the budget; for JS it is the best of this family.
+is the optimal policy within the budget; for JS it is the best of this family. Where the tilt is capped they rise until
+most of what is good is at the cap, so the search goes outwards from μ̂.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.logits import tilted
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError
 from localpolicy.model.policy import Policy
 
 LOWEST, HIGHEST = 1e-6, 1e6
-STEPS = 40  # halvings of log β: to 1e-11 of its range
+EDGES = 25  # where log β is looked at first
+STEPS = 36  # halvings of log β in between: to 1e-11
 
 
 class Tilt(NamedTuple):
@@ -53,23 +55,27 @@ def beta_within(
             f"a {name} budget of {budget:g} is below the noise floor: two estimates of the same logging policy already "
             f"differ by {floor:g}. Allow at least that."
         )
-    base, critic = policy.dialled(1.0).origin.estimates_logging, policy.critic  # raises where there is no dial
-    assert base is not None and critic is not None
-    network, hidden = policy.network, _contexts(policy, windows, contexts)
-    logging, values = network.head(base).detach(), network.head(critic).detach()
-    reference = logging.logits(hidden)
+    policy.dialled(1.0)  # raises where there is no dial
+    hidden = _contexts(policy, windows, contexts)
+    reference = policy.logging().rows_of(hidden)
 
     def at(log_beta: float) -> Tilt:
         beta = 10.0**log_beta
-        js, kl = backend().divergence(tilted(hidden, logging, values, beta=beta), reference)
+        js, kl = backend().divergence(policy.dialled(beta).rows_of(hidden), reference)
         return Tilt(beta, float(js.double().mean()), float(kl.double().mean()))
 
     def within(tilt: Tilt) -> bool:
         return (tilt.kl if max_kl is not None else tilt.js) <= budget
 
-    low, high = (torch.log10(torch.tensor(end, dtype=torch.float64)).item() for end in (LOWEST, HIGHEST))
-    if within(at(low)):
-        return at(low)
+    # From μ̂ outwards to where the budget is first exceeded: where the tilt is capped, a policy beyond may be within.
+    edges = torch.linspace(math.log10(HIGHEST), math.log10(LOWEST), EDGES, dtype=torch.float64).tolist()
+    high = edges[0]
+    for low in edges[1:]:
+        if not within(at(low)):
+            break
+        high = low
+    else:
+        return at(high)
     for _ in range(STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if within(at(middle)) else (middle, high)

@@ -20,7 +20,7 @@ LONGEST = 1_000  # actions of a history that a policy without a network is hande
 Index = Mapping[Hashable, int]
 
 
-class Recommender(Protocol):
+class ListingPolicy(Protocol):
     """A policy that knows which items it speaks of, and which events its histories hold."""
 
     @property
@@ -45,19 +45,19 @@ def index_of(items: pa.Table) -> dict[Hashable, int]:
 
 def batch_from(
     histories: Sequence[Sequence[Hashable]],
-    answers: Sequence[Sequence[str]] | None,
+    events: Sequence[Sequence[str]] | None,
     *,
     index: Index,
-    events: Sequence[str],
+    names: Sequence[str],
     length: int = LONGEST,
 ) -> Batch:
     """Histories of item ids (and what came of each) as a batch. Items that are not in `index` are left out."""
-    codes = {name: code for code, name in enumerate(events)}
+    codes = {name: code for code, name in enumerate(names)}
     items, given_events = [], []
     for number, history in enumerate(histories):
-        given = list(answers[number]) if answers is not None else [events[0]] * len(history)
+        given = list(events[number]) if events is not None else [names[0]] * len(history)
         if len(given) != len(history):
-            raise DataError(f"history {number} has {len(history)} items and {len(given)} answers.")
+            raise DataError(f"history {number} has {len(history)} items and {len(given)} events.")
         unknown = next((name for name in given if name not in codes), None)
         if unknown is not None:
             raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
@@ -68,7 +68,7 @@ def batch_from(
 
 
 def lists_from(
-    policy: Recommender,
+    policy: ListingPolicy,
     batch: Batch,
     histories: Sequence[Sequence[Hashable]],
     k: int,
@@ -104,17 +104,17 @@ def lists_from(
 
 
 def recommend_with(
-    policy: Recommender,
+    policy: ListingPolicy,
     histories: Sequence[Sequence[Hashable]],
     k: int,
     *,
-    answers: Sequence[Sequence[str]] | None = None,
+    events: Sequence[Sequence[str]] | None = None,
     **options: Any,
 ) -> Lists:
-    """Lists from a policy without a network, such as a simple baseline. A history without answers was answered."""
+    """Lists from a policy without a network, such as a baseline. Without `events` every item counts as wanted."""
     index = index_of(policy.items)
-    if answers is None:
+    if events is None:
         wanted = next(name for name in policy.origin.events if name not in (NO_ANSWER, CONTEXT))
-        answers = [[wanted] * len(history) for history in histories]
-    batch = batch_from(histories, answers, index=index, events=policy.origin.events)
+        events = [[wanted] * len(history) for history in histories]
+    batch = batch_from(histories, events, index=index, names=policy.origin.events)
     return lists_from(policy, batch, histories, k, index=index, **options)

@@ -36,7 +36,7 @@ class ModelConfig(Settings):
     tied: bool = Field(
         True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
     )
-    answers: bool | None = Field(
+    event_embeddings: bool | None = Field(
         None, description="feed each past item's event to the backbone (default: for impression logs, where most "
         "shown items were not answered)"
     )  # fmt: skip
@@ -130,14 +130,14 @@ class Network(nn.Module):
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
         self.reads_in: torch.dtype | None = None  # see `reading_in`
-        self.items = items
+        self.n_items = items
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
         scale = config.width**-0.5
         self.embedding = nn.Parameter(_own_rows(torch.randn(items, config.width) * scale, shard))
         self.start = nn.Parameter(torch.randn(config.width) * scale)
-        # Answers start at zero: unused events change nothing, and training finds what they mean.
-        self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.answers else None
+        # Event embeddings start at zero: unused events change nothing, and training finds what they mean.
+        self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.event_embeddings else None
         self.own_backbone = None if backbone is None else plugins.name_of(backbone)
         self.backbone = backbone or backbone_called(config.backbone)(
             width=config.width,
@@ -157,9 +157,9 @@ class Network(nn.Module):
     def _item_head(self, name: str) -> nn.Module:
         tied, zero = self.config.tied, name in CRITICS
         if tied and name != "policy":
-            return ProjectedHead(self.items, self.config.width, zero=zero, shard=self.shard)
+            return ProjectedHead(self.n_items, self.config.width, zero=zero, shard=self.shard)
         weight = self.embedding if tied else None
-        return ItemHead(self.items, self.config.width, weight=weight, zero=zero, shard=self.shard)
+        return ItemHead(self.n_items, self.config.width, weight=weight, zero=zero, shard=self.shard)
 
     def embed(self, batch: Batch) -> Tensor:
         """Tokens [M, D]: the item before each step, and what came of it."""
@@ -233,9 +233,9 @@ class Network(nn.Module):
         return frozenset() if self.shard is None else self.tables
 
     @property
-    def size(self) -> int:
+    def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        rows = {name: self.items if name in self.split else len(one) for name, one in self.named_parameters()}
+        rows = {name: self.n_items if name in self.split else len(one) for name, one in self.named_parameters()}
         return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
 
     def _numbers(self, name: str) -> AnyHead:
@@ -253,7 +253,7 @@ class Network(nn.Module):
         """What is needed to build the same network again."""
         return {
             "model": self.config.model_dump(),
-            "items": self.items,
+            "items": self.n_items,
             "events": 0 if self.answer is None else len(self.answer),
             "length": self.length,
             "heads": list(self.heads),

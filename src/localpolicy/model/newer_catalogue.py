@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Head, LinearLogits, Logits
+from localpolicy.catalogue.logits import AnyHead, Head, LinearLogits, Logits
 from localpolicy.errors import RunError
 from localpolicy.model.policy import Policy
+from localpolicy.model.towers import Towers
 from localpolicy.types import START, Batch
 
 
@@ -41,14 +42,18 @@ class OverNewerCatalogue(Policy):
         super().__init__(policy.network, policy.origin, items)
         device = policy.network.embedding.device
         self.place = torch.from_numpy(places(items, policy.items)).to(device)
-        head = policy.network.head("policy").detach()
-        weight, bias = head.weight, head.bias
-        known = self.place >= 0
+        network = policy.network
+        base, values = network.parts() if isinstance(network, Towers) else (network.head("policy"), None)
+        self._base = self._extended(base, unknown=-torch.inf)
+        self._values = None if values is None else self._extended(values, unknown=0.0)
+
+    def _extended(self, head: AnyHead, *, unknown: float) -> Head:
+        weight, bias, known = head.weight.detach(), head.bias, self.place >= 0
         extended = weight.new_zeros(len(known), weight.shape[1])
         extended[known] = weight[self.place[known]]
-        low = weight.new_full((len(known),), -torch.inf)
-        low[known] = 0.0 if bias is None else bias[self.place[known]]
-        self._head = Head(extended, low)
+        constant = weight.new_full((len(known),), unknown)
+        constant[known] = 0.0 if bias is None else bias.detach()[self.place[known]]
+        return Head(extended, constant)
 
     @torch.no_grad()
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
@@ -56,7 +61,10 @@ class OverNewerCatalogue(Policy):
         known, before = known_history(batch, self.place)
         tokens = tokens if batch.context is None else batch.context[tokens]
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
-        return LinearLogits(hidden, self._head.to(hidden.dtype))
+        if isinstance(self.network, Towers):
+            assert self._values is not None
+            return self.network.policy(hidden, parts=(self._base, self._values))
+        return LinearLogits(hidden, self._base.to(hidden.dtype))
 
 
 def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:

@@ -58,14 +58,14 @@ class Policy:
 
     def __repr__(self) -> str:
         dial = "" if self.beta is None else f" at β={self.beta:g}"
-        return f"<Policy: {self.origin.objective}{dial} over {self.size:,} items>"
+        return f"<Policy: {self.origin.objective}{dial} over {self.n_items:,} items>"
 
     # ------------------------------------------------------------------ what it believes
 
     @property
-    def size(self) -> int:
+    def n_items(self) -> int:
         """V."""
-        return self.network.items
+        return self.network.n_items
 
     @property
     def critic(self) -> str | None:
@@ -104,9 +104,12 @@ class Policy:
     @torch.no_grad()
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """The same at any tokens."""
-        return self._rows(self.network.hidden_without_dropout(batch)[tokens])
+        return self.rows_of(self.network.hidden_without_dropout(batch)[tokens])
 
-    def _rows(self, hidden: Tensor) -> Logits:
+    def rows_of(self, hidden: Tensor) -> Logits:
+        """The same at hidden states [N, D]."""
+        if isinstance(self.network, Towers):
+            return self.network.policy(hidden, beta=self.beta)
         if self.beta is None:
             return self.network.head("policy").detach().logits(hidden)
         base, critic = self.origin.estimates_logging, self.critic
@@ -115,25 +118,25 @@ class Policy:
 
     # ------------------------------------------------------------------ what it would show
 
-    def batch(self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None) -> Batch:
+    def batch(self, histories: Sequence[Sequence[Hashable]], events: Sequence[Sequence[str]] | None = None) -> Batch:
         """Histories of item ids (and what came of each) as a batch. Items this policy never saw are left out."""
         if self._index is None:
             self._index = index_of(self.items)
-        batch = batch_from(histories, answers, index=self._index, events=self.origin.events, length=self.network.length)
+        batch = batch_from(histories, events, index=self._index, names=self.origin.events, length=self.network.length)
         return batch.to(self.network.embedding.device)
 
     def log_probabilities(
-        self, histories: Sequence[Sequence[Hashable]], answers: Sequence[Sequence[str]] | None = None
+        self, histories: Sequence[Sequence[Hashable]], events: Sequence[Sequence[str]] | None = None
     ) -> Tensor:
         """log π(·|x) of every item for each history: [B, V]. For small catalogues."""
-        return torch.log_softmax(self.logits(self.batch(histories, answers)).chunk(0, self.size), dim=1)
+        return torch.log_softmax(self.logits(self.batch(histories, events)).chunk(0, self.n_items), dim=1)
 
     def recommend(
         self,
         histories: Sequence[Sequence[Hashable]],
         k: int,
         *,
-        answers: Sequence[Sequence[str]] | None = None,
+        events: Sequence[Sequence[str]] | None = None,
         sample: bool = False,
         exclude_seen: bool = False,
         exclude: Sequence[Hashable] = (),
@@ -145,7 +148,7 @@ class Policy:
 
         `exclude` is never shown to anyone; `exclude_each` and `candidates` (None: all) are each history's own.
         """
-        batch = self.batch(histories, answers)
+        batch = self.batch(histories, events)
         assert self._index is not None
         return lists_from(
             self, batch, histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen, exclude=exclude,
@@ -192,7 +195,7 @@ class Policy:
             raise RunError(f"{folder} needs no backbone=: it has one of ours.")
         if backbone is None and made.own_backbone:
             backbone = passed_before(made.own_backbone)
-        shard = None if shard is None else shard._replace(items=made.items)
+        shard = None if shard is None else shard._replace(n_items=made.items)
         with torch.device("meta"):
             refuse_other_shapes(build(made.model_dump(), backbone=backbone), folder / weights)
         network = build(made.model_dump(), backbone=backbone, shard=shard)
@@ -226,6 +229,7 @@ class _MadeTowers(_Made):
     critics: list[_Made] = Field(min_length=1)
     beta: float = Field(gt=0)
     slope: float = Field(ge=0)
+    cap: float | None = Field(None, gt=1)
 
 
 class _Description(_Recorded):
@@ -276,5 +280,6 @@ class _HeadPolicy(Policy):
         super().__init__(network, origin, items)
         self._head = head
 
-    def _rows(self, hidden: Tensor) -> Logits:
+    def rows_of(self, hidden: Tensor) -> Logits:
+        """Of that head."""
         return self.network.head(self._head).detach().logits(hidden)

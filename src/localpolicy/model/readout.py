@@ -57,7 +57,7 @@ def _scored(hidden: Tensor, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Reader:
+class NetworkReader:
     """Reads from `network` what an objective declared."""
 
     network: Network
@@ -170,7 +170,7 @@ class Reader:
         critic = self._critic(numbers["features"])
         device = items.device if generator is None else generator.device
         shape = (len(items), self.reads.negatives)
-        drawn = torch.randint(self.network.items, shape, generator=generator, device=device).to(items.device)
+        drawn = torch.randint(self.network.n_items, shape, generator=generator, device=device).to(items.device)
         total = numbers["q"].clone()
         for column in range(self.reads.negatives):
             total += critic.at(drawn[:, column])

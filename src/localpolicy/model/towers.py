@@ -1,21 +1,24 @@
-"""μ̂ and its critics as one network: local policy improvement in closed form, π ∝ μ̂ exp(s Q/β).
+"""μ̂ and its critics as one network: local policy improvement in closed form, π ∝ μ̂ min(exp(s Â/β), c).
 
 Each tower is a network of its own (item embeddings, backbone, heads), trained by its own loss alone: the policy's
 weights would otherwise ruin the critic, and the two overfit at different times. Their hidden states side by side,
-[h_μ; h_1; …; h_K], are one hidden state, in which log μ̂ and Q are both linear. So the improved policy is again one
-linear head, and everything that reads heads (chunks, shards, the dial, export) needs to know nothing of towers.
+[h_μ; h_1; …; h_K], are one hidden state, in which log μ̂ and Q are both linear. So the rows of the improved policy are
+those of two heads put together (see `catalogue.capped`), formed in chunks or over shards like any others.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from localpolicy.catalogue.logits import AnyHead
+from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.capped import CappedLogits
+from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.catalogue.shards import Shard
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
@@ -23,15 +26,25 @@ from localpolicy.types import Batch
 
 
 class Towers(nn.Module):
-    """What a policy reads of its network, for several. `beta` is the trained policy's own, `slope` the critics' s."""
+    """What a policy reads of its network, for several.
 
-    def __init__(self, logging: Network, critics: Sequence[Network], *, beta: float, slope: float) -> None:
+    `beta` is the trained policy's own, `slope` the critics' s, `cap` the largest factor c (None: none).
+    """
+
+    def __init__(
+        self, logging: Network, critics: Sequence[Network], *, beta: float, slope: float, cap: float | None = None
+    ) -> None:
         super().__init__()
-        assert critics and beta > 0, (len(critics), beta)
+        assert critics and beta > 0 and (cap is None or cap > 1), (len(critics), beta, cap)
         self.logging = logging
         self.critics = nn.ModuleList(critics)
-        self.beta, self.slope = beta, slope
-        self.config, self.items, self.length, self.shard = logging.config, logging.items, logging.length, logging.shard
+        self.beta, self.slope, self.cap = beta, slope, cap
+        self.config, self.n_items, self.length, self.shard = (
+            logging.config,
+            logging.n_items,
+            logging.length,
+            logging.shard,
+        )
         self.own_backbone = logging.own_backbone
 
     @property
@@ -57,7 +70,7 @@ class Towers(nn.Module):
     @property
     def heads(self) -> tuple[str, ...]:
         """The names `head` knows: 'tilt' is the calibrated critic s Q."""
-        return ("policy", "logging", self.critic, "tilt")
+        return ("logging", self.critic, "tilt")
 
     @property
     def reads_in(self) -> torch.dtype | None:
@@ -83,17 +96,41 @@ class Towers(nn.Module):
         return torch.cat([tower.hidden_without_dropout(batch) for tower in self.towers], dim=1)
 
     def head(self, name: str) -> AnyHead:
-        """log μ̂ ('logging'), Q ('q' or 'reward', the critics' mean), s Q ('tilt'), log μ̂ + s Q/β ('policy')."""
+        """Over the whole hidden state: log μ̂ ('logging'), Q ('q' or 'reward', the critics' mean), s Q ('tilt')."""
         assert name in self.heads, name
-        scale = {"logging": 0.0, self.critic: 1.0, "tilt": self.slope, "policy": self.slope / self.beta}[name]
-        base = self.logging.head("policy")
-        if name not in ("logging", "policy"):
-            base = base.replaced(torch.zeros_like(base.weight), torch.zeros(len(base.weight)).to(base.weight))
-        share = scale / len(self.critics)
-        values = [tower.head(self.critic) for tower in self.towers[1:]]
-        assert base.bias is not None
-        bias = base.bias + share * sum(one.bias for one in values if one.bias is not None)
-        return base.replaced(torch.cat([base.weight, *(share * one.weight for one in values)], dim=1), bias)
+        base, values = self.parts()
+        first, second = torch.zeros_like(base.weight), torch.zeros_like(values.weight)
+        if name == "logging":
+            return base.replaced(torch.cat([base.weight, second], dim=1), base.bias)
+        scale = self.slope if name == "tilt" else 1.0
+        assert values.bias is not None
+        return base.replaced(torch.cat([first, scale * values.weight], dim=1), scale * values.bias)
+
+    def parts(self) -> tuple[AnyHead, AnyHead]:
+        """log μ̂ over h_μ, and Q over [h_1; …; h_K]."""
+        base, values = self.logging.head("policy"), [tower.head(self.critic) for tower in self.towers[1:]]
+        if len(values) == 1:
+            return base, values[0]
+        biases = [one.bias for one in values if one.bias is not None]
+        weight = torch.cat([one.weight for one in values], dim=1) / len(values)
+        return base, base.replaced(weight, torch.stack(biases).mean(0))
+
+    @torch.no_grad()
+    def policy(
+        self, hidden: Tensor, *, beta: float | None = None, parts: tuple[AnyHead, AnyHead] | None = None
+    ) -> Logits:
+        """log μ̂ + min(s Â/β, log c) at these hidden states, at its own β unless one is given."""
+        scale = self.slope / (self.beta if beta is None else beta)
+        base, values = self.parts() if parts is None else parts
+        base, values = base.detach(), values.detach()
+        if self.cap is None:  # one linear head
+            assert base.bias is not None and values.bias is not None
+            weight = torch.cat([base.weight, scale * values.weight], dim=1)
+            return base.replaced(weight, base.bias + scale * values.bias).logits(hidden)
+        width = base.weight.shape[1]
+        rows, q = base.logits(hidden[:, :width]), values.logits(hidden[:, width:])
+        baseline = (backend() if self.shard is None else sharded).mean(rows, q)
+        return CappedLogits(rows, q, scale, math.log(self.cap) + scale * baseline)  # type: ignore[arg-type]
 
     @property
     def split(self) -> frozenset[str]:
@@ -102,9 +139,9 @@ class Towers(nn.Module):
         return frozenset(f"{prefix}{name}" for prefix, tower in named.items() for name in tower.split)
 
     @property
-    def size(self) -> int:
+    def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        return sum(tower.size for tower in self.towers)
+        return sum(tower.n_parameters for tower in self.towers)
 
     def describe(self) -> dict[str, Any]:
         """What is needed to build the same towers again."""
@@ -113,6 +150,7 @@ class Towers(nn.Module):
             "critics": [tower.describe() for tower in self.towers[1:]],
             "beta": self.beta,
             "slope": self.slope,
+            "cap": self.cap,
         }
 
 
@@ -131,4 +169,4 @@ def build(made: dict[str, Any], *, backbone: nn.Module | None = None, shard: Sha
         return network
     critics = [build(one, backbone=copy.deepcopy(backbone), shard=shard) for one in made["critics"]]
     assert all(isinstance(one, Network) for one in critics)
-    return Towers(network, critics, beta=made["beta"], slope=made["slope"])  # type: ignore[arg-type]
+    return Towers(network, critics, beta=made["beta"], slope=made["slope"], cap=made["cap"])  # type: ignore[arg-type]

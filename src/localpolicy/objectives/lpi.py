@@ -48,8 +48,9 @@ BASELINE_FIELD = {
     "value": "value",
     "none": None,
 }
+REPEATED = 10.0  # the cap where one visitor meets many choices
 FAR = 0.15  # JS from μ̂
-WEIGHTED = ("cap", "baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
+WEIGHTED = ("baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
 CLOSED = ("critics", "critic_rate", "critic_dropout", "believe", "max_js")
 
 
@@ -79,7 +80,9 @@ class Improvement(Objective):
         None, gt=0, description="closed: ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that "
         "lpi_rl chooses 0.15, since estimates of one step say less the further a whole visit goes)"
     )  # fmt: skip
-    cap: float = Field(20.0, gt=0, description="weighted: largest exp(A/β)")
+    cap: float | None = Field(
+        None, gt=0, description="largest exp(A/β) (default: 20 where weighted; closed: 10 for lpi_rl, none for lpi_cb)"
+    )  # fmt: skip
     baseline: Baseline = Field("expected", description="weighted: g(x) of the advantage")
     td_weight: float = Field(
         1.0, ge=0, description="weighted: λ, weight of the critic's loss (TD, or squared error of r̂)"
@@ -89,6 +92,16 @@ class Improvement(Objective):
     def closed(self) -> bool:
         """Whether it is trained in stages (see `training.closed`) rather than by its terms."""
         return self.improve == "closed"
+
+    @property
+    def weighted_cap(self) -> float:
+        """The cap of the weighted form."""
+        return 20.0 if self.cap is None else self.cap
+
+    @property
+    def closed_cap(self) -> float | None:
+        """The cap of the closed form: none, unless one is given."""
+        return self.cap
 
     @property
     def ceiling(self) -> float | None:
@@ -106,6 +119,8 @@ class Improvement(Objective):
 
     def model_post_init(self, context: object) -> None:
         """A setting that changes nothing is a mistake."""
+        if self.closed and self.cap is not None and self.cap <= 1:
+            raise ConfigError(f"objective.cap: the closed form needs a cap above 1, got {self.cap:g}.")
         other, unread = ("weighted", WEIGHTED) if self.closed else ("closed", CLOSED)
         for name in unread:
             field = type(self).model_fields.get(name)
@@ -134,8 +149,10 @@ class Improvement(Objective):
             auxiliary["value"] = squared_error(readout.value, target)
         # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
         exponent = advantage / self.weighted_beta
-        weight = exponent.clamp(max=log(self.cap)).exp()
-        return weighted(readout.logp, weight, clipped=exponent > log(self.cap), **auxiliary, **logging_loss(readout))
+        weight = exponent.clamp(max=log(self.weighted_cap)).exp()
+        return weighted(
+            readout.logp, weight, clipped=exponent > log(self.weighted_cap), **auxiliary, **logging_loss(readout)
+        )
 
 
 class LPIBandit(Improvement):
@@ -188,6 +205,11 @@ class LPI(Improvement, TDObjective):
     def ceiling(self) -> float | None:
         """Estimates speak of one step among μ's contexts; the visits of a policy far away hold others."""
         return FAR if self.max_js is None else self.max_js
+
+    @property
+    def closed_cap(self) -> float | None:
+        """A visitor is shown item after item: one that is staked on alone wears out, and its estimate may be luck."""
+        return REPEATED if self.cap is None else self.cap
 
     @property
     def next_state(self) -> Literal["max", "expected"]:

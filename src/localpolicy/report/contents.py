@@ -43,7 +43,7 @@ class PolicyRow:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckedClaim:
     """A claim, whether it holds here, and the figures that say so."""
 
     claim: str
@@ -70,7 +70,7 @@ class Section:
     reference: str = ""  # which μ̂ divergences are taken against
     baseline: str = ""  # which policy the differences of metrics are taken from; the reference if not said
     floor: Interval | None = None  # JS between two μ̂ of different seeds
-    findings: Sequence[Finding] = ()
+    findings: Sequence[CheckedClaim] = ()
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     main_metric: str = ""  # charted where no truth is known; the first metric of the rows if not said

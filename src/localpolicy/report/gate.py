@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localpolicy.evaluation.gate import Check, Verdict
-from localpolicy.report.contents import Contents, Finding, Headline, KeyNumber, Section
+from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
 
@@ -42,10 +42,10 @@ def gate_headline(verdict: Verdict) -> Headline:
     return Headline(verdict.sentence, numbers, step)
 
 
-def gate_findings(verdict: Verdict) -> list[Finding]:
+def gate_findings(verdict: Verdict) -> list[CheckedClaim]:
     """Every check that was asked for."""
     asked = [check for check in verdict.checks if check.outcome != "not asked"]
-    return [Finding(check.name, check.passed, check.reason) for check in asked]
+    return [CheckedClaim(check.name, check.passed, check.reason) for check in asked]
 
 
 def gate_contents(verdict: Verdict) -> Contents:

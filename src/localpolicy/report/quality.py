@@ -80,7 +80,9 @@ def _findings(data: Prepared, quality: Quality) -> Table:
             sequences,
             "sequences that begin before training ends",
         )
-        found(f"{name} items unseen", quality.unseen_items[name], data.items, "of the catalogue, absent from training")
+        found(
+            f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training"
+        )
         found(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
     if quality.odd_times:
         found(

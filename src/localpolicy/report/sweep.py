@@ -11,7 +11,7 @@ from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.measured import Pooled
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.experiments.sweep_result import Sweep, Tried, best_within
-from localpolicy.report.contents import Contents, Finding, KeyNumber, PolicyRow, Section
+from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.numbers import NOTHING, number, with_error
@@ -146,35 +146,35 @@ def verdict(sweep: Sweep) -> str:
     return f"{_name(sweep, sweep.chosen)} has the highest validation {sweep.select}{among}: {best:.4f}."
 
 
-def findings(sweep: Sweep) -> list[Finding]:
+def findings(sweep: Sweep) -> list[CheckedClaim]:
     """Whether anything keeps the budget, and whether the choice is more than a lucky seed."""
     found = []
     if sweep.max_js is not None:
         nearest = min((one.js.mean for one in sweep.tried if one.js is not None), default=math.nan)
         claim = f"a point is within the budget of JS {sweep.max_js:g}"
-        found.append(Finding(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
+        found.append(CheckedClaim(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
     if sweep.chosen is not None:
         found.append(_lead(sweep, sweep.chosen))
     return found
 
 
-def _lead(sweep: Sweep, chosen: Tried) -> Finding:
+def _lead(sweep: Sweep, chosen: Tried) -> CheckedClaim:
     """The chosen point against the second best, seed by seed."""
     claim = f"the lead of {_name(sweep, chosen)} is larger than what seeds differ by"
     others = [one for one in sweep.tried if one.point != chosen.point]
     second = best_within(others, sweep.max_js)
     if second is None:
-        return Finding(claim, None, "no other point to compare it with")
+        return CheckedClaim(claim, None, "no other point to compare it with")
     differences = [
         one.selection_score - other.selection_score for one, other in zip(chosen.seeds, second.seeds, strict=True)
     ]
     lead = over_seeds(differences, [math.nan])
     text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
     if len(differences) == 1:
-        return Finding(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
+        return CheckedClaim(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
     flattered = f"; the highest of {len(sweep.tried)} is flattered by that" if len(others) > 1 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
-    return Finding(claim, lead.low > 0, f"{text}; {seeds}")
+    return CheckedClaim(claim, lead.low > 0, f"{text}; {seeds}")
 
 
 def _name(sweep: Sweep, one: Tried) -> str:

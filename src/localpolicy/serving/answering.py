@@ -102,7 +102,7 @@ class Service:
             _of_type(ids, recommender, name)
         if asked.k > config.longest_list:
             raise DataError(f"k must be at most {config.longest_list}, got {asked.k}.")
-        check_length(asked.k, recommender.size)
+        check_length(asked.k, recommender.n_items)
         if asked.beta is not None:
             recommender.check_beta(asked.beta)
         candidates = None if asked.candidates is None else tuple(asked.candidates)
@@ -202,7 +202,7 @@ class Service:
         items, events = self._history(asked.history, recommender)
         if asked.k > self.config.longest_list:
             raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
-        check_length(asked.k, recommender.size)
+        check_length(asked.k, recommender.n_items)
         recommender.check_beta(asked.beta)
         return await asyncio.to_thread(_look, recommender, items, events, asked.beta, asked.k)
 
@@ -212,8 +212,8 @@ class Service:
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
             PolicyState(
-                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"], items=slot.loaded.size,
-                dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
+                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"],
+                items=slot.loaded.n_items, dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
             )
             for arm, slot, part in slots if slot is not None and slot.loaded is not None
         ]  # fmt: skip

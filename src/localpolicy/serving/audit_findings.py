@@ -111,7 +111,7 @@ def enumerated(evidence: Evidence, policies: Mapping[str, Recommender]) -> Itera
         policy = policies[version]
         context = LoggedList("", list(items), list(events), (), [], item_filter)
         gone = forbidden_items(context, policy)
-        allowed = np.setdiff1d(np.arange(policy.size), gone)
+        allowed = np.setdiff1d(np.arange(policy.n_items), gone)
         k = len(next(iter(counts)))
         lists = np.array(list(permutations(allowed.tolist(), k)))
         total = sum(counts.values())

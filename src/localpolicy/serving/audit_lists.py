@@ -115,7 +115,7 @@ def _check(
     rng: Any,
 ) -> None:
     named = policies[version]
-    step = max(1, min(BLOCK, MOST_SCORES // named.size))
+    step = max(1, min(BLOCK, MOST_SCORES // named.n_items))
     for start in range(0, len(lists), step):
         part = lists[start : start + step]
         evidence.checked += len(part)
@@ -144,7 +144,7 @@ def _check(
         evidence.weights.append(flat[rows, chosen] / flat.sum(1) / own)
         for row in good:
             logged_list = part[row]
-            allowed = named.size - len(forbidden[row])
+            allowed = named.n_items - len(forbidden[row])
             if perm(allowed, len(logged_list.items)) <= MOST_LISTS:
                 key = (
                     version,
@@ -168,7 +168,7 @@ def forbidden_items(logged_list: LoggedList, policy: Recommender) -> np.ndarray:
     allowed = logged_list.item_filter.allowed(logged_list.history, policy.index)
     if allowed is None:
         return logged_list.item_filter.forbidden(logged_list.history, policy.index)
-    return np.setdiff1d(np.arange(policy.size), allowed)
+    return np.setdiff1d(np.arange(policy.n_items), allowed)
 
 
 def _fits(logits: np.ndarray, indices: np.ndarray, logged: np.ndarray, floor: float, forbidden: Any) -> np.ndarray:

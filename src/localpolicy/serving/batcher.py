@@ -73,7 +73,7 @@ class Batcher:
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            size = max(1, min(self.batch, MOST_SCORES // self._waiting[0][0].recommender.size))
+            size = max(1, min(self.batch, MOST_SCORES // self._waiting[0][0].recommender.n_items))
             taken, self._waiting = self._waiting[:size], self._waiting[size:]
             made = await loop.run_in_executor(self._thread, self.answer, [question for question, _ in taken])
             self.batches, self.questions = self.batches + 1, self.questions + len(taken)

@@ -47,7 +47,7 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
             "kind": policy.origin.kind,
             "events": policy.origin.events,
             "length": policy.network.length,
-            "items": policy.size,
+            "items": policy.n_items,
             "graphs": graphs,
             "samples": [],
             "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
@@ -80,7 +80,7 @@ def _compare(
     if not largest <= TOLERANCE:
         raise RunError(f"the exported graph differs from PyTorch by {largest:.1e} nats (at most {TOLERANCE:g} is "
                        "allowed); nothing was written.")  # fmt: skip
-    k = min(PLACES, policy.size)
+    k = min(PLACES, policy.n_items)
     lists = made.recommend(histories, k, events=events, sample=False)
     best = theirs.topk(k, dim=1)
     # Another item at a place is the same list where both are equally good up to the tolerance: rounding swaps those.
@@ -95,7 +95,7 @@ def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[
     histories: list[list[Any]] = [[]]
     events: list[list[str]] = [[]]
     ids, names = policy.items["item_id"].to_pylist(), policy.origin.events
-    count = max(2, min(CHECKED, MOST_SCORES // policy.size))
+    count = max(2, min(CHECKED, MOST_SCORES // policy.n_items))
     data = _data(source, policy)
     if data is None:
         rng = np.random.default_rng(0)

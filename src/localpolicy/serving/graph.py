@@ -7,6 +7,7 @@ nothing causal sees it, so the rectangle's last real token has the same hidden s
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from localpolicy.catalogue.logits import AnyHead
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
@@ -39,21 +41,28 @@ class Rectangle(Layout):
 class Graph(nn.Module):
     """(items [B, T], events [B, T], lengths [B]) -> logits [B, V]; with `dial`, also beta [1].
 
-    A policy is one linear head over a hidden state. So is its dial where μ̂ and the critic are towers of their own: the
-    head of [h_μ; h_q/β]. On one backbone it is the sum of two heads. Heads are put together once, here.
+    A policy on one backbone is a linear head, and its dial the sum of two. One of towers is `model.towers`' formula:
+    log μ̂ over the first part of the hidden state and the critics over the rest, each read once. Heads are put together
+    once, here.
     """
 
     def __init__(self, policy: Policy, *, dial: bool) -> None:
         super().__init__()
-        self.network, self.own = policy.network, 0
-        base, critic = (policy.origin.estimates_logging, policy.critic) if dial else ("policy", "policy")
-        assert base is not None and critic is not None
-        weight, self.bias = _numbers(policy, base)
-        tilt, self.tilt_bias = _numbers(policy, critic)
-        if dial and isinstance(policy.network, Towers):
-            self.own = policy.network.logging.config.width
-            weight = nn.Buffer(torch.cat([weight[:, : self.own], tilt[:, self.own :]], dim=1))
-        self.weight, self.tilt_weight = weight, tilt
+        network, origin = policy.network, policy.origin
+        self.network, self.scale, self.cap, self.own = network, 1.0, None, 0
+        base: AnyHead
+        values: AnyHead | None = None
+        if isinstance(network, Towers):
+            base, values = network.parts()
+            self.own, self.cap = base.weight.shape[1], network.cap
+            self.scale = network.slope / (1.0 if dial else network.beta)
+        elif dial:
+            assert origin.estimates_logging is not None and policy.critic is not None
+            base, values = network.head(origin.estimates_logging), network.head(policy.critic)
+        else:
+            base = network.head("policy")
+        self.base = _Linear(base)
+        self.values = None if values is None else _Linear(values)
 
     def forward(self, items: Tensor, events: Tensor, lengths: Tensor, beta: Tensor | None = None) -> Tensor:
         """One row of scores for each history."""
@@ -68,19 +77,27 @@ class Graph(nn.Module):
         )  # fmt: skip
         hidden = self.network.encode(tokens, Rectangle(row, column, rows, columns))
         last = hidden.view(rows, columns, -1)[torch.arange(rows), lengths - 1]
-        if beta is None:
-            return last @ self.weight.T + self.bias
-        if not self.own:
-            return last @ self.weight.T + self.bias + (last @ self.tilt_weight.T + self.tilt_bias) / beta
-        both = torch.cat([last[:, : self.own], last[:, self.own :] / beta], dim=1)
-        return both @ self.weight.T + self.bias + self.tilt_bias / beta
+        logits: Tensor = self.base(last[:, : self.own] if self.own else last)
+        if self.values is None:
+            return logits
+        values: Tensor = self.values(last[:, self.own :])
+        if self.cap is not None:  # Â = Q - Σ_a μ̂ Q; without a cap, what all items share cancels
+            values = values - (torch.softmax(logits, dim=1) * values).sum(1, keepdim=True)
+        tilt = self.scale * values if beta is None else self.scale * values / beta
+        return logits + (tilt if self.cap is None else tilt.clamp(max=math.log(self.cap)))
 
 
-def _numbers(policy: Policy, name: str) -> tuple[nn.Buffer, nn.Buffer]:
+class _Linear(nn.Module):
     """A head's weights [V, D] and biases [V], as constants."""
-    head = policy.network.head(name).detach()
-    bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
-    return nn.Buffer(head.weight), nn.Buffer(bias)
+
+    def __init__(self, head: AnyHead) -> None:
+        super().__init__()
+        head = head.detach()
+        self.weight = nn.Buffer(head.weight)
+        self.bias = nn.Buffer(torch.zeros(len(head.weight)) if head.bias is None else head.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.weight.T + self.bias
 
 
 def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:

@@ -24,7 +24,7 @@ from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
-from localpolicy.serving.requests import Request, all_requests, read_requests
+from localpolicy.serving.requests import BatchRequest, all_requests, read_requests
 
 LOG = logging.getLogger(__name__)
 BLOCK = 1024  # histories at once
@@ -86,21 +86,19 @@ def _open(folder: Path, beta: float | None) -> Deployable:
     return load_baseline(folder)
 
 
-def _parts(block: list[Request]) -> Iterator[list[Request]]:
+def _parts(block: list[BatchRequest]) -> Iterator[list[BatchRequest]]:
     size = BLOCK if all(request.candidates is None for request in block) else BLOCK_OF_CANDIDATES
     return (block[start : start + size] for start in range(0, len(block), size))
 
 
 def _lists(
-    policy: Deployable, block: Sequence[Request], k: int, sample: bool, exclude_seen: bool, seed: int | None
+    policy: Deployable, block: Sequence[BatchRequest], k: int, sample: bool, exclude_seen: bool, seed: int | None
 ) -> Lists:
-    answers = None
-    if any(request.answers is not None for request in block):
+    events = None
+    if any(request.events is not None for request in block):
         blank = policy.origin.events[0]
-        answers = [
-            request.answers if request.answers is not None else [blank] * len(request.history) for request in block
-        ]
-    options: dict[str, Any] = {"sample": sample, "exclude_seen": exclude_seen, "seed": seed, "answers": answers}
+        events = [request.events if request.events is not None else [blank] * len(request.history) for request in block]
+    options: dict[str, Any] = {"sample": sample, "exclude_seen": exclude_seen, "seed": seed, "events": events}
     if any(request.exclude for request in block):
         options["exclude_each"] = [request.exclude for request in block]
     if any(request.candidates is not None for request in block):
@@ -114,7 +112,7 @@ def _lists(
 class Write(Protocol):
     """Takes the lists of a block, the number of those before it known."""
 
-    def __call__(self, block: Sequence[Request], lists: Lists, before: int) -> None: ...
+    def __call__(self, block: Sequence[BatchRequest], lists: Lists, before: int) -> None: ...
 
 
 @contextmanager
@@ -131,7 +129,7 @@ def _writer(out: Path | str) -> Iterator[Write]:
             return
         made: list[Any] = []
 
-        def write(block: Sequence[Request], lists: Lists, before: int) -> None:
+        def write(block: Sequence[BatchRequest], lists: Lists, before: int) -> None:
             table = _table(block, lists, before)
             if not made:
                 kind = pq.ParquetWriter if path.name.endswith(".parquet") else pa.csv.CSVWriter
@@ -147,7 +145,7 @@ def _writer(out: Path | str) -> Iterator[Write]:
             partial.touch()
 
 
-def _lines(block: Sequence[Request], lists: Lists) -> Iterator[str]:
+def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
     for row, (request, items) in enumerate(zip(block, lists.items, strict=True)):
         content: dict[str, Any] = {} if request.id is None else {"id": request.id}
         content |= {"items": items, "log_probability": [round(v, 6) for v in lists.log_probability[row].tolist()]}
@@ -156,7 +154,7 @@ def _lines(block: Sequence[Request], lists: Lists) -> Iterator[str]:
         yield json.dumps(content) + "\n"
 
 
-def _table(block: Sequence[Request], lists: Lists, before: int) -> pa.Table:
+def _table(block: Sequence[BatchRequest], lists: Lists, before: int) -> pa.Table:
     """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
     k = lists.indices.shape[1]
     ids = [before + number if request.id is None else request.id for number, request in enumerate(block)]

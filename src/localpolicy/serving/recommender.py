@@ -33,7 +33,7 @@ Histories = Sequence[Sequence[Hashable]]
 Events = Sequence[Sequence[str]]
 
 
-class Lists(NamedTuple):
+class ExportedLists(NamedTuple):
     """Lists for B histories."""
 
     items: list[list[Any]]  # item ids, best or first drawn first
@@ -57,7 +57,7 @@ class Recommender:
         self._counts: np.ndarray | None = None
 
     @property
-    def size(self) -> int:
+    def n_items(self) -> int:
         """V."""
         return len(self.ids)
 
@@ -100,7 +100,7 @@ class Recommender:
         if self._counts is None:
             counts = np.array(json.loads((self.folder / "counts.json").read_text()), np.float64)
             self._counts = np.log(counts + SMOOTHING).astype(np.float32)
-        return np.broadcast_to(self._counts, (rows, self.size))
+        return np.broadcast_to(self._counts, (rows, self.n_items))
 
     def _feed(self, histories: Histories, events: Events | None) -> dict[str, np.ndarray]:
         """Padded indices: START and the known items, the most recent `length` of these, padding after them."""
@@ -140,26 +140,26 @@ class Recommender:
         floor: float = 0.0,
         filters: Sequence[Filter] | None = None,
         seed: int | None = None,
-    ) -> Lists:
+    ) -> ExportedLists:
         """Lists of k for each history: drawn with exact propensities, or with sample=False the k best."""
         filters = [Filter()] * len(histories) if filters is None else filters
         rng = np.random.default_rng(seed)
         parts = []
-        step = max(1, MOST_SCORES // self.size)
+        step = max(1, MOST_SCORES // self.n_items)
         for start in range(0, len(histories), step):
             part = slice(start, start + step)
             logits = self.logits(histories[part], None if events is None else events[part], beta=beta)
             parts.append(self.draw(logits, k, histories[part], filters[part], rng=rng if sample else None, floor=floor))
         indices = np.concatenate([part.indices for part in parts]) if parts else np.empty((0, k), np.int64)
         propensity = np.concatenate([part.propensity for part in parts]) if parts else np.empty((0, k))
-        return Lists([[self.ids[index] for index in row] for row in indices], propensity, indices)
+        return ExportedLists([[self.ids[index] for index in row] for row in indices], propensity, indices)
 
     def log_probabilities(
         self, histories: Histories, indices: np.ndarray, *, events: Events | None = None, beta: float | None = None
     ) -> np.ndarray:
         """log π(a|x) of these items [B, K], over the whole catalogue."""
         log_probability = np.empty(indices.shape)
-        step = max(1, MOST_SCORES // self.size)
+        step = max(1, MOST_SCORES // self.n_items)
         for start in range(0, len(histories), step):
             part = slice(start, start + step)
             logits = self.logits(histories[part], None if events is None else events[part], beta=beta)

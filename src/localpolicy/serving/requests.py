@@ -20,17 +20,17 @@ SEQUENCE, ITEM, EVENT = "sequence_id", "item_id", "event"  # the columns of a ta
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """One list that is wanted."""
 
     history: list[Hashable]
-    answers: list[str] | None = None  # what came of each item of the history
+    events: list[str] | None = None  # what came of each item of the history
     id: Any = None  # as the user calls it; None: nothing was said
     exclude: tuple[Hashable, ...] = ()
     candidates: tuple[Hashable, ...] | None = None  # None: the whole catalogue
 
 
-def read_requests(path: Path, kind: type) -> Iterator[Request]:
+def read_requests(path: Path, kind: type) -> Iterator[BatchRequest]:
     """The histories of a file; `kind` is the type of the catalogue's ids."""
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "does not exist"
@@ -38,23 +38,23 @@ def read_requests(path: Path, kind: type) -> Iterator[Request]:
     return _of_table(path, kind) if path.name.endswith((".csv", ".parquet")) else _of_lines(path, kind)
 
 
-def all_requests(data: Prepared) -> Iterator[Request]:
+def all_requests(data: Prepared) -> Iterator[BatchRequest]:
     """Every sequence of a data set, whole, under the id that the log gave it."""
     names, items = data.events, data.catalogue["item_id"].to_pylist()
     for name in SPLITS:
         ids = data.sequence_ids(name).to_pylist()
         for number, sequence in enumerate(data[name]):
             history = [items[item] for item in sequence["item"].tolist()]
-            yield Request(history, [names[event] for event in sequence["event"].tolist()], ids[number])
+            yield BatchRequest(history, [names[event] for event in sequence["event"].tolist()], ids[number])
 
 
-def _of_lines(path: Path, kind: type) -> Iterator[Request]:
+def _of_lines(path: Path, kind: type) -> Iterator[BatchRequest]:
     with path.open("rb") as source:
         for number, content in enumerate(source, start=1):
             yield _parsed(content, f"{path}, line {number}", kind)
 
 
-def _parsed(content: bytes, where: str, kind: type) -> Request:
+def _parsed(content: bytes, where: str, kind: type) -> BatchRequest:
     try:
         text = content.decode()
         line = json.loads(text)
@@ -67,14 +67,14 @@ def _parsed(content: bytes, where: str, kind: type) -> Request:
         raise DataError(
             f'{where}: expected {{"history": [...]}} with items as {items}, as in the log, got {text.strip()[:80]}'
         )
-    if line.get("answers") is not None and not _listed(line["answers"], str):
-        raise DataError(f'{where}: expected "answers" as a list of events\' names, got {text.strip()[:80]}')
+    if line.get("events") is not None and not _listed(line["events"], str):
+        raise DataError(f'{where}: expected "events" as a list of events\' names, got {text.strip()[:80]}')
     for name in ("exclude", "candidates"):
         if line.get(name) is not None and not _listed(line[name], kind):
             raise DataError(f'{where}: expected "{name}" as a list of items as {items}, got {text.strip()[:80]}')
     allowed = line.get("candidates")
-    return Request(
-        line["history"], line.get("answers"), line.get("id"), tuple(line.get("exclude") or ()),
+    return BatchRequest(
+        line["history"], line.get("events"), line.get("id"), tuple(line.get("exclude") or ()),
         None if allowed is None else tuple(allowed),
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ def _listed(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
-def _of_table(path: Path, kind: type) -> Iterator[Request]:
+def _of_table(path: Path, kind: type) -> Iterator[BatchRequest]:
     """One row per event, in order: sequence_id, item_id and, if wanted, event; rows of a sequence are put together."""
     try:
         table = pq.read_table(path) if path.name.endswith(".parquet") else pa.csv.read_csv(path)
@@ -106,5 +106,5 @@ def _of_table(path: Path, kind: type) -> Iterator[Request]:
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     for rows in np.split(order, starts[1:]):
-        answers = None if events is None else [events[row] for row in rows]
-        yield Request([items[row] for row in rows], answers, ids[int(rows[0])].as_py())
+        happened = None if events is None else [events[row] for row in rows]
+        yield BatchRequest([items[row] for row in rows], happened, ids[int(rows[0])].as_py())

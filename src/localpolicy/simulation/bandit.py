@@ -84,7 +84,7 @@ class BanditWorld:
         return probabilities
 
     @property
-    def items(self) -> int:
+    def n_items(self) -> int:
         """V."""
         return self.config.items
 
@@ -124,8 +124,8 @@ class BanditWorld:
             rng = np.random.default_rng([seed, 1, number])
             size = min(CHUNK, sequences - first)
             context = np.minimum(np.searchsorted(arrivals, rng.random(size), "right"), self.config.contexts - 1)
-            place = np.searchsorted(line, context + rng.random(size), "right") - context * self.items
-            yield self._decisions(first, context, place.clip(0, self.items - 1), policy_XV, rng)
+            place = np.searchsorted(line, context + rng.random(size), "right") - context * self.n_items
+            yield self._decisions(first, context, place.clip(0, self.n_items - 1), policy_XV, rng)
 
     def _decisions(
         self,

@@ -47,8 +47,8 @@ class Events:
 
     def interactions(self, events: list[str]) -> Events:
         """What users did: unanswered rows go, then sequences without any answer; no propensity is kept."""
-        answers = [code for code, name in enumerate(events) if name not in (NO_ANSWER, CONTEXT)]
-        answered = np.isin(self.event, answers)
+        wanted = [code for code, name in enumerate(events) if name not in (NO_ANSWER, CONTEXT)]
+        answered = np.isin(self.event, wanted)
         chosen = np.add.reduceat(answered, self._starts()) > 0
         kept = self._keep((self.event != events.index(NO_ANSWER)) & np.repeat(chosen, self.lengths), chosen)
         return replace(kept, propensity=np.full(len(kept), np.nan))
@@ -77,7 +77,7 @@ class World(Protocol):
         ...
 
     @property
-    def items(self) -> int:
+    def n_items(self) -> int:
         """V, the size of the catalogue."""
         ...
 

@@ -32,7 +32,7 @@ def write_log(
     One row per event, sorted by sequence and time; an interaction log lacks `propensity` and `policy`.
     `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
     """
-    shown, written = Tally(world.events, world.items), Tally(world.events, world.items)
+    shown, written = Tally(world.events, world.n_items), Tally(world.events, world.n_items)
     schema = _schema(interactions)
     with whole_folder(Path(path), force=force) as folder:
         with pq.ParquetWriter(folder / "events.parquet", schema) as writer:

@@ -37,7 +37,7 @@ def write_prepared(
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ConfigError(f"split fractions must be three numbers of sum 1, got {fractions}.")
-    shown, written = Tally(world.events, world.items), Tally(world.events, world.items)
+    shown, written = Tally(world.events, world.n_items), Tally(world.events, world.n_items)
     codes = [code for code, name in enumerate(world.events) if not (interactions and name == NO_ANSWER)]
     log = {"sequences": sequences, "seed": seed, "interactions": interactions, "policy": policy}
     settings = {
@@ -71,7 +71,7 @@ def write_prepared(
                 progress(len(chunk.sequence))
         order = np.argsort(-written.items, kind="stable")
         order = order if all_items else order[written.items[order] > 0]
-        index = np.full(world.items, -1, np.int32)
+        index = np.full(world.n_items, -1, np.int32)
         index[order] = np.arange(len(order))
         store.write_items(order.astype(np.int64), written.items[order])
         recode = np.searchsorted(codes, np.arange(len(world.events))).astype(np.uint8)

@@ -95,7 +95,7 @@ class StoreWorld:
             )
 
     @property
-    def items(self) -> int:
+    def n_items(self) -> int:
         """V."""
         return self.config.items
 
@@ -138,7 +138,7 @@ class StoreWorld:
         propensity = np.full(len(item), np.nan)
         shoppers = Shoppers.arrive(len(lengths), self.config, self.goods, world)
         chooser = (
-            _Remembering(self.policy, len(lengths)) if agent is None else _Rereading(agent, lengths.max(), self.items)
+            _Remembering(self.policy, len(lengths)) if agent is None else _Rereading(agent, lengths.max(), self.n_items)
         )
         for step, here in enumerate(staying):
             shoppers.leave(here)
@@ -165,7 +165,7 @@ class StoreWorld:
                     choice = agent(items[:, :step], events[:, :step], choices)
                 else:
                     choice = agent.choose(shoppers, steps - step)
-                chosen, _ = _choice(choice, size, self.items)
+                chosen, _ = _choice(choice, size, self.n_items)
                 items[:, step] = chosen
                 events[:, step] = shoppers.answer(items[:, step], world)
             values.append(REWARDS[events].mean(1))

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from localpolicy.data.batches import Windows
-from localpolicy.data.buckets import Bucket, Planned, Planner
+from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
-from localpolicy.model.readout import Reader
+from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
@@ -28,7 +28,7 @@ from localpolicy.types import Terms
 MOST = 64  # graphs kept; a size that comes after them runs one by one
 
 
-def refusal(config: Config, reader: Reader, windows: Windows, ranks: Ranks) -> str | None:
+def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Ranks) -> str | None:
     """Why the steps of this run cannot be captured; None where they can."""
     if not config.train.device.startswith("cuda"):
         return "graphs are captured on CUDA devices alone"
@@ -50,7 +50,7 @@ def refusal(config: Config, reader: Reader, windows: Windows, ranks: Ranks) -> s
 class Kind(NamedTuple):
     """What must be equal for a graph to be replayed."""
 
-    bucket: Bucket
+    bucket: BatchShape
     coin: bool
     phase: int  # of the objective
 

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend, sharded
-from localpolicy.catalogue.logits import tilted
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.calibration import Calibration, calibrate
@@ -45,7 +44,7 @@ DELTA = 0.05
 STEPS = 30  # halvings in search of a β within the budget
 
 
-class Candidate(NamedTuple):
+class BetaCandidate(NamedTuple):
     """A β that was considered, and what speaks for it."""
 
     beta: float | None  # None: μ̂ itself
@@ -66,7 +65,7 @@ class Choice(NamedTuple):
     slope: float  # 0: the policy is μ̂
     calibration: Calibration
     by: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[BetaCandidate, ...] = ()
     said: str | None = None  # what a user should know
 
     def figures(self) -> dict[str, float]:
@@ -164,7 +163,8 @@ class _Curve:
         assert isinstance(network, Towers)
         self.network, self.windows, self.slope, self.config, self.ranks = network, windows, slope, config, ranks
         self.catalogue = backend(config.train.catalogue) if network.shard is None else sharded
-        self.logging, self.critic = network.head("logging").detach(), network.head(network.critic).detach()
+        self.logging = network.head("logging").detach()
+        assert network.slope == 1.0, "the slope is not chosen yet"
 
     @torch.no_grad()
     def at(self, betas: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -176,14 +176,14 @@ class _Curve:
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
             for place, beta in enumerate(betas):
-                logits = tilted(hidden, self.logging, self.critic, beta=beta / self.slope)
+                logits = self.network.policy(hidden, beta=beta / self.slope)
                 logp[place].append(self.catalogue.log_prob(logits, item))
                 js[place].append(self.catalogue.divergence(logits, reference)[0])
         gathered = [[ranks.all_gather(torch.cat(one))[0].double().cpu().numpy() for one in both] for both in (logp, js)]
         return np.stack(gathered[0]), np.stack(gathered[1]).mean(1)
 
 
-def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[Candidate]:
+def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[BetaCandidate]:
     """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
     logp, js = curve.at([*betas, math.inf])
     confidence = 1 - DELTA / len(logp)
@@ -193,11 +193,11 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[Candidate]
         values = self_normalised(log)
         low = lower_bound(values, read.sequence, confidence=confidence)
         share = effective_sample(log.weight) / len(row)
-        found.append(Candidate(beta, float(values.mean()), low, share, float(distance)))
+        found.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
     return found
 
 
-def _fits(one: Candidate, max_js: float | None) -> bool:
+def _fits(one: BetaCandidate, max_js: float | None) -> bool:
     assert one.effective is not None
     return one.effective >= LEAST_EFFECTIVE and (max_js is None or one.js <= max_js)
 

@@ -1,4 +1,4 @@
-"""Local policy improvement in closed form: π ∝ μ̂ exp(s Q/β), from towers that are trained one after another.
+"""Local policy improvement in closed form: π ∝ μ̂ min(exp(s Â/β), c), from towers that are trained one after another.
 
 1. μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given.
 2. K critics, each a network of its own that starts from μ̂'s embeddings and backbone and is then trained by its own
@@ -103,7 +103,7 @@ class ClosedForm:
         ):
             raise RunError(
                 f"objective.logging: the closed form needs an mle or sqn run over the items of {self.data.path}; "
-                f"{given} is a {policy.origin.objective} run over {policy.size} items. Leave objective.logging out."
+                f"{given} is a {policy.origin.objective} run over {policy.n_items} items. Leave objective.logging out."
             )
         return run
 
@@ -195,7 +195,8 @@ class ClosedForm:
 
     def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
         made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
-        network = build({**made[0], "critics": made[1:], "beta": beta, "slope": slope}, backbone=self.backbone)
+        towers = {"critics": made[1:], "beta": beta, "slope": slope, "cap": self.objective.closed_cap}
+        network = build({**made[0], **towers}, backbone=self.backbone)
         origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
         Policy(network, origin, self.data.catalogue).save_description(
             self.run.folder, catalogue=self.data.path / "items.parquet"

@@ -10,7 +10,7 @@ from localpolicy.runtime.ranks import Ranks
 
 
 def sum_copies(network: Network, ranks: Ranks) -> None:
-    """Sum over ranks the gradients of all that is not split: backbone, start, answers, value head."""
+    """Sum over ranks the gradients of all that is not split: backbone, start, event embeddings, value head."""
     grads = [grad for _, grad in _gradients(network, split=False)]
     if grads:
         flat = ranks.sum_(torch.cat([grad.flatten() for grad in grads]))

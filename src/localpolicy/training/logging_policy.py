@@ -39,7 +39,7 @@ def over_catalogue(policy: Policy, data: Prepared, name: str) -> Policy:
     strangers = int((places(policy.items, data.catalogue) < 0).sum())
     if strangers:
         raise RunError(
-            f"objective.logging: {name} knows {strangers} of its {policy.size} items that {data.path} lacks. It may "
+            f"objective.logging: {name} knows {strangers} of its {policy.n_items} items that {data.path} lacks. It may "
             "lack items of the data, not the other way round: append to the data it was trained on (lpi prepare "
             "--append), or train an mle run on this data."
         )

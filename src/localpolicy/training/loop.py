@@ -429,7 +429,7 @@ class Trainer:
                 "epochs": done.epoch,
                 "steps": done.step,
                 "seconds": round(seconds, 3),
-                "parameters": self.network.size,
+                "parameters": self.network.n_parameters,
                 "catalogue": "sharded" if self.network.shard is not None else self.config.train.catalogue,
                 "steps_captured": self.captured is not None and self.captured.refused is None,
                 **({} if self._not_captured is None else {"steps_not_captured": self._not_captured}),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.model.network import reading_in
-from localpolicy.model.readout import Reader
+from localpolicy.model.readout import NetworkReader
 from localpolicy.objectives.objective import Objective
 from localpolicy.training.mean import mean_losses, total
 from localpolicy.types import Batch, Terms
@@ -15,7 +15,7 @@ from localpolicy.types import Batch, Terms
 class Losses(nn.Module):
     """batch -> readout -> terms -> Σ over losses of Σ_n loss_n / count."""
 
-    def __init__(self, reader: Reader, objective: Objective, *, half: torch.dtype | None = None) -> None:
+    def __init__(self, reader: NetworkReader, objective: Objective, *, half: torch.dtype | None = None) -> None:
         super().__init__()
         self.network = reader.network  # a submodule, so that DDP sees its parameters
         self.reader = reader

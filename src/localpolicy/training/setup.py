@@ -11,7 +11,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
-from localpolicy.model.readout import Reader, heads_for
+from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
@@ -22,7 +22,7 @@ from localpolicy.training.selection import rule
 
 def resolve(config: Config, data: Prepared) -> Config:
     """The config with every default that depends on data or machine filled in."""
-    answers = data.kind == "impressions" if config.model.answers is None else config.model.answers
+    embedded = data.kind == "impressions" if config.model.event_embeddings is None else config.model.event_embeddings
     device = device_called(config.train.device)
     train = {
         "device": device,
@@ -30,7 +30,7 @@ def resolve(config: Config, data: Prepared) -> Config:
         "catalogue": chosen(config.train.catalogue, device),
     }
     changes = {
-        "model": config.model.model_copy(update={"answers": answers}),
+        "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
     return config.model_copy(update=changes)
@@ -40,12 +40,12 @@ def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
     """This rank's part of the catalogue, where it shall be split."""
     if ranks.alone or not config.train.shard_catalogue:
         return None
-    if data.items < ranks.total:
+    if data.n_items < ranks.total:
         raise ConfigError(
-            f"--shard-catalogue: {data.path} has {data.items} items, fewer than the {ranks.total} processes that shall "
+            f"--shard-catalogue: {data.path} has {data.n_items} items, fewer than the {ranks.total} processes that "
             "share them; use fewer processes, or leave the catalogue whole."
         )
-    return Shard(ranks, data.items)
+    return Shard(ranks, data.n_items)
 
 
 def build_reader(
@@ -54,21 +54,21 @@ def build_reader(
     *,
     backbone: nn.Module | None = None,
     shard: Shard | None = None,
-) -> Reader:
+) -> NetworkReader:
     """A new network with the heads the objective needs, and the reader of its numbers."""
     reads = config.objective.reads()
     logging_policy = open_logging_policy(config, data, shard=shard)
     torch.manual_seed(config.train.seed)
     network = Network(
         config.model,
-        items=data.items,
-        events=len(data.events) if config.model.answers else 0,
+        items=data.n_items,
+        events=len(data.events) if config.model.event_embeddings else 0,
         length=config.data.length,
         heads=heads_for(reads, logging_given=logging_policy is not None),
         backbone=backbone,
         shard=shard,
     )
-    return Reader(
+    return NetworkReader(
         network.to(config.train.device),
         reads,
         backend(config.train.catalogue) if shard is None else sharded,

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 
 
 class Engine(Protocol):
     """Runs SQL over files and small tables."""
 
-    def read(self, view: str, table: Table, *, rows: bool) -> Mapping[str, str]:
+    def read(self, view: str, table: SourceTable, *, rows: bool) -> Mapping[str, str]:
         """Make `view` over the files: columns c0, c1, …, and `_row` with `rows`. Return each column's type:
         integer, float, text, timestamp, date, boolean or other."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.files import says_full
 
@@ -56,7 +56,7 @@ class DuckDB:
         lines = "SELECT DISTINCT file_path, line FROM reject_errors JOIN reject_scans USING (scan_id, file_id)"
         return int(self.rows(f"SELECT COUNT(*) FROM ({lines})")[0][0])
 
-    def read(self, view: str, table: Table, *, rows: bool) -> Mapping[str, str]:
+    def read(self, view: str, table: SourceTable, *, rows: bool) -> Mapping[str, str]:
         files = "[" + ", ".join(_text(str(file)) for file in table.files) + "]"
         if table.format == "parquet":
             columns = ", ".join(f"{_name(name)} AS c{number}" for number, name in enumerate(table.names))
@@ -121,7 +121,7 @@ def _kind(sql_type: str) -> str:
 
 
 @contextmanager
-def _errors(table: Table | None = None) -> Iterator[None]:
+def _errors(table: SourceTable | None = None) -> Iterator[None]:
     """DuckDB's errors about files, memory and disk, in our words."""
     try:
         yield

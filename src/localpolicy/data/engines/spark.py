@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.files import says_full
 
@@ -76,14 +76,14 @@ class Spark:
     def malformed(self) -> int:
         return self._malformed
 
-    def read(self, view: str, table: Table, *, rows: bool) -> Mapping[str, str]:
+    def read(self, view: str, table: SourceTable, *, rows: bool) -> Mapping[str, str]:
         with _errors():
             frame = self._parquet(table, rows=rows) if table.format == "parquet" else self._csv(table, rows=rows)
             frame.createOrReplaceTempView(view)
         kinds = {name: TYPES.get(kind.split("(")[0], "other") for name, kind in frame.dtypes}
         return {name: kinds[f"c{number}"] for number, name in enumerate(table.names)}
 
-    def _parquet(self, table: Table, *, rows: bool) -> DataFrame:
+    def _parquet(self, table: SourceTable, *, rows: bool) -> DataFrame:
         from pyspark.sql import functions as F
 
         def read(number: int, file: Path) -> DataFrame:
@@ -98,7 +98,7 @@ class Spark:
 
         return reduce(lambda left, right: left.unionAll(right), (read(*pair) for pair in enumerate(table.files)))
 
-    def _csv(self, table: Table, *, rows: bool) -> DataFrame:
+    def _csv(self, table: SourceTable, *, rows: bool) -> DataFrame:
         if rows:
             raise ConfigError(
                 f"Spark reads text files in no order, and {table.files[0]} has no times to order it by. "
@@ -169,7 +169,7 @@ class Spark:
             self._parent.stop()
 
 
-def _name_malformed(table: Table, scratch: Path) -> None:
+def _name_malformed(table: SourceTable, scratch: Path) -> None:
     """Let DuckDB find the line and say what is wrong with it: Spark only knows that there is one."""
     from localpolicy.data.engines.duckdb import DuckDB
 

@@ -1,7 +1,7 @@
 """One reader per source: where its files lie, what their columns mean, and the counts it should give.
 
 A reader from outside is an object with a method `tables(paths, config, scratch)`. It returns tables that messages can
-name and engines can read: `Table`s over files (its own may be written into the folder `scratch`), or simply frames. It
+name and engines can read: `SourceTable`s over files (its own may be written into the folder `scratch`), or frames. It
 may have a `preset`: settings that hold unless the user gives others.
 """
 
@@ -16,7 +16,7 @@ from localpolicy import plugins
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
-from localpolicy.data.sources import Table
+from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, nearest
 
 
@@ -24,7 +24,7 @@ from localpolicy.errors import ConfigError, nearest
 class Reader:
     """How one source is read."""
 
-    tables: Callable[[Sequence[Path], PrepareConfig, Path], Sequence[Table | Any]]
+    tables: Callable[[Sequence[Path], PrepareConfig, Path], Sequence[SourceTable | Any]]
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings of the source's recipe
     editions: tuple[Edition, ...] = ()
 

@@ -14,7 +14,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
 from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
-    Table,
+    SourceTable,
     delimiter_of,
     file_format,
     files_under,
@@ -28,13 +28,13 @@ from localpolicy.runtime.frames import arrow_stream, plain, plain_type, table_na
 Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimiter
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """One table per layout found at `paths`."""
     layouts: dict[Layout, list[Path]] = defaultdict(list)
     for file in files_under(paths):
         layouts[_layout(file, config)].append(file)
     return [
-        Table(
+        SourceTable(
             files=tuple(files),
             format="parquet" if layout[0] == "parquet" else "csv",
             columns=_columns(layout[1], config),
@@ -47,14 +47,14 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
     ]
 
 
-def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int = 1, of: int = 1) -> Table:
+def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int = 1, of: int = 1) -> SourceTable:
     """A table in memory, as a Parquet file in the scratch folder: both engines read that, and keep its rows' order.
 
     Only the columns that are read are written.
     """
     rows = arrow_stream(frame)
     names = tuple(rows.schema.names)
-    table = Table(
+    table = SourceTable(
         files=(scratch / f"frame-{number}.parquet",),
         format="parquet",
         columns=_columns(names, config),

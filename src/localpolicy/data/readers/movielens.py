@@ -11,7 +11,7 @@ from pathlib import Path
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, README, UNVERIFIED, Count, Edition
 from localpolicy.data.rewards import RATINGS
-from localpolicy.data.sources import Table, find
+from localpolicy.data.sources import SourceTable, find
 from localpolicy.errors import DataError
 
 PRESET = {"rewards": RATINGS}
@@ -42,11 +42,11 @@ COLUMNS = {"sequence_id": "userId", "item_id": "movieId", "event": "rating", "ti
 LAYOUTS = {"u.data": ("\t", False), "ratings.dat": ("::", False), "ratings.csv": (",", True)}  # delimiter, header
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """The ratings, told by the file's name."""
     patterns = [name + suffix for name in LAYOUTS for suffix in ("", ".gz")]
     files = find(paths, *patterns, what="one MovieLens ratings file")
     if len(files) > 1:
         raise DataError(f"found {len(files)} MovieLens ratings files ({', '.join(map(str, files))}): name one.")
     delimiter, header = LAYOUTS[files[0].name.removesuffix(".gz")]
-    return [Table((files[0],), "csv", COLUMNS, NAMES, header=header, delimiter=delimiter)]
+    return [SourceTable((files[0],), "csv", COLUMNS, NAMES, header=header, delimiter=delimiter)]

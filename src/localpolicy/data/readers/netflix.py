@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
 from localpolicy.data.rewards import RATINGS
-from localpolicy.data.sources import BadLines, Table, bounded_lines, find
+from localpolicy.data.sources import BadLines, SourceTable, bounded_lines, find
 from localpolicy.errors import DataError
 
 PRESET = {"min_events": 5, "most_recent": 200, "rewards": RATINGS, "validation": 20_000, "test": 20_000}
@@ -49,7 +49,7 @@ SCHEMA = pa.schema({**TYPES, "movie": pa.int32()})
 COLUMNS = {"sequence_id": "user", "item_id": "movie", "event": "rating", "timestamp": "date"}
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """All ratings as one table."""
     files = find(paths, "combined_data_*.txt", "mv_*.txt", what="the Netflix Prize's ratings")
     made = scratch / "netflix.parquet"
@@ -61,7 +61,7 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
     except pa.ArrowInvalid:
         with pq.ParquetWriter(made, SCHEMA, compression="lz4") as writer:
             bad = [found for file in files if (found := _sift(file, writer)).count]
-    return [Table((made,), "parquet", COLUMNS, tuple(SCHEMA.names), originals=tuple(files), bad=tuple(bad))]
+    return [SourceTable((made,), "parquet", COLUMNS, tuple(SCHEMA.names), originals=tuple(files), bad=tuple(bad))]
 
 
 def _copy(file: Path, writer: pq.ParquetWriter) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, README, Count, Edition
 from localpolicy.data.reading import ROW
-from localpolicy.data.sources import Table, file_format, find, first_line, parquet_schema, split_line
+from localpolicy.data.sources import SourceTable, file_format, find, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
 PRESET = {"rename": {"1": "click", "0": "none"}, "rewards": "click=1,none=0"}
@@ -47,7 +47,7 @@ COLUMNS = {
 }
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """One table per logging policy."""
     patterns = [f"{campaign}.csv{suffix}" for campaign in CAMPAIGNS for suffix in ("", ".gz")]
     patterns += [
@@ -75,7 +75,7 @@ def _policy_and_campaign(file: Path) -> tuple[str, str]:
     return policy, campaign
 
 
-def _table(file: Path, policy: str) -> Table:
+def _table(file: Path, policy: str) -> SourceTable:
     kind = file_format(file)
     names = tuple(parquet_schema(file).names) if kind == "parquet" else split_line(first_line(file), ",")
-    return Table((file,), kind, COLUMNS, names, constants={"policy": policy})
+    return SourceTable((file,), kind, COLUMNS, names, constants={"policy": policy})

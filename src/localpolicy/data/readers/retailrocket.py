@@ -13,7 +13,7 @@ from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import PAPER, Count, Edition
-from localpolicy.data.sources import Table, find, first_line, split_line
+from localpolicy.data.sources import SourceTable, find, first_line, split_line
 
 PRESET = {"rename": {"view": "click", "addtocart": "purchase"}, "min_events": 3, "min_item_events": 3}
 EDITIONS = (
@@ -33,9 +33,9 @@ EDITIONS = (
 COLUMNS = {"sequence_id": "visitorid", "timestamp": "timestamp", "item_id": "itemid", "event": "event"}
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """The events, without transactions."""
     files = find(paths, "events.csv", "events.csv.gz", what="RetailRocket's events")
     names = split_line(first_line(files[0]), ",")
     where = "{transactionid} IS NULL" if "transactionid" in names else ""
-    return [Table(tuple(files), "csv", COLUMNS, names, where=where)]
+    return [SourceTable(tuple(files), "csv", COLUMNS, names, where=where)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
-from localpolicy.data.sources import Table, find
+from localpolicy.data.sources import SourceTable, find
 
 PRESET = {"min_clicks": 3}
 EDITIONS = (
@@ -33,7 +33,7 @@ EDITIONS = (
 COLUMNS = {"sequence_id": "session", "timestamp": "time", "item_id": "item"}
 
 
-def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[Table]:
+def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
     """Clicks, then buys."""
     clicks = find(paths, "yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", what="YooChoose's clicks")
     buys = find(paths, "yoochoose-buys.dat", "yoochoose-buys.dat.gz", what="YooChoose's buys")
@@ -42,6 +42,6 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
         "purchase": ("session", "time", "item", "price", "quantity"),
     }
     return [
-        Table(tuple(files), "csv", COLUMNS, names[event], header=False, constants={"event": event})
+        SourceTable(tuple(files), "csv", COLUMNS, names[event], header=False, constants={"event": event})
         for event, files in (("click", clicks), ("purchase", buys))
     ]

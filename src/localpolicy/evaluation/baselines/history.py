@@ -12,7 +12,7 @@ from localpolicy.types import Batch
 SMOOTHING = 0.5  # added to every item's count, so that no item has probability 0 and log p is finite
 
 
-def answers(data: Prepared, *, context: bool = False) -> list[int]:
+def target_events(data: Prepared, *, context: bool = False) -> list[int]:
     """Codes of the events that say someone wanted an item; with `context` also those that no policy chose."""
     unwanted = {NO_ANSWER} if context else {NO_ANSWER, CONTEXT}
     return [code for code, name in enumerate(data.events) if name not in unwanted]
@@ -21,8 +21,8 @@ def answers(data: Prepared, *, context: bool = False) -> list[int]:
 def popularity(data: Prepared) -> Tensor:
     """(answers + ½) / Σ (answers + ½), over the training split: [V]."""
     train = data["train"].arrays
-    wanted = np.isin(train["event"], answers(data))
-    counts = np.bincount(train["item"][wanted], minlength=data.items) + SMOOTHING
+    wanted = np.isin(train["event"], target_events(data))
+    counts = np.bincount(train["item"][wanted], minlength=data.n_items) + SMOOTHING
     return torch.from_numpy((counts / counts.sum()).astype(np.float32))
 
 

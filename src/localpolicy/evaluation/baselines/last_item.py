@@ -10,7 +10,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.baselines.history import answers, popularity, recent
+from localpolicy.evaluation.baselines.history import popularity, recent, target_events
 from localpolicy.evaluation.baselines.sparse_rows import mixed
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
@@ -30,7 +30,7 @@ class LastItem:
     def fit(cls, data: Prepared) -> LastItem:
         """Only popularity is learned."""
         origin = Origin("last item", data.kind, data.events, None)
-        return cls(popularity(data), answers(data, context=True), origin, data.catalogue)
+        return cls(popularity(data), target_events(data, context=True), origin, data.catalogue)
 
     def logits(self, batch: Batch) -> Logits:
         """One exception per row."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.baselines.history import answers, popularity, recent
+from localpolicy.evaluation.baselines.history import popularity, recent, target_events
 from localpolicy.evaluation.baselines.sparse_rows import mixed
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
@@ -40,7 +40,7 @@ class ItemNeighbours:
     @classmethod
     def fit(cls, data: Prepared, *, neighbours: int = 100) -> ItemNeighbours:
         """Count which items share sequences of the training split."""
-        codes = answers(data, context=True)
+        codes = target_events(data, context=True)
         return cls(
             similar=similarity(_memberships(data, codes), neighbours=neighbours),
             share=popularity(data),
@@ -83,7 +83,7 @@ def _memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
     sequence = np.repeat(np.arange(len(train)), lengths)
     from_end = np.repeat(train.offsets[1:], lengths) - np.arange(train.events)
     wanted = np.isin(train.arrays["event"], codes) & (from_end <= LONGEST)
-    shape = (len(train), data.items)
+    shape = (len(train), data.n_items)
     counts = sparse.csr_matrix((np.ones(wanted.sum()), (sequence[wanted], train.arrays["item"][wanted])), shape=shape)
     counts.data[:] = 1.0
     return counts

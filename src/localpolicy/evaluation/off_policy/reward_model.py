@@ -34,8 +34,8 @@ class ItemMeans:
         train = data["train"].arrays
         chosen = train["event"] != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
         item, reward = train["item"][chosen], train["reward"][chosen].astype(np.float64)
-        counts = np.bincount(item, minlength=data.items)
-        total = np.bincount(item, weights=reward, minlength=data.items)
+        counts = np.bincount(item, minlength=data.n_items)
+        total = np.bincount(item, weights=reward, minlength=data.n_items)
         mean = (total + PRIOR * (reward.mean() if len(reward) else 0.0)) / (counts + PRIOR)
         return cls(torch.from_numpy(mean.astype(np.float32)))
 

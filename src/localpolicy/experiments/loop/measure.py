@@ -101,7 +101,7 @@ class RoundMeasure:
                 average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(statistics[name], visit).se
             )
 
-        shown = coverage(np.bincount(statistics["top"], minlength=self.world.items))
+        shown = coverage(np.bincount(statistics["top"], minlength=self.world.n_items))
         return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
 
     def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

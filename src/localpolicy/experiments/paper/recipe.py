@@ -28,7 +28,8 @@ SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 def paper_form(objective: str) -> list[str]:
     """An objective as the paper has it: LPI as weighted cross-entropy on one backbone, towards the largest Q."""
-    form = {"lpi_cb": ["objective.improve=weighted"], "lpi_rl": ["objective.improve=weighted", "objective.target=max"]}
+    weighted = ["objective.improve=weighted", "objective.cap=20"]
+    form = {"lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
     return [f"objective.name={objective}", *form.get(objective, [])]
 
 

@@ -34,7 +34,7 @@ FAST_CHANGES = (
 
 
 @dataclass(frozen=True)
-class Recipe1:
+class BanditRecipe:
     """What decides the table, data aside."""
 
     betas: tuple[float, ...] = (0.001, 0.1, 1.0, 1000.0)
@@ -59,7 +59,7 @@ class Recipe1:
 
 
 @dataclass(frozen=True)
-class Row1:
+class BanditRow:
     """One policy over its seeds."""
 
     name: str
@@ -109,8 +109,8 @@ class Table1:
     """The table of one data set, whole or as far as it has come."""
 
     data: DataSet
-    recipe: Recipe1
-    rows: list[Row1]
+    recipe: BanditRecipe
+    rows: list[BanditRow]
     floor: dict[str, Estimate] | None
     quality: dict[str, float]  # of the imputation, on ratings held out of it
     missing: list[str]
@@ -121,7 +121,7 @@ class Table1:
         """The paper's figures; they are of the Netflix Prize."""
         return published.table1() if self.data.source in ("netflix", "movielens") else {}
 
-    def distance(self, row: Row1, name: str) -> float | None:
+    def distance(self, row: BanditRow, name: str) -> float | None:
         """(ours - published) in standard errors; None unless the data is the paper's."""
         there = self.published.get(row.name, {}).get(name)
         if there is None or not (self.data.original and self.data.source == "netflix"):
@@ -156,7 +156,7 @@ class Table1:
         }
 
 
-def table1(data: DataSet, study: Study, recipe: Recipe1) -> Table1:
+def table1(data: DataSet, study: Study, recipe: BanditRecipe) -> Table1:
     """Train what is not there, and put the table together."""
     if recipe.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")
@@ -174,7 +174,7 @@ def table1(data: DataSet, study: Study, recipe: Recipe1) -> Table1:
         measured = [by_arm[arm.name] for arm in each if arm.name in by_arm]
         good = [seed for seed in measured if not seed.failed]
         if good:
-            rows.append(Row1(name, good))
+            rows.append(BanditRow(name, good))
         elif measured:
             failed[name] = str(measured[0].failed)
     return Table1(data, recipe, rows, floor, imputation.quality, study.stopped, failed)

@@ -6,12 +6,12 @@ from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.gains import SURE
-from localpolicy.report.contents import Finding, PolicyRow, Section
+from localpolicy.report.contents import CheckedClaim, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import decimals, interval_text, known, short
 
 
-def comparison_findings(comparison: Comparison, section: Section) -> list[Finding]:
+def comparison_findings(comparison: Comparison, section: Section) -> list[CheckedClaim]:
     """The questions one asks before a test, each with its answer."""
     best = best_row(section)
     found = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
@@ -41,13 +41,13 @@ def trained_rows(section: Section) -> list[PolicyRow]:
     return [row for row in section.rows if not is_simple(row)]
 
 
-def _is_sure(comparison: Comparison, section: Section, best: PolicyRow) -> Finding:
+def _is_sure(comparison: Comparison, section: Section, best: PolicyRow) -> CheckedClaim:
     lead = comparison.leads.get(comparison.main)
     claim = f"{best.name} is better than the second best in {section.main_metric}, beyond chance"
     if lead is None:
-        return Finding(claim, None, "there is no second policy")
+        return CheckedClaim(claim, None, "there is no second policy")
     test = lead.test
-    return Finding(
+    return CheckedClaim(
         claim,
         lead.holm_p < SURE,
         f"{test.difference:+.4f} over the second, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
@@ -55,19 +55,19 @@ def _is_sure(comparison: Comparison, section: Section, best: PolicyRow) -> Findi
     )
 
 
-def _has_moved(section: Section, best: PolicyRow) -> Finding:
+def _has_moved(section: Section, best: PolicyRow) -> CheckedClaim:
     claim = f"{best.name} differs from the log by more than seed noise"
     if best.js is None:
-        return Finding(claim, None, "no reference was given")
+        return CheckedClaim(claim, None, "no reference was given")
     if section.floor is None:
-        return Finding(claim, None, f"JS {interval_text(best.js)}; the noise is unknown without a second mle seed")
+        return CheckedClaim(claim, None, f"JS {interval_text(best.js)}; the noise is unknown without a second mle seed")
     digits = decimals([best.js.mean, section.floor.mean])
     js, floor = interval_text(best.js, digits), interval_text(section.floor, digits)
     because = f"JS {js}, noise {floor}"
-    return Finding(claim, beyond_floor(best.js, section.floor), because)
+    return CheckedClaim(claim, beyond_floor(best.js, section.floor), because)
 
 
-def _beats_simple(section: Section) -> list[Finding]:
+def _beats_simple(section: Section) -> list[CheckedClaim]:
     simple = [row for row in section.rows if is_simple(row)]
     trained = trained_rows(section)
     if not simple or not trained:
@@ -76,10 +76,10 @@ def _beats_simple(section: Section) -> list[Finding]:
     below = [row.name for row in trained if main_value(row, section) <= main_value(strongest, section)]
     because = f"{strongest.name} has {section.main_metric} {short(main_value(strongest, section))}"
     because += f"; below or level with it: {', '.join(below)}" if below else "; every trained policy is above it"
-    return [Finding("every trained policy ranks above the simple baselines", not below, because)]
+    return [CheckedClaim("every trained policy ranks above the simple baselines", not below, because)]
 
 
-def _seen_by_js(comparison: Comparison, section: Section) -> list[Finding]:
+def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
     """Said only where JS misleads."""
     missed = [row for row in section.rows if row.unseen_by_js]
     base = next((row for row in section.rows if row.name == section.baseline), None)
@@ -92,19 +92,19 @@ def _seen_by_js(comparison: Comparison, section: Section) -> list[Finding]:
         f"{js}{noise}, and yet a {section.main_metric} of {ranks} against {short(main_value(base, section))} of "
         f"{base.name}: JS hardly sees the order of the first few items"
     )
-    return [Finding("JS alone shows which policies resemble the log", False, because)]
+    return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
 
 
-def _listens(section: Section) -> Finding:
+def _listens(section: Section) -> CheckedClaim:
     shares = {row.name: row.weights["effective_share"] for row in section.rows if "effective_share" in row.weights}
     few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < FEW]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"
-    return Finding(f"every policy learned from at least {FEW:.0%} of the log", not few, because)
+    return CheckedClaim(f"every policy learned from at least {FEW:.0%} of the log", not few, because)
 
 
-def _metric_picks_truth(section: Section, best: PolicyRow) -> Finding:
+def _metric_picks_truth(section: Section, best: PolicyRow) -> CheckedClaim:
     top = max((row for row in section.rows if row.truth), key=lambda row: row.truth.mean if row.truth else 0.0)
     claim = f"{section.main_metric} on the log picks the policy that earns most"
     digits = decimals([row.truth.mean for row in (top, best) if row.truth])
     because = f"{top.name}: J {interval_text(top.truth, digits)}; {best.name}: J {interval_text(best.truth, digits)}"
-    return Finding(claim, top.name == best.name, because)
+    return CheckedClaim(claim, top.name == best.name, because)

@@ -44,10 +44,10 @@ def _long_enough(data: Prepared, split: str) -> list[int]:
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int) -> SampleLists:
     sequence = data[split][index]
     ids = data.catalogue["item_id"].take(pa.array(sequence["item"][:-1])).to_pylist()
-    answers = [data.events[code] for code in sequence["event"][:-1]]
+    events = [data.events[code] for code in sequence["event"][:-1]]
     lists = {}
     for name, policy in policies.items():
-        found = policy.recommend([ids], min(LISTED, data.items), answers=[answers])
+        found = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
         shares = found.log_probability[0].exp().tolist()
         lists[name] = [(str(item), share) for item, share in zip(found.items[0], shares, strict=True)]
-    return SampleLists([f"{item} ({answer})" for item, answer in zip(ids, answers, strict=True)], lists)
+    return SampleLists([f"{item} ({answer})" for item, answer in zip(ids, events, strict=True)], lists)

@@ -172,7 +172,7 @@ def _about(comparison: Comparison) -> str:
     sequences = len(np.unique(first.scores.sequence))
     seen = " Items that a sequence held before are never shown." if first.settings["exclude_seen"] else ""
     return (
-        f"A log of {data.kind}: {len(data):,} sequences over {data.items:,} items. Measured on {len(first.scores):,} "
+        f"A log of {data.kind}: {len(data):,} sequences over {data.n_items:,} items. Measured on {len(first.scores):,} "
         f"positions of {sequences:,} sequences that no policy was trained on, over the whole catalogue.{seen}"
     )
 
@@ -181,7 +181,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
     data, settings = comparison.data, comparison.evaluations[0].settings
     found = {
         "sequences": f"{len(data):,}",
-        "items": f"{data.items:,}",
+        "items": f"{data.n_items:,}",
         **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
         "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
         "contexts": f"the most recent {settings['length']} actions",

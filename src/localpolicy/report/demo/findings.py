@@ -5,45 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from localpolicy.report.contents import Finding, KeyNumber, PolicyRow, Section
+from localpolicy.report.contents import CheckedClaim, KeyNumber, PolicyRow, Section
 from localpolicy.report.numbers import joined
 
 
-def findings(rows: Sequence[PolicyRow]) -> list[Finding]:
+def findings(rows: Sequence[PolicyRow]) -> list[CheckedClaim]:
     """The paper's claims, and whether they hold here."""
     improved = [row for row in rows if row.objective.startswith("lpi")]
     return [_beats_logging(improved), _beta_moves(improved), _moves_furthest(rows), _earns_most(rows)]
 
 
-def _beats_logging(improved: Sequence[PolicyRow]) -> Finding:
+def _beats_logging(improved: Sequence[PolicyRow]) -> CheckedClaim:
     """At some β of the grid, with its whole interval above zero; all are shown."""
     gains = [(row.name, row.gain) for row in improved if row.gain is not None]
     text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains)
-    return Finding(
+    return CheckedClaim(
         "LPI beats the logging policy in true reward (at some β)", any(gain.low > 0 for _, gain in gains), text
     )
 
 
-def _beta_moves(improved: Sequence[PolicyRow]) -> Finding:
+def _beta_moves(improved: Sequence[PolicyRow]) -> CheckedClaim:
     ordered = sorted((row for row in improved if row.js is not None), key=lambda row: -(row.beta or 0.0))
     means = [row.js.mean for row in ordered if row.js is not None]
     text = ", ".join(f"β={row.beta:g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
     rises = all(first < second for first, second in pairwise(means))
-    return Finding("a smaller β moves the policy further from the log", rises, text)
+    return CheckedClaim("a smaller β moves the policy further from the log", rises, text)
 
 
-def _moves_furthest(rows: Sequence[PolicyRow]) -> Finding:
+def _moves_furthest(rows: Sequence[PolicyRow]) -> CheckedClaim:
     ordered = sorted((row for row in rows if row.js is not None), key=lambda row: -row.js.mean if row.js else 0.0)
     text = ", ".join(f"{row.name}: JS {row.js.mean:.3f}" for row in ordered[:3] if row.js)
-    return Finding("IPS, even clipped, moves furthest", ordered[0].objective.startswith("ips"), text)
+    return CheckedClaim("IPS, even clipped, moves furthest", ordered[0].objective.startswith("ips"), text)
 
 
-def _earns_most(rows: Sequence[PolicyRow]) -> Finding:
+def _earns_most(rows: Sequence[PolicyRow]) -> CheckedClaim:
     ordered = sorted(
         (row for row in rows if row.truth is not None), key=lambda row: -row.truth.mean if row.truth else 0.0
     )
     text = ", ".join(f"{row.name}: J {row.truth.mean:.4f}" for row in ordered[:3] if row.truth)
-    return Finding("the policy that earns most is an LPI policy", ordered[0].objective.startswith("lpi"), text)
+    return CheckedClaim("the policy that earns most is an LPI policy", ordered[0].objective.startswith("lpi"), text)
 
 
 def verdict(sections: Sequence[Section]) -> str:

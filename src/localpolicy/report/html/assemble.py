@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from localpolicy.report.contents import Contents, Finding, PolicyRow, Section
+from localpolicy.report.contents import CheckedClaim, Contents, PolicyRow, Section
 from localpolicy.report.html.bundle import library
 from localpolicy.report.html.charts import Chart
 from localpolicy.report.html.curves import curve_tables, curves
@@ -119,7 +119,7 @@ def _section(
     return f'<section class="comparison" id="{identity}">{"".join(parts)}</section>'
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: CheckedClaim) -> str:
     kind, sign, words = VERDICTS[finding.holds]
     return (
         f'<li class="{kind}"><span class="tag"><span aria-hidden="true">{sign}</span> {words}</span>'

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localpolicy.experiments.loop.figures import Figures
-from localpolicy.report.contents import Finding
+from localpolicy.report.contents import CheckedClaim
 from localpolicy.report.numbers import joined, percent
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
@@ -121,17 +121,17 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[Finding]:
+def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[CheckedClaim]:
     """For each objective: did it earn more in the end, and without a sign of collapse?"""
     findings = []
     for name, (rounds, wrong) in found.items():
         start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
         earns = True if gain.low > 0 else False if gain.high < 0 else None
         because = f"J {start:.4f} → {end:.4f} ({change(start, end)}) in {len(rounds) - 1} rounds"
-        findings.append(Finding(f"{name} ends above the policy it started from", earns, because))
+        findings.append(CheckedClaim(f"{name} ends above the policy it started from", earns, because))
         signs = [one.said for one in wrong if one.kind != "loses"]
         healthy = "entropy, coverage and the effective share of its weights stay in bounds"
-        findings.append(Finding(f"{name} shows no sign of collapse", not signs, "; ".join(signs) or healthy))
+        findings.append(CheckedClaim(f"{name} shows no sign of collapse", not signs, "; ".join(signs) or healthy))
     return findings
 
 

@@ -113,11 +113,11 @@ def _world_about(loop: Loop) -> str:
     world = loop.world
     if isinstance(world, BanditWorld):
         return (
-            f"A bandit of {world.config.contexts} contexts and {world.items} items; J and every divergence are exact "
+            f"A bandit of {world.config.contexts} contexts and {world.n_items} items; J and every divergence are exact "
             f"sums, and no policy can earn more than {world.optimum():.4f}."
         )
     return (
-        f"A store of {world.items} items whose shoppers change with what they are shown; J is the mean reward per "
+        f"A store of {world.n_items} items whose shoppers change with what they are shown; J is the mean reward per "
         f"impression of {loop.config.episodes:,} visits, the same for every policy."
     )
 

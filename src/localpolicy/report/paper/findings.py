@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from localpolicy.evaluation.significance import paired
 from localpolicy.experiments.paper.recipe import POLICIES, TUNED
 from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
-from localpolicy.report.contents import Finding
+from localpolicy.report.contents import CheckedClaim
 
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 SURE = 0.05  # paired t-test by sequence, of one difference alone
 NOISE = 1.2  # a JS of less than so many times the floor is another seed's
 
 
-def findings(table: Table3) -> list[Finding]:
+def findings(table: Table3) -> list[CheckedClaim]:
     """The claims of section 4.2, in its order."""
     return [
         _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
@@ -25,7 +25,7 @@ def findings(table: Table3) -> list[Finding]:
     ]
 
 
-def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Finding:
+def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> CheckedClaim:
     """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
 
     It holds where every difference is surely above 0, fails where one is surely below, and cannot be said otherwise.
@@ -33,7 +33,7 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Fin
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
     pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
     if len(pairs) < len(upper) * len(lower):
-        return Finding(claim, None, "not all of them are trained")
+        return CheckedClaim(claim, None, "not all of them are trained")
     tests = {
         f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": paired(
             high.pooled.values(name)[0], *low.pooled.values(name)
@@ -46,44 +46,44 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Fin
     least, test = min(tests.items(), key=lambda one: one[1].difference)
     holds = True if better == len(tests) else False if worse else None
     text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
-    return Finding(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
+    return CheckedClaim(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
 
 
-def _largest_in_most(table: Table3) -> Finding:
+def _largest_in_most(table: Table3) -> CheckedClaim:
     claim = "LPI has the largest figure in most columns"
     if len(table.rows) < len(POLICIES):
-        return Finding(claim, None, "not all policies are trained")
+        return CheckedClaim(claim, None, "not all policies are trained")
     won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
     sure = sum(bool(lead.stars) for lead in won)
-    return Finding(claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {sure} of them with stars")
+    return CheckedClaim(claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {sure} of them with stars")
 
 
-def _ips_worst(table: Table3) -> Finding:
+def _ips_worst(table: Table3) -> CheckedClaim:
     claim = "IPS-PG has the lowest figures and the largest JS"
     if len(table.rows) < len(POLICIES):
-        return Finding(claim, None, "not all policies are trained")
+        return CheckedClaim(claim, None, "not all policies are trained")
     lowest = sum(
         min(table.rows, key=lambda row: row.pooled.estimate(name).mean).objective == "ips_pg" for name in COLUMNS
     )
     furthest = max(table.rows, key=lambda row: row.js.mean if row.js is not None else 0.0)
     js = 0.0 if furthest.js is None else furthest.js.mean
-    return Finding(
+    return CheckedClaim(
         claim,
         lowest == len(COLUMNS) and furthest.objective == "ips_pg",
         f"lowest in {lowest} of {len(COLUMNS)} columns; furthest: {_short(furthest)} at JS {js:.3f}",
     )
 
 
-def _above_noise(table: Table3) -> Finding:
+def _above_noise(table: Table3) -> CheckedClaim:
     """Not the paper's claim but what reading its JS column takes for granted."""
     claim = "all policies differ from μ̂ by more than another seed does"
     others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
     if table.floor is None or not others:
-        return Finding(claim, None, "the noise floor is not known")
+        return CheckedClaim(claim, None, "the noise floor is not known")
     floor = table.floor["test"].mean
     beyond = [row for row in others if row.js is not None and row.js.mean > NOISE * floor]
     names = ", ".join(_short(row) for row in beyond) or "none"
-    return Finding(claim, len(beyond) == len(others), f"beyond {NOISE:g} × the floor of {floor:.3f}: {names}")
+    return CheckedClaim(claim, len(beyond) == len(others), f"beyond {NOISE:g} × the floor of {floor:.3f}: {names}")
 
 
 def _rows(table: Table3, objectives: Sequence[str]) -> list[Row]:

@@ -20,7 +20,7 @@ MOST_POLICIES = 32_767  # a policy's is two
 
 
 @dataclass(frozen=True)
-class Answers:
+class EventCodes:
     """The events and policies of a log."""
 
     kind: str  # interactions or impressions
@@ -42,12 +42,12 @@ class Answers:
         return {raw: self.events.index(name) for raw, name in self.names.items()}
 
     @property
-    def tell(self) -> bool:
+    def rate_items(self) -> bool:
         """Whether an event is the answer to its item, rather than an action on it (see `sql.order`)."""
         return self.kind == "impressions" or all(is_rating(event) for event in self.events if event != CONTEXT)
 
 
-def make_answers(
+def make_event_codes(
     engine: Engine,
     raws: Sequence[Raw],
     reading: Reading,
@@ -55,8 +55,8 @@ def make_answers(
     *,
     earlier: Mapping[str, Any],
     first: bool,
-) -> Answers:
-    """Look at the log's events and policies; fill `answers` and `policies`. An earlier manifest's codes stay.
+) -> EventCodes:
+    """Look at the log's events and policies; fill the tables `event_codes` and `policies`. Earlier codes stay.
 
     Of a `first` log settings must fit the events; a later one may lack some that an earlier one had.
     """
@@ -85,13 +85,13 @@ def make_answers(
     policies = [*before, *(policy for policy in logged if policy not in before)]
     if len(policies) > MOST_POLICIES:
         raise DataError(f"more than {MOST_POLICIES:,} different policies: is 'policy' the right column?")
-    answers = Answers(kind, names, events, rewards, reward_map, policies, drops=len(names) < len(named))
-    for table, column in (("answers", "event"), ("policies", "policy")):
-        codes = answers.codes(column)
+    made = EventCodes(kind, names, events, rewards, reward_map, policies, drops=len(names) < len(named))
+    for table, column in (("event_codes", "event"), ("policies", "policy")):
+        codes = made.codes(column)
         engine.small(
             table, pa.table({column: pa.array(codes, pa.string()), "code": pa.array(codes.values(), pa.int32())})
         )
-    return answers
+    return made
 
 
 def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) -> list[str]:
