@@ -11,16 +11,8 @@ import sys
 import pytest
 
 from localpolicy.errors import DataError, LocalPolicyError, nearest, shown
-from localpolicy.runtime.files import (
-    LARGEST_TEXT,
-    MADE,
-    read_json,
-    read_yaml,
-    remove_abandoned,
-    whole_file,
-    whole_folder,
-    write_json,
-)
+from localpolicy.runtime.files import LARGEST_TEXT, read_json, read_yaml, whole_file, write_json
+from localpolicy.runtime.folders import MADE, remove_abandoned, whole_folder
 
 
 class Interrupted(Exception):
@@ -132,7 +124,7 @@ def test_only_what_we_made_is_replaced(tmp_path):
 WRITER = """
 import os, sys
 from pathlib import Path
-from localpolicy.runtime import files
+from localpolicy.runtime import folders
 
 exchange, moment, seen = sys.argv[2] == "exchange", int(sys.argv[3]), 0
 
@@ -144,9 +136,9 @@ def counted(function):
         return function(*args, **options)
     return call
 
-os.replace, files.shutil.rmtree = counted(os.replace), counted(files.shutil.rmtree)
-files._exchanged = counted(files._exchanged) if exchange else lambda one, other: False
-with files.whole_folder(Path(sys.argv[1]), force=True) as partial:
+os.replace, folders.shutil.rmtree = counted(os.replace), counted(folders.shutil.rmtree)
+folders._exchanged = counted(folders._exchanged) if exchange else lambda first, second: False
+with folders.whole_folder(Path(sys.argv[1]), force=True) as partial:
     (partial / "a").write_text("new")
 """
 

@@ -16,6 +16,7 @@ from live import serving
 from localpolicy.serving.database import Database
 
 KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_KILLED_RECORDS", "300"))
+CLIENTS = 16  # whose records share one flush of the disk
 
 
 def load(server, acknowledged: list[tuple[str, str]], enough: threading.Event, goal: int) -> None:
@@ -52,10 +53,10 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(exporte
     for kill in range(KILLS):
         with serving(exported.folder, tmp_path / "log.db") as server:
             enough, goal = threading.Event(), RECORDS * (kill + 1) // KILLS
-            clients = [threading.Thread(target=load, args=(server, acknowledged, enough, goal)) for _ in range(8)]
+            clients = [threading.Thread(target=load, args=(server, acknowledged, enough, goal)) for _ in range(CLIENTS)]
             for client in clients:
                 client.start()
-            assert enough.wait(120)
+            assert enough.wait(300)
             server.kill()
             for client in clients:
                 client.join(120)

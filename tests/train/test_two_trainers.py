@@ -13,7 +13,7 @@ import pytest
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import sole_trainer
+from localpolicy.runtime.folders import training_lock
 from localpolicy.training.loop import Trainer, train
 
 SETTINGS = {
@@ -93,11 +93,11 @@ def test_a_run_that_another_finished_meanwhile_is_left_alone(small, tmp_path, mo
     start = Trainer.start
 
     def other_first(folder):
-        monkeypatch.setattr("localpolicy.training.loop.sole_trainer", sole_trainer)
+        monkeypatch.setattr("localpolicy.training.loop.training_lock", training_lock)
         again(small, folder, resume=True)
-        return sole_trainer(folder)
+        return training_lock(folder)
 
-    monkeypatch.setattr("localpolicy.training.loop.sole_trainer", other_first)
+    monkeypatch.setattr("localpolicy.training.loop.training_lock", other_first)
     monkeypatch.setattr(Trainer, "start", lambda *given, **named: starts.append(given) or start(*given, **named))
     assert again(small, tmp_path / "run", resume=True).finished
     assert len(starts) == 1
@@ -115,7 +115,7 @@ def test_a_lock_removed_between_opening_and_locking_is_made_anew(tmp_path, monke
         flock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    with sole_trainer(tmp_path), pytest.raises(RunError, match="another process"), sole_trainer(tmp_path):
+    with training_lock(tmp_path), pytest.raises(RunError, match="another process"), training_lock(tmp_path):
         pass
     assert removed
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", lacks)
-    with sole_trainer(tmp_path / "run"):
+    with training_lock(tmp_path / "run"):
         assert not Run(tmp_path / "run").started
     assert list((tmp_path / "run").iterdir()) == []
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from localpolicy.runtime.files import FULL
+from localpolicy.runtime.full_disk import FULL
 
 if TYPE_CHECKING:
     from rich.console import Console

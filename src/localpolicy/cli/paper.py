@@ -275,7 +275,7 @@ def _studies(
 ) -> list[tuple[DataSet, Study]]:
     from localpolicy.errors import ConfigError, nearest
     from localpolicy.experiments.arms import KEEP, Study
-    from localpolicy.runtime.files import refuse_foreign
+    from localpolicy.runtime.folders import refuse_foreign
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")

@@ -33,9 +33,10 @@ from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared, writing
 from localpolicy.data.stream import write_events, write_ids
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.runtime.files import check_target, partial_folder, remove_abandoned, sha256, told_when_full
-from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.files import sha256
+from localpolicy.runtime.folders import check_target, new_folder, partial_folder, remove_abandoned
 from localpolicy.runtime.frames import is_table, table_name
+from localpolicy.runtime.full_disk import told_when_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

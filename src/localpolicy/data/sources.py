@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.errors import DataError
-from localpolicy.runtime.files import refuse_odd_name
+from localpolicy.runtime.folders import refuse_odd_name
 
 TEXT_SUFFIXES = (
     ".csv",

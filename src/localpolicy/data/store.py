@@ -29,7 +29,8 @@ from localpolicy.data.growing_files import ArrayFile, ParquetFile, open_array
 from localpolicy.data.manifest import FORMAT, read_manifest
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
-from localpolicy.runtime.files import sha256, whole_folder, write_json
+from localpolicy.runtime.files import sha256, write_json
+from localpolicy.runtime.folders import whole_folder
 from localpolicy.runtime.frames import to_frame
 
 SPLITS = ("train", "validation", "test")

@@ -18,7 +18,8 @@ from localpolicy.errors import DataError
 from localpolicy.evaluation.estimate import Estimate, mean_estimate
 from localpolicy.evaluation.factorisation import FactorisationConfig, Factors, Ratings, factorise
 from localpolicy.evaluation.score import Scores
-from localpolicy.runtime.files import read_json, whole_folder, write_json
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.folders import whole_folder
 
 HELD_OUT = 0.05  # share of known ratings that measure the imputation
 

@@ -23,8 +23,7 @@ from localpolicy.experiments.sweep_result import Sweep, Tried, best_within
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_foreign
-from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.folders import new_folder, refuse_foreign
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)

@@ -103,6 +103,11 @@ def lists_from(
     )  # fmt: skip
 
 
+def answered_event(events: Sequence[str]) -> str:
+    """The event that an item of a history stands for where nothing is said of it, and it was answered."""
+    return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
+
+
 def recommend_with(
     policy: ListingPolicy,
     histories: Sequence[Sequence[Hashable]],
@@ -114,7 +119,6 @@ def recommend_with(
     """Lists from a policy without a network, such as a baseline. Without `events` every item counts as wanted."""
     index = index_of(policy.items)
     if events is None:
-        wanted = next(name for name in policy.origin.events if name not in (NO_ANSWER, CONTEXT))
-        events = [[wanted] * len(history) for history in histories]
+        events = [[answered_event(policy.origin.events)] * len(history) for history in histories]
     batch = batch_from(histories, events, index=index, names=policy.origin.events)
     return lists_from(policy, batch, histories, k, index=index, **options)

@@ -36,7 +36,8 @@ from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import read_json, read_text, read_yaml, sha256, told_when_full, write_json, write_text
+from localpolicy.runtime.files import read_json, read_text, read_yaml, sha256, write_json, write_text
+from localpolicy.runtime.full_disk import told_when_full
 
 LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
 LIKELIEST = "likeliest.safetensors"

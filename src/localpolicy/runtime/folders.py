@@ -1,20 +1,210 @@
-"""Where results go when the user names no folder."""
+"""Folders that are whole or absent, what may be replaced, and who may write to one."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-HOME = "lpi"  # under the working directory
+from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.runtime.files import PARTIAL, flush, read_json, write_json
+from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.locks import is_open_at, lock_file, lock_if_free
+
+HOME = "lpi"  # under the working directory: where results go when the user names no folder
+MADE = ".localpolicy.json"  # in a folder of our making: the files that we put there
+REPLACED = ".old"  # ends the name of a folder that is being replaced
+LOCK = ".lock"  # in a folder that one process trains into
 
 log = logging.getLogger(__name__)
 
 
 def new_folder(what: str) -> Path:
-    """The first of lpi/<what>, lpi/<what>-2, … that is not there yet; the log says which."""
+    """The first of lpi/<what>, lpi/<what>-2, … that does not exist yet; a log message names it."""
     folder = next(
         path for number in count(1) if not (path := Path(HOME) / (what if number == 1 else f"{what}-{number}")).exists()
     )
     log.info("writing to %s (choose another folder with out=)", folder)
     return folder
+
+
+@contextmanager
+def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    A folder that exists and is not empty is replaced only with `force`, only if it is one that we made, and only once
+    the new one is whole. `later` names files that will be added to it.
+    """
+    path = Path(path)
+    check_target(path, force=force)
+    with told_when_full(path), partial_folder(path) as partial:
+        partial.chmod(0o755)
+        yield partial
+        made = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
+        write_json(partial / MADE, {"made": [*made, *later]})
+        for file in sorted(partial.rglob("*")):
+            flush(file)
+        # Checked again: another process may have finished into the same folder meanwhile.
+        check_target(path, force=force)
+        _replace(partial, path)
+        flush(path.parent)
+
+
+def _replace(partial: Path, path: Path) -> None:
+    """Rename `partial` to `path`. An earlier folder is then called `partial`, or is removed."""
+    if not path.exists():
+        os.replace(partial, path)
+    elif not _exchanged(partial, path):
+        # Between these two renames `path` does not exist: after a kill there, the next process puts the old one back.
+        replaced = partial.with_name(partial.name + REPLACED)
+        os.replace(path, replaced)
+        os.replace(partial, path)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Whether the system could exchange the two in one step (Linux, and not every file system)."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return renameat2 is not None and renameat2(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
+
+
+@contextmanager
+def partial_folder(path: Path, *, within: Path | None = None) -> Iterator[Path]:
+    """A temporary folder for what becomes `path`, beside it or `within` another folder; removed in the end.
+
+    It is locked while the block runs. The lock ends with the process, so the next process knows what a kill left.
+    """
+    parent = path.parent if within is None else within
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=parent))
+        lock = lock_if_free(folder)
+        if lock is None or is_open_at(folder, lock):
+            break
+        os.close(lock)  # another process took it for abandoned before we locked it, and removed it
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
+    """Remove the temporary folders for `path` that killed processes left."""
+    parent = path.parent if within is None else within
+    if not parent.is_dir():
+        return
+    left = {folder.name: folder for folder in parent.iterdir() if folder.name.startswith(f".{path.name}{PARTIAL}")}
+    for name, folder in sorted(left.items()):
+        if name.endswith(REPLACED) and name.removesuffix(REPLACED) in left:
+            continue  # handled with the new folder of that name
+        lock = lock_if_free(folder)
+        if lock is None:
+            continue
+        replaced = left.get(name + REPLACED)
+        if replaced is not None and not path.exists():
+            os.replace(replaced, path)  # killed between the two renames of `_replace`
+        for abandoned in filter(None, (folder, replaced)):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        os.close(lock)
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Raise unless `path` can become a folder of ours; remove what killed processes left for it."""
+    refuse_odd_name(path)
+    remove_abandoned(path)
+    refuse_occupied(path, force=force)
+    refuse_foreign_content(path)
+
+
+def refuse_odd_name(path: Path) -> None:
+    """Raise on a name that is not UTF-8: JSON, Parquet and DuckDB cannot store it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise LocalPolicyError(f"{shown}: the name is not UTF-8. Rename it, or choose another name.") from None
+
+
+def refuse_occupied(path: Path, *, force: bool) -> None:
+    """Raise unless `path` is absent, an empty folder, or may be replaced."""
+    path = Path(path)
+    _refuse_file(path)
+    if path.is_dir() and any(map(_is_content, path.iterdir())) and not force:
+        raise LocalPolicyError(
+            f"{path} exists and is not empty. Choose another folder, or replace it (--force, where the command has it)."
+        )
+
+
+def refuse_foreign_content(path: Path) -> None:
+    """Raise where a folder holds a file that we did not make: replacing the folder would delete it."""
+    if not path.is_dir():
+        return
+    made = _files_made(path)
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and _is_content(file) and str(file.relative_to(path)) not in made:
+            raise LocalPolicyError(
+                f"{path} is not replaced: it holds {file.relative_to(path)}, which localpolicy did not make there. "
+                "Choose another folder, or move the file away."
+            )
+
+
+def _files_made(path: Path) -> set[str]:
+    """The files that we made, by the folder's own list."""
+    try:
+        content = read_json(path / MADE)
+        return {MADE, *content["made"]}
+    except (DataError, OSError, TypeError, KeyError):
+        return set()
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise where `path` is a file, or results would be mixed into a data set or a run."""
+    _refuse_file(path)
+    if (path / "manifest.json").exists():
+        raise LocalPolicyError(f"{path} is a data set or a run; choose a folder of its own for results.")
+
+
+def _refuse_file(path: Path) -> None:
+    if path.is_file():
+        raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
+
+
+def _is_content(path: Path) -> bool:
+    """Whether it is content, rather than what a killed process left."""
+    return PARTIAL not in path.name and path.name != LOCK
+
+
+@contextmanager
+def training_lock(folder: Path) -> Iterator[None]:
+    """While the block runs, another process that would train into `folder` gets a `RunError`.
+
+    The lock ends with the process, so a lock file that a kill left stops nobody.
+    """
+    path = Path(folder) / LOCK
+    if sys.platform == "win32":  # has no such locks
+        yield
+        return
+    _refuse_file(path.parent)
+    descriptor = lock_file(path)
+    try:
+        yield
+    finally:
+        if is_open_at(path, descriptor):
+            path.unlink()
+        os.close(descriptor)
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove the unfinished files that killed processes left in a folder that nobody else writes to."""
+    for file in Path(folder).rglob(f"*{PARTIAL}*"):
+        file.unlink(missing_ok=True)

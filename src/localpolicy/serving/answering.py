@@ -115,7 +115,7 @@ class Service:
     def _history(self, history: Sequence[Any], recommender: Recommender) -> tuple[list[Any], list[str]]:
         _at_most(self.config.longest_history, len(history), "history")
         items = [past.item if isinstance(past, PastEvent) else past for past in history]
-        events = [past.event if isinstance(past, PastEvent) else recommender.events[0] for past in history]
+        events = [past.event if isinstance(past, PastEvent) else recommender.default_event for past in history]
         _of_type(items, recommender, "history")
         recommender.check_events(events)
         return items, events

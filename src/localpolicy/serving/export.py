@@ -1,4 +1,7 @@
-"""`export`: a run as a folder that `Recommender` answers from, checked against PyTorch before it is called whole."""
+"""`export`: a run, or a simple baseline, as a folder that `Recommender` answers from.
+
+It is compared with PyTorch on real histories before it is called whole.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,18 @@ import torch
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.evaluation.baselines.last_item import LastItem
+from localpolicy.evaluation.baselines.neighbours import ItemNeighbours
+from localpolicy.evaluation.baselines.saved import Baseline, is_baseline, load_baseline
+from localpolicy.evaluation.scorer import context_length
+from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import refuse_occupied, sha256, whole_folder, write_json
+from localpolicy.runtime.files import sha256, write_json
+from localpolicy.runtime.folders import refuse_occupied, whole_folder
 from localpolicy.serving.graph import write_graph
 from localpolicy.serving.recommender import FORMAT, MOST_SCORES, Recommender
+from localpolicy.serving.simple import FILE as SIMPLE
 
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # largest difference of log-probabilities between PyTorch and the graph, in nats
@@ -27,18 +37,16 @@ BETA = 0.5  # at which the dial is compared
 
 
 def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommender:
-    """Write the run's policy, and its dial where it has one, as ONNX graphs; refuse one that differs from PyTorch."""
-    source, out = Run(run), Path(out)
+    """Write the policy, and its dial where it has one, as ONNX graphs; refuse what differs from PyTorch.
+
+    A simple baseline has no graph: its few arrays are written as they are.
+    """
+    out = Path(out)
     refuse_occupied(out, force=force)
-    policy = source.policy()
+    source = Run(run)
+    policy = load_baseline(run) if is_baseline(Path(run)) else source.policy()
     histories, events = _histories(source, policy)
     with whole_folder(out, force=force) as folder:
-        graphs = ["policy", *(["dial"] if policy.critic and policy.origin.estimates_logging else [])]
-        for name in graphs:
-            LOG.info("writing %s.onnx", name)
-            write_graph(policy, folder / f"{name}.onnx", dial=name == "dial")
-        _dump(folder / "items.json", policy.items["item_id"].to_pylist())
-        _dump(folder / "counts.json", policy.items["count"].to_pylist())
         about: dict[str, Any] = {
             "format": FORMAT,
             "version": source.version,
@@ -46,12 +54,14 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
             "objective": policy.origin.objective,
             "kind": policy.origin.kind,
             "events": policy.origin.events,
-            "length": policy.network.length,
-            "items": policy.n_items,
-            "graphs": graphs,
+            "length": context_length(policy),
+            "items": len(policy.items),
             "samples": [],
-            "files": {file.name: sha256(file) for file in sorted(folder.iterdir())},
+            **(_write_graphs(policy, folder) if isinstance(policy, Policy) else _write_baseline(policy, folder)),
         }
+        _dump(folder / "items.json", policy.items["item_id"].to_pylist())
+        _dump(folder / "counts.json", policy.items["count"].to_pylist())
+        about["files"] = {file.name: sha256(file) for file in sorted(folder.iterdir())}
         write_json(folder / "export.json", about)
         LOG.info("comparing %d histories with PyTorch", len(histories))
         about["largest_difference"], lists = _compare(policy, Recommender(folder), histories, events)
@@ -64,23 +74,47 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
     return Recommender(out)
 
 
+def _write_graphs(policy: Policy, folder: Path) -> dict[str, Any]:
+    """The policy's graph, and the dial's where it has one; their names."""
+    graphs = ["policy", *(["dial"] if policy.critic and policy.origin.estimates_logging else [])]
+    for name in graphs:
+        LOG.info("writing %s.onnx", name)
+        write_graph(policy, folder / f"{name}.onnx", dial=name == "dial")
+    return {"graphs": graphs}
+
+
+def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
+    """The baseline's arrays, and its settings in the words of `SimpleScorer`."""
+    arrays: dict[str, Any] = {"share": policy.share.numpy()}
+    settings: dict[str, Any] = {"codes": [], "depth": 0, "decay": 1.0, "background": 1.0}
+    if isinstance(policy, LastItem):
+        settings |= {"codes": policy.codes, "depth": 1, "background": policy.background}
+    elif isinstance(policy, ItemNeighbours):
+        settings |= {name: getattr(policy, name) for name in settings}
+        similar = policy.similar
+        arrays |= {"data": similar.data, "indices": similar.indices, "indptr": similar.indptr}
+    np.savez(folder / SIMPLE, **arrays)
+    # A history whose items have no events was answered: a baseline passes over what was shown in vain.
+    return {"graphs": [], "baseline": settings, "default_event": answered_event(policy.origin.events)}
+
+
 def _dump(path: Path, content: list[Any]) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False) + "\n")
 
 
 def _compare(
-    policy: Policy, made: Recommender, histories: list[list[Any]], events: list[list[str]]
+    policy: Policy | Baseline, made: Recommender, histories: list[list[Any]], events: list[list[str]]
 ) -> tuple[float, list[list[Any]]]:
     """The largest difference of log-probabilities, and the graph's lists; raise where PyTorch would give others."""
     largest = 0.0
     for beta in (BETA, None) if made.has_dial else (None,):
-        theirs = policy.dialled(beta).log_probabilities(histories, events).double()
+        theirs = _log_probabilities(policy, histories, events, beta).double()
         ours = torch.log_softmax(torch.from_numpy(made.logits(histories, events, beta=beta)).double(), dim=1)
         largest = max(largest, float((theirs - ours).abs().max()))
     if not largest <= TOLERANCE:
         raise RunError(f"the exported graph differs from PyTorch by {largest:.1e} nats (at most {TOLERANCE:g} is "
                        "allowed); nothing was written.")  # fmt: skip
-    k = min(PLACES, policy.n_items)
+    k = min(PLACES, made.n_items)
     lists = made.recommend(histories, k, events=events, sample=False)
     best = theirs.topk(k, dim=1)
     # Another item at a place is the same list where both are equally good up to the tolerance: rounding swaps those.
@@ -90,17 +124,27 @@ def _compare(
     return largest, lists.items
 
 
-def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[str]]]:
+def _log_probabilities(
+    policy: Policy | Baseline, histories: list[list[Any]], events: list[list[str]], beta: float | None
+) -> torch.Tensor:
+    """log π(·|x) by PyTorch [B, V]."""
+    if isinstance(policy, Policy):
+        return policy.dialled(beta).log_probabilities(histories, events)
+    batch = batch_from(histories, events, index=index_of(policy.items), names=policy.origin.events)
+    return torch.log_softmax(policy.logits(batch).chunk(0, len(policy.items)), dim=1)
+
+
+def _histories(source: Run, policy: Policy | Baseline) -> tuple[list[list[Any]], list[list[str]]]:
     """Real histories where the run's data set is at hand; else some of the catalogue's items. One is empty."""
     histories: list[list[Any]] = [[]]
     events: list[list[str]] = [[]]
     ids, names = policy.items["item_id"].to_pylist(), policy.origin.events
-    count = max(2, min(CHECKED, MOST_SCORES // policy.n_items))
+    count = max(2, min(CHECKED, MOST_SCORES // len(ids)))
     data = _data(source, policy)
     if data is None:
         rng = np.random.default_rng(0)
         for _ in range(count - 1):
-            chosen = rng.integers(0, len(ids), rng.integers(1, 2 * policy.network.length))
+            chosen = rng.integers(0, len(ids), rng.integers(1, 2 * min(context_length(policy), 50)))
             histories.append([ids[index] for index in chosen])
             events.append([names[index % len(names)] for index in chosen])
         return histories, events
@@ -112,7 +156,7 @@ def _histories(source: Run, policy: Policy) -> tuple[list[list[Any]], list[list[
     return histories, events
 
 
-def _data(source: Run, policy: Policy) -> Prepared | None:
+def _data(source: Run, policy: Policy | Baseline) -> Prepared | None:
     """The data the run was trained on, where they still lie there."""
     for folder in source.data_places:
         try:

@@ -7,6 +7,7 @@ An export is a folder:
     policy.onnx    (items [B, T], events [B, T], lengths [B]) -> logits [B, V]: the trained policy
     dial.onnx      the same with `beta` [1]: μ̂ exp(Q/β), where the run has μ̂ and a critic; β = ∞ gives μ̂ itself
     counts.json    how often each item was chosen in the log: what the fallback list is drawn from
+    baseline.npz   in the place of the graphs, where a simple baseline was exported (see `simple`)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.simple import FILE, SimpleScorer
 
 FORMAT = 1
 START = -1  # stands before the first item of a history that is not cut off
@@ -54,12 +56,19 @@ class Recommender:
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
         self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.about["graphs"]}
+        simple = self.about.get("baseline")
+        self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
         self._counts: np.ndarray | None = None
 
     @property
     def n_items(self) -> int:
         """V."""
         return len(self.ids)
+
+    @property
+    def default_event(self) -> str:
+        """What a history's item is taken for where nothing is said of it."""
+        return str(self.about.get("default_event", self.events[0]))
 
     @property
     def has_dial(self) -> bool:
@@ -74,6 +83,8 @@ class Recommender:
         if beta is not None:
             self.check_beta(beta)
             feed["beta"] = np.array([beta], np.float32)
+        if self._simple is not None:
+            return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
         session = self._sessions["policy" if beta is None else "dial"]
         wanted = {given.name for given in session.get_inputs()}  # an input that changes nothing is not in the graph
         logits: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
@@ -116,7 +127,7 @@ class Recommender:
     def _encode(self, number: int, history: Sequence[Hashable], events: Sequence[str] | None) -> list[tuple[int, int]]:
         """(index, event code) of the tokens of one history; items the policy never saw are left out."""
         if events is None:
-            events = [self.events[0]] * len(history)
+            events = [self.default_event] * len(history)
         if len(events) != len(history):
             raise DataError(f"history {number} has {len(history)} items and {len(events)} events.")
         self.check_events(events)

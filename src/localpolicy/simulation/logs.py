@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.runtime.files import whole_folder
+from localpolicy.runtime.folders import whole_folder
 from localpolicy.simulation.events import LOGGING, Events, Progress, Tally, World
 from localpolicy.simulation.truth import write_truth
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.runtime.files import whole_folder
+from localpolicy.runtime.folders import whole_folder
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.events import PURCHASE, Progress
 from localpolicy.simulation.logs import write_log

@@ -35,8 +35,8 @@ from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
-from localpolicy.runtime.files import LOCK, refuse_occupied, sha256, sole_trainer, sweep
-from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.files import sha256
+from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks, joined
@@ -99,13 +99,13 @@ def train(
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
-        sole_trainer(run.folder) if ranks.leads else nullcontext(),
+        training_lock(run.folder) if ranks.leads else nullcontext(),
     ):
         if ranks.leads:
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 run.clear()
-            sweep(run.folder)
+            remove_partial_files(run.folder)
             data.verify()
         # All wait for the leader. Another process may have finished the run since it was looked at.
         (finished,) = ranks.summed(ranks.leads and resume and run.finished)
@@ -133,7 +133,7 @@ def _tidy(run: Run) -> None:
     """Remove what a kill after the end of training left: everything that a finished run has no more."""
     left = (run.folder / "checkpoint", run.stages)
     if any(path.exists() for path in (*left, run.folder / LOCK)):
-        with suppress(RunError), sole_trainer(run.folder):  # unless its trainer is just about to do so
+        with suppress(RunError), training_lock(run.folder):  # unless its trainer is just about to do so
             for path in left:
                 shutil.rmtree(path, ignore_errors=True)
 

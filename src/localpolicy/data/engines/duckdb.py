@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.runtime.files import says_full
+from localpolicy.runtime.full_disk import says_full
 
 ROWS_PER_BATCH = 1 << 20
 TYPES = {

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.runtime.files import says_full
+from localpolicy.runtime.full_disk import says_full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

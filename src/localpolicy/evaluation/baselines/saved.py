@@ -26,7 +26,8 @@ from localpolicy.evaluation.baselines.neighbours import ItemNeighbours
 from localpolicy.evaluation.baselines.popularity import Popularity
 from localpolicy.model.policy import FORMAT, Origin
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.runtime.files import read_json, refuse_occupied, sha256, whole_file, write_json
+from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
+from localpolicy.runtime.folders import refuse_occupied
 
 Baseline = Popularity | LastItem | ItemNeighbours
 KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {

@@ -24,7 +24,8 @@ from localpolicy.experiments.loop.chain import Chain, prepare_log, round_seed
 from localpolicy.experiments.loop.config import LoopConfig, arms_of
 from localpolicy.experiments.loop.measure import RoundMeasure, World
 from localpolicy.experiments.loop.result import Loop
-from localpolicy.runtime.files import read_json, refuse_occupied, write_json
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.simulation.truth import WORLDS
 
 LOG = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents, Section
 from localpolicy.report.demo.findings import findings, numbers, verdict
 from localpolicy.report.html.page import write_report
-from localpolicy.runtime.files import whole_folder, write_json
+from localpolicy.runtime.files import write_json
+from localpolicy.runtime.folders import whole_folder
 
 NEXT = "Do the same with your own log: docs/tutorial.md begins with a CSV file and ends with a page like this one."
 
