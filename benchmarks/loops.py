@@ -4,9 +4,9 @@
     python benchmarks/loops.py --table FILE.jsonl
 
 It is `lpi loop` with its defaults, spread over more processes: the same logs, settings and seeds. The table shows the
-mean of J(π) over the seeds by round (0 is μ), and then whether LPI ever fell, rose in all, and ends level with the best.
-A step falls surely on one seed where it falls by more than 1.96 standard errors of both values (which are paired, so
-this is strict), and over seeds where Student's 95 % interval of the differences lies below 0.
+mean of J(π) over the seeds by round (0 is μ), and then whether LPI ever fell, rose in all, and ends level with the
+best. A step falls surely on one seed where it falls by more than 1.96 standard errors of both values (which are paired,
+so this is strict), and over seeds where Student's 95 % interval of the differences lies below 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import numpy as np
 
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.experiments.jobs import in_processes
-from localpolicy.experiments.loop import USUAL, loop, loop_config
+from localpolicy.experiments.loop.config import USUAL, loop_config
+from localpolicy.experiments.loop.loop import loop
 from localpolicy.experiments.seeds import over_seeds
 
 Task = tuple[str, str, int]  # world, objective, seed
@@ -33,7 +34,9 @@ def measure(task: Task, *, rounds: int) -> dict[str, Any]:
     """One policy's rounds under one seed."""
     world, objective, seed = task
     with tempfile.TemporaryDirectory() as folder:
-        done = loop(loop_config(world, objectives=(objective,), seeds=(seed,)), out=Path(folder) / "loop", rounds=rounds)
+        done = loop(
+            loop_config(world, objectives=(objective,), seeds=(seed,)), out=Path(folder) / "loop", rounds=rounds
+        )
     [[entries]] = done.rounds.values()
     kept = [done.first[0], *entries]
     return {
@@ -66,7 +69,9 @@ def _world(world: str, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
         cells = []
         for seeds in arms.values():
             values = [line["rounds"][number]["truth"]["mean"] for line in seeds if len(line["rounds"]) > number]
-            cells.append(f"{np.mean(values):.4f}" if len(values) == len(seeds) else f"{len(values)} of {len(seeds)} go on")
+            cells.append(
+                f"{np.mean(values):.4f}" if len(values) == len(seeds) else f"{len(values)} of {len(seeds)} go on"
+            )
         yield f"| {number} | " + " | ".join(cells) + " |"
     for name, seeds in arms.items():
         for line in seeds:
@@ -79,7 +84,9 @@ def _world(world: str, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
     ends = {name: [line["rounds"][-1]["truth"]["mean"] for line in seeds] for name, seeds in arms.items()}
     for name, values in ends.items():
         if name != ours and len(values) == len(ends[ours]):
-            ahead = over_seeds([mine - theirs for mine, theirs in zip(ends[ours], values, strict=True)], [0] * len(values))
+            ahead = over_seeds(
+                [mine - theirs for mine, theirs in zip(ends[ours], values, strict=True)], [0] * len(values)
+            )
             yield f"{ours} less {name} at the end: {_said(ahead)}"
 
 

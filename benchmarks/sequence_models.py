@@ -1,6 +1,6 @@
 """Our plain sequence model beside two peers' SASRec and item neighbours: one split, one judge.
 
-    python benchmarks/sequence_models.py buyers|views FOLDER --out OUT [--rectools PYTHON] [--replay PYTHON] [--set KEY=VALUE]
+    python benchmarks/sequence_models.py buyers|views FOLDER --out OUT [--rectools PYTHON] [--replay PYTHON]
 
 FOLDER holds RetailRocket's sequences as Parquet: `retail_beh_buyer_sequences` (views and carts of buyers; an item put
 into the cart is a purchase, as in the paper) or `cotrec_{train,test}_view_sequences`. Sequences are split 80/10/10 at
@@ -76,7 +76,13 @@ def main() -> None:
         began = time.perf_counter()
         named = {"length", "epochs", "patience", "seed", "width", "blocks", "heads", "dropout"}
         settings = {name: value for name, value in shape.items() if name in named}
-        settings |= {"batch_size": shape["batch"], "learning_rate": shape["rate"], "device": given.device, **changes}
+        settings |= {
+            "batch_size": shape["batch"],
+            "learning_rate": shape["rate"],
+            "device": given.device,
+            "capture": False,
+            **changes,
+        }
         name = "mle" + "".join(f" {key}={value}" for key, value in changes.items())
         run = train(data, out=given.out / name.replace(" ", "-"), config=config_of("mle", **settings))
         shown[name] = run.policy()
@@ -124,7 +130,7 @@ def _export(data: Prepared, folder: Path, settings: dict[str, Any]) -> None:
     for split in ("train", "validation", "test"):
         np.save(folder / f"{split}.offsets.npy", np.asarray(data[split].offsets))
         np.save(folder / f"{split}.item.npy", np.asarray(data[split].arrays["item"]))
-    (folder / "settings.json").write_text(json.dumps({**settings, "items": data.items}))
+    (folder / "settings.json").write_text(json.dumps({**settings, "items": data.n_items}))
 
 
 def _lists(data: Prepared, folder: Path, name: str) -> Path:

@@ -3,11 +3,12 @@
     python benchmarks/worlds.py --out FILE.jsonl [--only TEXT] [--seeds 1] [--processes 2] [--episodes 4096]
     python benchmarks/worlds.py --table FILE.jsonl
 
-Each world's log is simulated and prepared, LPI is trained on it with the demo's settings (`lpi_cb` in a bandit, `lpi_rl`
-in a store), and its policy is measured against the world's truth, beside μ̂ (the same run's own) and beside the same
-run at other β. A world's share is what the chosen β gains over μ̂, as a part of what the best β gains. The best β is
-picked on one half of the visits and measured on the other, so that luck picks nothing. Shares are taken where the best
-β surely gains something; elsewhere there is nothing to share.
+Each world's log is simulated and prepared, LPI is trained on it with the demo's settings (`lpi_cb` in a bandit,
+`lpi_rl` in a store), and its policy is measured against the world's truth, beside μ̂ (the same run's own) and beside
+the same run at other β, down to half the smallest that the rule considers. A world's share is what the chosen β gains
+over μ̂, as a part of what the best β gains; a second share is of the best β within the rule's limits (effective sample,
+JS). The best β is picked on one half of the visits and measured on the other, so that luck picks nothing. Shares are
+taken where the best β surely gains something, and at least a thousandth of J(μ); elsewhere there is nothing to share.
 
 "Surely" means by 1.96 standard errors of the paired difference; a bandit's figures are exact, so there any loss counts.
 """
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.data.prepare import prepare
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.evaluation.truth import bandit_probabilities, rollout
 from localpolicy.experiments.jobs import in_processes
 from localpolicy.experiments.scenarios import SCENARIOS
@@ -37,10 +39,11 @@ from localpolicy.simulation import BanditWorld, StoreWorld, load_world, simulate
 from localpolicy.training.loop import train
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}
-BETAS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)  # multiples of the advantage's spread
+BETAS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)  # of the spread, where the rule considered none
+WORTH = 0.001  # of J(μ): a gain below this is nothing to share
 SURE = 1.96
 ENOUGH = 0.003  # of J(μ): error of a difference beyond which `--precise` takes more visits
-MOST_VISITS = 131_072
+MOST_VISITS = 44 * 4_096
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ CASES: dict[str, Case] = {
 assert len(CASES) == 40
 
 
-def measure(task: tuple[str, int], *, episodes: int, precise: bool, multiples: tuple[float, ...]) -> dict[str, Any]:
+def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only: bool) -> dict[str, Any]:
     """One world, from its log to its figures. `precise` takes visits until the error is small enough."""
     name, number = task
     case, seed = CASES[name], list(CASES).index(name) + 100 * number
@@ -137,8 +140,9 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, multiples: t
         earned = partial(values, world=world, episodes=episodes)
         estimate = policy.logging()
         gain = earned(policy) - earned(estimate) if chosen["slope"] else np.zeros(2)
-        while precise and error(gain) > ENOUGH * logging and episodes < MOST_VISITS:
-            episodes *= 2
+        if precise and error(gain) > ENOUGH * logging:
+            needed = episodes * (error(gain) / (ENOUGH * logging)) ** 2
+            episodes = min(MOST_VISITS, 4_096 * math.ceil(1.1 * needed / 4_096))
             gain = values(policy, world, episodes) - values(estimate, world, episodes)
         found: dict[str, Any] = {
             "world": name, "number": number, "seed": seed, "J(μ)": logging, "slope": chosen["slope"],
@@ -147,13 +151,14 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, multiples: t
         }  # fmt: skip
         base = earned(estimate)
         found["μ̂"] = float(base.mean())
-        if multiples and found["spread"] > 0:
+        if not chosen_only and found["spread"] > 0:
             others: dict[float, np.ndarray] = {}
-            for multiple in multiples:
-                others[multiple] = earned(_tilted(policy, multiple * found["spread"])) - base
+            for beta in _betas(chosen):
+                others[beta] = earned(_tilted(policy, beta)) - base
                 if _falling([float(other.mean()) for other in others.values()]):
                     break
-            found |= best_of(others, gain if len(gain) == len(base) else np.zeros(len(base)))
+            allowed = _allowed(chosen, config.objective.ceiling)  # type: ignore[union-attr]
+            found |= best_of(others, allowed, gain if len(gain) == len(base) else np.zeros(len(base)))
         found["seconds_all"] = round(time.perf_counter() - began, 1)
         return found
 
@@ -175,6 +180,30 @@ def _tilted(policy: Policy, temperature: float) -> Policy:
     return policy.dialled(temperature)
 
 
+def _temperature(chosen: dict[str, Any], beta: float) -> float:
+    """β over the slope: what Q itself is divided by."""
+    return float(beta / (chosen["calibration"]["factor"] or 1.0))
+
+
+def _betas(chosen: dict[str, Any]) -> list[float]:
+    """Temperatures to try, the mildest first: those that the rule considered and beyond, or multiples of the spread."""
+    spread = chosen["calibration"]["spread"]
+    considered = [candidate["beta"] for candidate in chosen["candidates"] if candidate["beta"] is not None]
+    betas = [*considered, considered[-1] / 2] if considered else [multiple * spread for multiple in BETAS]
+    return [_temperature(chosen, beta) for beta in betas]
+
+
+def _allowed(chosen: dict[str, Any], ceiling: float | None) -> set[float]:
+    """The temperatures that the rule may choose."""
+    return {
+        _temperature(chosen, candidate["beta"])
+        for candidate in chosen["candidates"]
+        if candidate["beta"] is not None
+        and candidate["effective"] >= LEAST_EFFECTIVE
+        and (ceiling is None or candidate["js"] <= ceiling)
+    }
+
+
 def _falling(gains: list[float]) -> bool:
     """Whether going on is in vain: the last two β are below zero, each below the one before."""
     return len(gains) > 2 and gains[-3] > gains[-2] > gains[-1] and gains[-1] < 0
@@ -185,53 +214,56 @@ def error(gain: np.ndarray) -> float:
     return float(gain.std(ddof=1) / math.sqrt(len(gain)))
 
 
-def best_of(others: dict[float, np.ndarray], chosen: np.ndarray) -> dict[str, Any]:
+def best_of(others: dict[float, np.ndarray], allowed: set[float], chosen: np.ndarray) -> dict[str, Any]:
     """The β that gains most on the even visits, and on the odd ones what it gains there, beside the chosen one."""
-    candidates = {**others, "chosen": chosen}
-    best = max(candidates, key=lambda name: candidates[name][::2].mean())
-    odd = candidates[best][1::2]
+
+    def best(candidates: dict[str, np.ndarray]) -> tuple[str, float, float]:
+        name = max(candidates, key=lambda name: candidates[name][::2].mean())
+        odd = candidates[name][1::2]
+        return name, float(odd.mean()), error(odd) if len(odd) > 1 else 0.0
+
+    own = {"chosen": chosen}
     return {
-        "best": best,
-        "best_gain": float(odd.mean()),
-        "best_se": error(odd) if len(odd) > 1 else 0.0,
+        "best": best(own | {f"{beta:.4g}": gain for beta, gain in others.items()}),
+        "best_allowed": best(own | {f"{beta:.4g}": gain for beta, gain in others.items() if beta in allowed}),
         "chosen_gain": float(chosen[1::2].mean()),
-        "gains": {str(name): [float(gain.mean()), error(gain)] for name, gain in others.items()},
+        "gains": {f"{beta:.4g}": [float(gain.mean()), error(gain)] for beta, gain in others.items()},
     }
 
 
 def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     """One row per world, and what they say together."""
     found = sorted(lines, key=lambda line: (list(CASES).index(line["world"]), line["number"]))
-    yield "| world | J(μ) | J(μ̂) | slope | β / spread | gain over μ̂ | best β's gain | share |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
-    shares, below, parts = [], [], []
+    yield "| world | J(μ) | J(μ̂) | slope | β / spread | gain over μ̂ | best β's gain | share | share of the allowed |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    shares: dict[str, list[float]] = {"best": [], "best_allowed": []}
+    below = []
     for line in found:
-        name = line["world"] + (f" (again, {line['number']})" if line["number"] else "")
+        name = line["world"] + (f" (log {line['number']})" if line["number"] else "")
         se = f" ± {line['se']:.4f}" if line["se"] else ""
         beta = f"{line['beta'] / line['spread']:.2g}" if line["slope"] and line["spread"] else "–"
-        best, share = "", ""
         if line["gain"] + SURE * line["se"] < 0:
             below.append(name)
-        if "best" in line:
-            best = f"{line['best_gain']:+.4f} ({line['best']:g})" if line["best"] != "chosen" else "the chosen"
-            if line["best_gain"] - SURE * line["best_se"] > 0:
-                shares.append(line["chosen_gain"] / line["best_gain"])
-                parts.append((line["chosen_gain"] / line["J(μ)"], line["best_gain"] / line["J(μ)"]))
-                share = f"{shares[-1]:.0%}"
-        scale = CASES[line["world"]].scale
-        assert scale > 0
+        cells = [f"{line['best'][1]:+.4f}" if "best" in line else ""]
+        for kind, known in shares.items():
+            _, gain, error_of_it = line.get(kind, ("", 0.0, 0.0))
+            there = gain > max(SURE * error_of_it, WORTH * line["J(μ)"])
+            if there:
+                known.append(line["chosen_gain"] / gain)
+            cells.append(f"{known[-1]:.0%}" if there else "")
         yield (
             f"| {name} | {line['J(μ)']:.4f} | {line['μ̂']:.4f} | {line['slope']:.2f} | {beta} | "
-            f"{line['gain']:+.4f}{se} | {best} | {share} |"
+            f"{line['gain']:+.4f}{se} | {' | '.join(cells)} |"
         )
     yield ""
-    yield f"{len(found)} worlds; surely below μ̂ in {len(below)}: {', '.join(below) or 'none'}"
-    if shares:
-        total = sum(mine for mine, _ in parts) / sum(best for _, best in parts)
-        yield f"share of the best β's gain, mean of {len(shares)} worlds where it gains: {np.mean(shares):.0%}"
-        yield f"share of all gains together, each as a part of its J(μ): {total:.0%}"
-    worst = min(found, key=lambda line: line["gain"] / line["J(μ)"])
-    yield f"worst, as a part of J(μ): {worst['gain'] / worst['J(μ)']:+.2%} ± {worst['se'] / worst['J(μ)']:.2%}"
+    yield f"{len(found)} logs; surely below μ̂ in {len(below)}: {', '.join(below) or 'none'}"
+    for kind, known in shares.items():
+        if known:
+            what = "of any β" if kind == "best" else "of the β within the rule's limits"
+            yield f"share of the best gain {what}: {np.mean(known):.0%}, the mean of {len(known)} worlds"
+    for said, pick in (("smallest", min), ("largest error of a", max)):
+        line = pick(found, key=lambda line: (line["gain"] if pick is min else line["se"]) / line["J(μ)"])
+        yield f"{said} gain, as a part of J(μ): {line['gain'] / line['J(μ)']:+.2%} ± {line['se'] / line['J(μ)']:.2%}"
 
 
 def main() -> None:
@@ -252,9 +284,7 @@ def main() -> None:
         return
     tasks = [(name, given.first + k) for name in CASES if given.only in name for k in range(given.seeds)]
     tasks.sort(key=lambda task: (CASES[task[0]].world == "bandit", -CASES[task[0]].sequences))  # the longest first
-    work = partial(
-        measure, episodes=given.episodes, precise=given.precise, multiples=() if given.chosen_only else BETAS
-    )
+    work = partial(measure, episodes=given.episodes, precise=given.precise, chosen_only=given.chosen_only)
     lines = []
     for _, line in in_processes(work, tasks, processes=given.processes):
         lines.append(line)

@@ -1,8 +1,8 @@
 """What a peer would show: the 20 best items after every prefix of the test sequences, from its best epoch.
 
 It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the same
-rule: after each epoch the likelihood of the validation split's next items over the whole catalogue, the weights of the best epoch kept, and
-an end after a few epochs without a better one.
+rule: after each epoch the likelihood of the validation split's next items over the whole catalogue, the weights of the
+best epoch kept, and an end after a few epochs without a better one.
 """
 
 from __future__ import annotations
@@ -88,12 +88,14 @@ class Keeper:
 
 @torch.no_grad()
 def likelihood(split: Split, logits: Logits, network: torch.nn.Module, length: int) -> float:
-    """Mean log-probability of the next item. An item that the peer never saw counts as its least likely one."""
+    """Mean log-probability of the next item, of those that the peer knows."""
     total, count = 0.0, 0
     for inputs, following, _, _ in _evaluated(split, network, length):
         rows = torch.log_softmax(logits(inputs, following >= 0).float(), dim=1)
         target = following[following >= 0]
-        known = (target < rows.shape[1]) & torch.isfinite(rows.gather(1, target.clamp(max=rows.shape[1] - 1)[:, None]))[:, 0]
+        known = (target < rows.shape[1]) & torch.isfinite(rows.gather(1, target.clamp(max=rows.shape[1] - 1)[:, None]))[
+            :, 0
+        ]
         total += float(rows[known].gather(1, target[known, None]).sum())
         count += int(known.sum())
     return total / max(count, 1)

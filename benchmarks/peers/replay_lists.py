@@ -66,9 +66,7 @@ def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         trainer.fit(
             LightningModule(model, optimizer_factory=OptimizerFactory(learning_rate=given["rate"])),
-            datamodule=batches(
-                shape, {"offsets": train.offsets, "item": train.item}, Path(scratch) / "train.parquet"
-            ),
+            datamodule=batches(shape, {"offsets": train.offsets, "item": train.item}, Path(scratch) / "train.parquet"),
         )
     model = model.to("cuda" if given["accelerator"] == "gpu" else "cpu")
     judge.keeper.write(folder, model, logits(model, given["items"]), peer="replay", version=version("replay-rec"))
