@@ -21,22 +21,28 @@ from localpolicy.data.store import Prepared, writing
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
+from localpolicy.evaluation.compare import compare
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
-from localpolicy.evaluation.gate import GateRules, Verdict, gate
-from localpolicy.evaluation.gate_checks import Check, baselines_check, gain_check, ruler_check, value_check
+from localpolicy.evaluation.gate import BY_RANK, GateRules, Verdict, _decided_by_value, gate
+from localpolicy.evaluation.gate_baselines import baselines_by_value, baselines_check
+from localpolicy.evaluation.gate_checks import Check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
 from localpolicy.evaluation.power import ENOUGH, LEAST, more_needed, sample_needed
 from localpolicy.evaluation.recorded import read_recorded
 from localpolicy.evaluation.run import evaluate
 from localpolicy.evaluation.significance import paired
 from localpolicy.evaluation.summary import ranking
+from localpolicy.evaluation.truth import true_value
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
+from localpolicy.report.comparison.section import write_comparison
 from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
+from localpolicy.simulation.prepared import write_prepared
 from localpolicy.training.loop import train
 from localpolicy.training.selection import rule, unheard
 
@@ -120,8 +126,19 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
 
 def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Verdict:
     checks = [
-        Check("gain" if place == 0 else f"check {place}", outcome, "", 0.1, 0.05, 0.15, 300, needed, instead)
-        for place, outcome in enumerate(outcomes)
+        Check(
+            "gain" if number == 0 else f"check {number}",
+            outcome,
+            "",
+            0.1,
+            0.05,
+            0.15,
+            300,
+            needed,
+            instead,
+            plain=("it ranks buy events higher", "it ranks view events lower", "it collapses")[number],
+        )
+        for number, outcome in enumerate(outcomes)
     ]
     return Verdict(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
 
@@ -130,8 +147,13 @@ def test_three_answers():
     assert verdict_of("yes", "not asked").answer == "deploy"
     assert verdict_of("yes", "cannot tell").answer == "cannot tell"
     assert verdict_of("cannot tell", "no").answer == "do not deploy"
-    assert "Deploy new: it beats old by +0.1000" in verdict_of("yes").sentence
-    assert "About 900 positions would tell; there are 300" in verdict_of("cannot tell", needed=900).sentence
+    assert verdict_of("yes").sentence.startswith("Deploy new instead of old: it ranks buy events higher")
+    assert replace(verdict_of("yes"), imitates=True).sentence.startswith("Deploy new instead of old (which imitates")
+    assert verdict_of("yes", "no", "no").sentence == (
+        "Do not deploy new instead of old: it ranks buy events higher, but it ranks view events lower and it collapses."
+    )
+    assert "deploy new instead of old: it ranks view events lower." in verdict_of("cannot tell", "no").sentence
+    assert "About 990 positions would tell; there are 300" in verdict_of("cannot tell", needed=987).sentence
     baseline = verdict_of("yes", "no", instead="item-kNN")
     assert "'item-kNN' does better. Deploy that one" in baseline.sentence
     assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
@@ -173,6 +195,25 @@ def test_a_baseline_that_does_better_is_what_should_be_deployed():
     twin = made("last item", rng.permutation(low))
     unsure = baselines_check(new, [popular, twin], "click.nDCG@20", GateRules())
     assert unsure.outcome == "cannot tell" and unsure.needed
+    few = baselines_check(made("new", np.ones(2)), [made("popularity", [9.0, 99.0])], "click.nDCG@20", GateRules())
+    assert few.outcome == "cannot tell" and few.needed == LEAST and "2 sequences are too few" in few.reason
+
+
+def test_baselines_are_judged_by_reward_where_the_log_is():
+    rng = np.random.default_rng(0)
+    reward = (rng.random(20_000) < 0.3).astype(float)
+    shares = {"high": np.where(reward > 0, 1.3, 0.9), "log": np.ones(20_000), "far": np.where(reward > 0, 0.0, 1.0)}
+    policies = {name: valued(name, np.maximum(weight, 1e-9), reward) for name, weight in shares.items()}
+    assert baselines_by_value(policies["high"], [policies["log"]], GateRules()).outcome == "yes"
+    lost = baselines_by_value(policies["log"], [policies["high"]], GateRules())
+    assert lost.outcome == "no" and lost.instead == "high" and lost.value < 0
+    one = np.zeros(20_000)
+    one[0] = 1e6
+    unknown = valued("unknown", np.maximum(one, 1e-9), reward)
+    assert baselines_by_value(policies["high"], [unknown], GateRules()).outcome == "not asked"
+    partly = baselines_by_value(policies["high"], [policies["log"], unknown], GateRules())
+    assert partly.outcome == "yes" and "too small to estimate unknown" in partly.reason
+    assert baselines_by_value(policies["high"], [], GateRules()).outcome == "not asked"
 
 
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
@@ -211,6 +252,43 @@ def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
     assert value_check(made("x", np.ones(3)), None, rules).outcome == "not asked", "no propensities"
     refused = valued("far", np.r_[np.full(99, 1e-6), 1e6], np.ones(100))
     assert value_check(refused, None, rules).outcome == "cannot tell"
+
+
+def test_where_the_value_surely_gains_ranks_are_facts_and_refuse_nothing():
+    def check(name, outcome, **more):
+        return Check(name, outcome, f"{name} reason", **more)
+
+    ranks = [check("gain", "no"), check("baselines", "no", instead="item-kNN"), check("coverage", "no")]
+    for outcome in ("no", "cannot tell", "not asked"):
+        checks = [*ranks, check("value", "yes")]
+        assert _decided_by_value(checks, check("value", outcome)) is checks, "less than a sure gain decides nothing"
+    sure = check("value", "yes", value=0.1, low=0.05, high=0.15)
+    decided = _decided_by_value([*ranks, check("value", "cannot tell")], sure)
+    assert [(one.name, one.outcome) for one in decided] == [
+        ("value", "yes"), ("gain", "not asked"), ("baselines", "not asked"), ("coverage", "no"),
+    ]  # fmt: skip
+    assert decided[1].reason == "not asked, since the value surely gains: gain reason" and decided[2].instead is None
+
+
+def policy_of_a_moving_world(data, name, tmp_path, **objective):
+    settings = {"data": {"length": 4}, "model": {"width": 16}, "train": {"epochs": 6, "batch_size": 128}}
+    settings["train"] |= {"learning_rate": 0.01, "seed": {"mle": 0}.get(name, 1)}
+    return train(data, out=tmp_path / name, config=Config.parse({**settings, "objective": {"name": name, **objective}}))
+
+
+def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_path):
+    world = BanditWorld(BanditConfig(contexts=12, items=8, appeal=2.0), seed=1)
+    write_prepared(world, tmp_path / "data", sequences=6_000, seed=2)
+    data = Prepared(tmp_path / "data")
+    mle, lpi = (policy_of_a_moving_world(data, name, tmp_path) for name in ("mle", "lpi_cb"))
+    config = {"min_history": 3}
+    verdict = gate(lpi, against=[mle], config=config)
+    assert verdict.answer == "deploy" and verdict.checks[0].name == "value"
+    assert {check.outcome for check in verdict.checks if check.name in BY_RANK} == {"not asked"}
+    ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
+    assert ranks.checks[0].name == "gain" and ranks.checks[0].outcome != "not asked", "a metric that was named decides"
+    truth = [true_value(run.policy(), world).value for run in (mle, lpi)]
+    assert truth[1] > truth[0] + 0.03
 
 
 def test_a_ruler_that_learned_nothing_is_none():
@@ -304,21 +382,27 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     copy, about = broken_apart(place, tmp_path)
     found = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.name == "gain")
-    assert gain.outcome == "no" and "kept by different figures (purchase.nDCG@20; logp)" in gain.reason
+    assert gain.outcome == "no" and "chosen by purchase.nDCG@20, that of mle0 by logp" in gain.reason
     as_kept = gain_check(found.evaluation, found.deployed, found.metric, found.rules)
     assert gain.value < as_kept.value - 0.1, "the selected weights would have looked far better"
+    beside = compare([place / "mle0", copy], baselines=False)
+    assert beside.gains["chosen"][found.metric].mean == gain.value, "a comparison shows the gate's gain"
+    assert beside["chosen"].estimate(found.metric).mean > beside["mle0"].estimate(found.metric).mean + gain.value
+    assert any("that of mle0 by logp" in note for note in beside.notes) and beside.to_dict()["notes"]
     about["likeliest"].pop("sha256")
     (copy / "manifest.json").write_text(json.dumps(about))
     older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     refused = next(check for check in older.checks if check.name == "gain")
-    assert refused.outcome == "cannot tell" and "kept no weights by likelihood" in refused.reason
+    assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.reason
     assert "--set train.select='purchase.nDCG@20'" in refused.reason
+    refusing = compare([place / "mle0", copy], baselines=False)
+    assert "chosen" not in refusing.gains and any("train both with one rule" in note for note in refusing.notes)
 
 
 def test_runs_kept_alike_are_compared_as_they_were_kept(place):
     found = gate(place / "mle1", against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.name == "gain")
-    assert "kept by different" not in gain.reason and not found.deploy
+    assert "was chosen by" not in gain.reason and not found.deploy
     assert gain.n == 225 and found.metric == "purchase.nDCG@20"
 
 
@@ -329,6 +413,10 @@ def test_one_seed_on_both_sides_is_flagged(place, tmp_path):
     assert not any("mle1" in note for note in found.notes)
     said = evaluate(tmp_path / "twin", against=[place / "mle0"], out=tmp_path / "out").settings["notes"]
     assert any("have the same seed" in note for note in said)
+    beside = compare([place / "mle0", tmp_path / "twin"], against=[place / "mle1"], baselines=False)
+    assert not any("have the same seed" in note for note in beside.notes)
+    beside = compare([place / "mle0", place / "mle1", tmp_path / "twin"], baselines=False)
+    assert [note for note in beside.notes if "twin and mle0 have the same seed (0)" in note]
 
 
 # ---------------------------------------------------------------------- other data
@@ -350,6 +438,10 @@ def test_yesterdays_run_is_measured_on_todays_rows(place, tmp_path):
     assert np.isfinite(found.deployed.scores.logp).all() and np.isfinite(found.evaluation.divergence.js.overall.mean)
     # On the items both know, in an order of their own, it is the policy that it was.
     assert found.deployed.scores.rank[~lost].mean() < 20
+    beside = compare([tmp_path / "new", place / "mle0"], baselines=False)
+    assert beside.data.path == today.path and len({len(one.scores) for one in beside.evaluations}) == 1
+    np.testing.assert_array_equal(beside["mle0"].scores.rank, found.deployed.scores.rank)
+    assert any("mle0 does not know 3 of 33 items" in note for note in beside.notes)
     older = gate(place / "mle0", against=[tmp_path / "new"], data=today, rules=GateRules(baselines=False))
     assert older.evaluation.name == "mle0" and len(older.evaluation.scores) == len(found.evaluation.scores)
 
@@ -407,6 +499,11 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
     assert [one.name for one in found.evaluation.divergence.references] == ["mle1"], "ranks are no probabilities"
     new = gate(tmp_path / "deployed.csv", against=[place / "mle0"], rules=GateRules(baselines=False), data=data)
     assert next(check for check in new.checks if check.name == "gain").outcome == "yes"
+    fit_baseline("item-kNN", data, out=tmp_path / "neighbours")
+    beside = compare([tmp_path / "deployed.csv", place / "mle0", tmp_path / "neighbours"], baselines=False)
+    assert [one.estimate("all.nDCG@20").mean == 1.0 for one in beside.evaluations] == [True, False, False]
+    assert beside.gains["deployed.csv"]["purchase.nDCG@20"].sign == 1 and beside.baseline == "mle0"
+    write_comparison(beside, tmp_path / "page.html")
     alone = evaluate(tmp_path / "deployed.csv", data=data, out=tmp_path / "out")
     assert alone.estimate("all.nDCG@20").mean == 1.0
     with pytest.raises(Exception, match="name the prepared data with --data"):

@@ -235,7 +235,9 @@ def test_gains_over_a_baseline_are_corrected_for_all_tests(runs):
         compare([runs["interactions.mle0"]], baseline="item-knn")
 
 
-@pytest.mark.parametrize(("other", "named"), [("impressions.mle0", "data"), ("short", "data.length: 20 and 3")])
+@pytest.mark.parametrize(
+    ("other", "named"), [("impressions.mle0", "was trained on impressions"), ("short", "data.length: 20 and 3")]
+)
 def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     with pytest.raises(RunError, match=named):
         compare([runs["interactions.mle0"], runs[other]])

@@ -234,6 +234,7 @@ def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[
         columns=["click.nDCG@20"],
         leads={"click.nDCG@20": lead} if len(rows) > 1 else {},
         candidates=[SimpleNamespace(estimates_logging=row.objective == "mle") for row in rows],
+        notes=(),
     )
     truth = Interval(1.0, 1.0, 1.0) if rows[-1].gain else None
     around = None if floor is None else Interval.of(floor, 0.001)

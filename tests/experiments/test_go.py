@@ -15,6 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.experiments.go import make_plan
 from localpolicy.experiments.guess import guess, guess_columns, guess_rewards
+from localpolicy.experiments.titles import read_titles, title_column
 from localpolicy.runs.run import Run
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -59,7 +60,8 @@ def test_events_are_worth_what_their_names_say(tmp_path):
     assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
     known, unsure = guess_rewards({"view": 9, "zap": 2}, tmp_path)
     assert known == "view=0.2,zap=0.2" and "zap" in unsure[0]
-    assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path)[0] == ">=4=1,>=3=0.5,*=0"
+    assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path) == (">=4=1,>=3=0.5,*=0", ())
+    assert "If they are codes, name them" in guess_rewards({"0": 9, "1": 3, "2": 2}, tmp_path)[1][0]
     with pytest.raises(DataError, match="60 different values: it is not one"):
         guess_rewards({f"x{n}": 1 for n in range(60)}, tmp_path)
 
@@ -70,6 +72,10 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
         guess(tmp_path / "odd.csv")
     found = guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "b", "event": "c"})
     assert found.rewards == "view=0.2"
+    named = guess(
+        tmp_path / "odd.csv", columns={"sequence_id": "a+b", "item_id": "b", "event": "c"}, rename={"view": "buy"}
+    )
+    assert named.rewards == "buy=1" and named.settings()["rename"] == {"view": "buy"}
     with pytest.raises(DataError, match="has no column 'd'"):
         guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "d"})
     (tmp_path / "plain.csv").write_text("user,item\n1,2\n")
@@ -81,12 +87,26 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
     assert guess(tmp_path / "random_all.csv").source == "openbandit"
 
 
+def test_items_are_called_by_their_titles(tmp_path):
+    """From a file of items, or a column of the log; an id is text, whatever type it has."""
+    (tmp_path / "movies.csv").write_text('movieId,title,genres\n1,Toy Story,x\n7,"Usual Suspects, The",y\n')
+    assert read_titles(tmp_path / "movies.csv") == {"1": "Toy Story", "7": "Usual Suspects, The"}
+    (tmp_path / "log.csv").write_text("session,sku,product_name\n1,a,Chair\n1,a,Chair\n2,b,\n")
+    assert read_titles(tmp_path / "log.csv") == {"a": "Chair"}
+    (tmp_path / "odd.csv").write_text("key,title\n1,Chair\n")
+    assert read_titles(tmp_path / "odd.csv", item="key") == {"1": "Chair"}
+    with pytest.raises(DataError, match="expected a column of item ids .* its columns are key, title"):
+        read_titles(tmp_path / "odd.csv")
+    assert title_column(["user", "item", "rating"]) is None
+
+
 def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     """All of it once; the second time nothing is trained; other wishes are refused."""
     monkeypatch.setattr(import_module("localpolicy.experiments.jobs"), "cores", lambda: 1)
     write_shop(tmp_path / "shop.csv")
+    (tmp_path / "names.csv").write_text("item_id,title\n" + "".join(f"p{n},Chair {n}\n" for n in range(30)))
     out = tmp_path / "go"
-    words = ("go", tmp_path / "shop.csv", "--out", out, *SMALL)
+    words = ("go", tmp_path / "shop.csv", "--out", out, "--titles", tmp_path / "names.csv", *SMALL)
     done = lpi(*words)
     verdict = json.loads((out / "verdict.json").read_text())
     assert done.exit_code == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]]
@@ -94,6 +114,8 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert {check["name"] for check in verdict["checks"]} >= {"gain", "other events", "baselines", "ruler", "coverage"}
     page = (out / "report.html").read_text()
     assert verdict["sentence"].replace("'", "&#x27;") in page
+    assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
+    assert "trust in the critic" in page
     runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
     assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
     parts = runs["improved"].manifest["made_of"]

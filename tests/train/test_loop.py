@@ -20,7 +20,7 @@ from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.interrupt import ASKING
 from localpolicy.training.loop import Trainer, train
-from localpolicy.training.selection import rule
+from localpolicy.training.selection import check_select, rule
 
 
 def config(name="mle", *, epochs=2, **changes):
@@ -331,6 +331,13 @@ def test_the_rule_of_auto_asks_only_for_what_is_held_out():
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):
     with pytest.raises(ConfigError, match=r"no figure 'click.nDCG@21' \(did you mean 'click.nDCG@20'"):
         train(small, out=tmp_path / "run", config=config(select="click.nDCG@21"))
+    assert not (tmp_path / "run").exists(), "said before training, so that the mended command finds its folder free"
+
+
+def test_every_figure_of_a_validation_may_be_selected_by(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=config(epochs=1))
+    for name in run.metrics()[-1]["validation"]:
+        check_select(f"0.5*{name} + AR@1", small)
 
 
 def test_an_altered_data_set_is_refused(tmp_path):

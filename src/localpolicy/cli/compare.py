@@ -50,8 +50,13 @@ def compare(
     markdown: Markdown = None,
     latex: Latex = None,
     html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
+    titles: Annotated[
+        Path | None, typer.Option(help="what items are called on that page: CSV or Parquet with item_id and title")
+    ] = None,
 ) -> None:
-    """Compare runs on the same positions, beside simple baselines; refuse runs that cannot be compared."""
+    """Compare runs on the same positions, beside simple baselines, and say what differs between them.
+
+    A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.evaluation.compare import compare as measure
     from localpolicy.report.comparison.tables import comparison_tables
 
@@ -69,9 +74,10 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
+        from localpolicy.experiments.titles import read_titles
         from localpolicy.report.comparison.section import write_comparison
 
-        write_comparison(result, html)
+        write_comparison(result, html, titles=None if titles is None else read_titles(titles))
     give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
         LOG.info("report: %s", html)

@@ -23,6 +23,11 @@ def go(
         str | None, typer.Option(help="our column = the log's, where the guess is wrong: sequence_id=visit,item_id=sku")
     ] = None,
     rewards: Annotated[str | None, typer.Option(help="what events are worth: buy=1.0,view=0.2")] = None,
+    rename: Annotated[str | None, typer.Option(help="the log's event = ours, for codes: 0=view,1=buy")] = None,
+    titles: Annotated[
+        Path | None,
+        typer.Option(help="what items are called: CSV or Parquet with item_id and title (default: the log's own)"),
+    ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="time for training")] = 15.0,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
@@ -35,23 +40,39 @@ def go(
     Exit code 0: deploy; 3: do not; 4: cannot tell. Every step is one of the other verbs: OUT/commands.sh lists them.
     """
     from localpolicy.cli.prepare import _column_map
+    from localpolicy.data.rewards import pairs
     from localpolicy.evaluation.gate import read_rules
     from localpolicy.experiments.go import carry_out, prepare_log
     from localpolicy.experiments.go import plan as make_plan
-    from localpolicy.experiments.guess import guess
+    from localpolicy.experiments.guess import UnknownColumns, column_names, guess
+    from localpolicy.experiments.titles import read_titles, title_column
     from localpolicy.report.gate import gate_table
     from localpolicy.report.go import write_go
     from localpolicy.report.quality import counts_table
 
-    guessed = guess(log, columns=None if columns is None else _column_map(columns), rewards=rewards)
+    asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()
+    given = {} if columns is None else _column_map(columns)
+    renamed = None if rename is None else pairs(rename, what="rename")
+    try:
+        guessed = guess(log, columns=given, rewards=rewards, rename=renamed)
+    except UnknownColumns as error:
+        if not asks:
+            raise
+        LOG.info("the columns of %s: %s", log, ", ".join(error.names))
+        for name in error.missing:
+            given[name] = typer.prompt(f"Which of them is the {name}?", err=True)
+        guessed = guess(log, columns=given, rewards=rewards, rename=renamed)
     rows = [(ours, theirs) for ours, theirs in guessed.columns.items()]
     rows += [("source", guessed.source)] if guessed.source != "events" else []
     rows += [("rewards", guessed.rewards)] if guessed.rewards else []
+    called = titles or (log if title_column(column_names(log)) else None)
+    rows += [("titles of items", str(called))] if called else []
     show_table(f"How {log} is read", ("what", "in the log"), rows or [("all columns", "as they are called")])
     for note in guessed.unsure:
         LOG.info("note: %s.", note)
-    if sys.stdin.isatty() and not yes and not (out / "go.yaml").exists():
+    if asks:
         typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
+    item = guessed.columns.get("item_id") if called == log else None
     data = prepare_log(log, out, guessed, seed=seed)
     show(counts_table(data))
     plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
@@ -61,8 +82,8 @@ def go(
         f"training {plan.runs} runs of at most {plan.config.train.epochs} epochs: about {_minutes(plan.seconds)} at "
         f"most ({plan.epoch_seconds:.1f} s an epoch; each stops early after {plan.config.train.patience} without gain)"
     )
-    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules))
-    write_go(went, out / "report.html")
+    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), titles=called)
+    write_go(went, out / "report.html", titles=None if called is None else read_titles(called, item=item))
     give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
     LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")

@@ -31,7 +31,8 @@ class Candidate:
     policy: Deployable
     about: Reference
     facts: Mapping[str, Any] = field(default_factory=dict)  # what must agree for two to be compared
-    run: Run | None = None  # None: a simple baseline
+    run: Run | None = None  # None: a simple baseline, or a file of lists
+    beta: float | None = None  # of the dial, where it is turned
 
     @property
     def estimates_logging(self) -> bool:
@@ -84,7 +85,7 @@ def open_run(
         "data.last": config.data.last,
         "train.min_history": config.train.min_history,
     }
-    return Candidate(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run)
+    return Candidate(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run, beta)
 
 
 def family_of(config: Config) -> str:
@@ -95,8 +96,8 @@ def family_of(config: Config) -> str:
 
 def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
     """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
-    first = candidates[0]
-    for other in candidates[1:]:
+    first = next((candidate for candidate in candidates if candidate.facts), candidates[0])
+    for other in candidates:
         different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
         if different:
             lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,31 +11,19 @@ from typing import Any
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.evaluation.baselines import BASELINES
-from localpolicy.evaluation.candidates import (
-    Candidate,
-    RunLike,
-    as_run,
-    names_of,
-    open_data,
-    open_run,
-    refuse_incomparable,
-    window_of,
-)
+from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.divergence import Reference
-from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy, paid_events
+from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.evaluation.imputation import imputation_at
+from localpolicy.evaluation.like_with_like import Pair, like_with_like
 from localpolicy.evaluation.metrics import metric
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
+from localpolicy.evaluation.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.evaluation.run import settings_of, world_of
 from localpolicy.evaluation.segments import WHATEVER_EVENT
 from localpolicy.evaluation.truth import EPISODES, true_value
-from localpolicy.runs.run import Run
 from localpolicy.simulation.truth import load_world
-
-
-def _named(candidate: Candidate, runs: Sequence[Run]) -> bool:
-    assert candidate.run is not None
-    return candidate.run.folder.resolve() in {run.folder.resolve() for run in runs}
 
 
 def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Sequence[str]) -> None:
@@ -43,7 +31,7 @@ def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Seq
     for column in columns:
         group, _, name = column.rpartition(".")
         if group not in groups:
-            known = [f"{each}.{one}" for each in groups for one in metrics]
+            known = [f"{each}.{metric_name}" for each in groups for metric_name in metrics]
             raise ConfigError(
                 f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
                 f"{nearest(column, known)}"
@@ -68,62 +56,107 @@ def compare(
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
-    Divergence is taken from the runs `against`, or else from the `mle` runs among those compared (the configuration
-    with most seeds, where there are several); a run is never its own reference. `columns` are the figures tested
-    (default: HR@20 and nDCG@20 of each paid event). Gains are taken over the policy called `baseline` (default: the
-    first `mle` run). `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
+    A saved baseline and a CSV or Parquet file of lists are measured like a run. All are measured on `data`, or else on
+    the rows of the first run's data; what differs between them is said in `notes`. Divergence is taken from the runs
+    `against`, or else from the `mle` runs among those compared (the configuration with most seeds, where there are
+    several); a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each
+    paid event). Gains are taken over the policy called `baseline` (default: the first `mle` run), between weights that
+    one figure kept. `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
     `dials` are runs of `runs` at another β, which needs no training.
     """
-    opened = [as_run(run) for run in runs]
-    if not opened:
+    compared, others = [as_run(run) for run in runs], [as_run(run) for run in against]
+    if not compared:
         raise RunError("nothing to compare: name at least one run.")
-    others = [as_run(run) for run in against]
-    extra = [run for run in others if run.folder.resolve() not in {one.folder.resolve() for one in opened}]
-    names = names_of([*opened, *extra], taken=BASELINES if baselines else ())
-    every = [open_run(run, name, device=device) for run, name in zip([*opened, *extra], names, strict=True)]
+    folders = {run.folder.resolve() for run in compared}
+    extra = [run for run in others if run.folder.resolve() not in folders]
+    names = names_of([*compared, *extra], taken=BASELINES if baselines else ())
+    prepared = data_for([*compared, *extra], data)
+    split = settings_of(config, 1).split
+    opened = [
+        open_candidate(run, name, prepared, split=split, device=device)
+        for run, name in zip([*compared, *extra], names, strict=True)
+    ]
+    every = [each.candidate for each in opened]
     refuse_incomparable(every)
-    references = [one for one in every if _named(one, others)]
+    references = every[len(compared) :] + [
+        candidate
+        for run, candidate in zip(compared, every, strict=False)
+        if run.folder.resolve() in {other.folder.resolve() for other in others}
+    ]
     if not others:
-        estimates = [one for one in every if one.estimates_logging]
+        estimates = [candidate for candidate in every if candidate.estimates_logging]
         # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
-        seeds = Counter(one.about.family for one in estimates)
-        references = [one for one in estimates if one.about.family == max(seeds, key=lambda each: seeds[each])]
-    prepared = open_data(opened[0], data)
-    settings = settings_of(config, every[0].facts["train.min_history"])
+        seeds = Counter(estimate.about.family for estimate in estimates)
+        references = [each for each in estimates if each.about.family == max(seeds, key=lambda family: seeds[family])]
+    settings = settings_of(config, _min_history(every))
     metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
     if columns:
         refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT} - {NO_ANSWER}, metrics)
         metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
     settings = settings.model_copy(update={"metrics": metrics})
-    candidates = every[: len(opened)]
+    candidates = every[: len(compared)]
     for run, beta in dials:
-        name = next(one.name for one in every if _named(one, [as_run(run)]))
-        candidates.append(open_run(as_run(run), name, beta=beta, device=device))
+        at = [each.folder.resolve() for each in compared].index(as_run(run).folder.resolve())
+        candidates.append(open_candidate(run, names[at], prepared, split=split, beta=beta, device=device).candidate)
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
     baseline = baseline_of(candidates, baseline)
     world_folder = world_of(prepared, world)
     built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
-    found = []
+    # One r̂ for all: a difference in value must be the policies', not their critics'.
+    rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
+    window = window_of(next((candidate for candidate in every if candidate.facts), every[0]))
+
+    def measure(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
+        return evaluate_policy(
+            candidate.policy, prepared, name=candidate.name, window=window, config=settings,
+            references={reference.name: reference.policy for reference in references},
+            described=[reference.about for reference in references], imputation=imputed, values=rewards,
+        )  # fmt: skip
+
+    evaluations, notes = [], [note for each in opened for note in each.notes]
     for candidate in candidates:
         mine = [reference for reference in references if reference.name != candidate.name]
-        evaluation = evaluate_policy(
-            candidate.policy,
-            prepared,
-            name=candidate.name,
-            window=window_of(every[0]),
-            config=settings,
-            references={reference.name: reference.policy for reference in mine},
-            described=[reference.about for reference in mine],
-            imputation=imputed,
-        )
+        evaluation = measure(candidate, mine)
         refuse_unknown(columns or (), evaluation.metrics, metrics)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
-        found.append(replace(evaluation, truth=truth))
-    events = [event for event in paid_events(prepared) if event in found[0].metrics]
+        evaluations.append(replace(evaluation, truth=truth))
+        notes += shared_seeds(candidate, references)
+    pairs = _pairs(
+        candidates, evaluations, baseline,
+        lambda candidate: measure(open_likeliest(candidate, prepared, split=split, device=device)),
+    )  # fmt: skip
+    notes += [note for pair in pairs.values() for note in (pair.note, pair.refusal) if note is not None]
+    events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
-    return Comparison(found, chosen, events, prepared, candidates, references, baseline)
+    return Comparison(
+        evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
+    )
+
+
+def _min_history(candidates: Sequence[Candidate]) -> int:
+    """Of the first that was trained: a file of lists and a simple baseline have none."""
+    known = (candidate.facts["train.min_history"] for candidate in candidates if "train.min_history" in candidate.facts)
+    return int(next(known, 1))
+
+
+def _pairs(
+    candidates: Sequence[Candidate],
+    evaluations: Sequence[Evaluation],
+    baseline: str | None,
+    likeliest: Callable[[Candidate], Evaluation],
+) -> dict[str, Pair]:
+    """The policies whose gain over the baseline is not taken between the two as they were kept."""
+    measured = {candidate.name: (candidate, each) for candidate, each in zip(candidates, evaluations, strict=True)}
+    if baseline is None:
+        return {}
+    base, of_base = measured.pop(baseline)
+    pairs = {
+        name: like_with_like(candidate, base, (evaluation, of_base), likeliest)
+        for name, (candidate, evaluation) in measured.items()
+    }
+    return {name: pair for name, pair in pairs.items() if pair.note or pair.refusal}
 
 
 def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:
@@ -131,4 +164,4 @@ def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None
     names = [candidate.name for candidate in candidates]
     if name is not None and name not in names:
         raise ConfigError(f"no policy '{name}' in this comparison{nearest(name, names)}")
-    return name or next((one.name for one in candidates if one.estimates_logging), None)
+    return name or next((candidate.name for candidate in candidates if candidate.estimates_logging), None)

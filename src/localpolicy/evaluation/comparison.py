@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from localpolicy.evaluation.divergence import beyond_floor
 from localpolicy.evaluation.estimate import Estimate, Interval, finite
 from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.gains import Gain, Lead, column_leads
+from localpolicy.evaluation.like_with_like import Pair
 from localpolicy.evaluation.significance import holm, paired
 from localpolicy.results import Result
 
@@ -34,6 +36,8 @@ class Comparison(Result):
     candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
     references: list[Candidate] = field(repr=False)  # whom divergence is taken from
     baseline: str | None = None  # the policy that gains are taken over
+    pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what a gain is taken between instead
+    notes: tuple[str, ...] = ()  # what differs between those compared, in words
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
@@ -54,15 +58,21 @@ class Comparison(Result):
     def gains(self) -> dict[str, dict[str, Gain]]:
         """By policy and figure: its gain over the baseline; nothing where there is no baseline.
 
-        Figures are the columns and AR@1. All these tests are evaluation family for Holm's correction.
+        Figures are the columns and AR@1. All these tests are one family for Holm's correction. A policy has no gain
+        where the comparison of the two is refused (`pairs`).
         """
         if self.baseline is None:
             return {}
         base = self[self.baseline]
-        tests = {
-            (policy.name, figure): paired(policy.values(figure)[0], *base.values(figure))
+        pairs = {
+            policy.name: self.pairs.get(policy.name, Pair(policy, base))
             for policy in self.evaluations
             if policy.name != self.baseline
+        }
+        tests = {
+            (name, figure): paired(pair.new.values(figure)[0], *pair.old.values(figure))
+            for name, pair in pairs.items()
+            if pair.refusal is None
             for figure in (*self.columns, "AR@1")
         }
         corrected = holm([test.p for test in tests.values()])
@@ -175,4 +185,5 @@ class Comparison(Result):
             },
             "breakdown": {event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in self.events},
             "predicts_truth": self.predicts_truth,
+            "notes": list(self.notes),
         }

@@ -15,9 +15,9 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.evaluation.gate_baselines import baselines_by_value, baselines_check
 from localpolicy.evaluation.gate_checks import (
     Check,
-    baselines_check,
     coverage_check,
     divergence_checks,
     events_check,
@@ -27,18 +27,19 @@ from localpolicy.evaluation.gate_checks import (
     value_check,
 )
 from localpolicy.evaluation.gate_rules import GateRules, read_rules
+from localpolicy.evaluation.like_with_like import has_likeliest, like_with_like
 from localpolicy.evaluation.off_policy.reward_model import ItemMeans
-from localpolicy.evaluation.opening import data_for, kept_alike, open_candidate, shared_seeds
+from localpolicy.evaluation.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.evaluation.power import sequences_of
 from localpolicy.evaluation.run import settings_of
 from localpolicy.evaluation.scorer import Scorer
 from localpolicy.evaluation.segments import groups
 from localpolicy.results import Result
-from localpolicy.runs.run import LIKELIHOOD
 
 __all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
@@ -52,6 +53,7 @@ class Verdict(Result):
     rules: GateRules
     metric: str = ""
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
+    imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
 
     @property
     def answer(self) -> Answer:
@@ -72,22 +74,21 @@ class Verdict(Result):
     @property
     def sentence(self) -> str:
         """The answer as one says it to somebody who decides."""
-        new, old = self.evaluation.name, self.against
+        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
         gain = next(check for check in self.checks if check.name in ("gain", "value"))
         if self.deploy:
-            assert gain.value is not None and gain.low is not None and gain.high is not None
-            return f"Deploy {new}: it beats {old} by {gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})."
+            return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
         if failed:
-            rest = "" if len(failed) == 1 else f" Also: {', '.join(check.name for check in failed[1:])}."
-            return f"Do not deploy {new} instead of {old}. {failed[0].name}: {failed[0].reason.split('. ')[0]}.{rest}"
+            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
+            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]
         most = max((check.needed for check in unsure if check.needed is not None), default=None)
-        more = "" if most is None else f" About {most:,} positions would tell; there are {gain.n or 0:,}."
-        return f"Cannot tell whether {new} beats {old}: {', '.join(check.name for check in unsure)} is not sure.{more}"
+        more = "" if most is None else f" About {_rounded(most):,} positions would tell; there are {gain.n or 0:,}."
+        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{more}"
 
     def summary(self) -> str:
         """The answer in a sentence."""
@@ -110,6 +111,17 @@ class Verdict(Result):
             "evaluation": self.evaluation.to_dict(),
             "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
+
+
+def _clauses(checks: Sequence[Check]) -> str:
+    """The first two checks in words: more would make no sentence."""
+    more = f" (and {len(checks) - 2} more)" if len(checks) > 2 else ""
+    return " and ".join(check.plain for check in checks[:2]) + more
+
+
+def _rounded(count: int) -> int:
+    """To two digits: more would pretend to know."""
+    return int(float(f"{count:.1e}"))
 
 
 def gate(
@@ -152,16 +164,21 @@ def gate(
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
     simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
-    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references), *chosen_because]
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes += [] if by_log else chosen_because
     checks: list[Check]
-    deployed = None
+    deployed, leaks = None, [each for each in opened[:2] if each.leaks]
     if by_log:
         # Nothing but the value speaks of that policy, so a gain must show there.
-        checks = [value_check(evaluation, None, rules.model_copy(update={"require_value_gain": True}))]
+        checks = [value_check(evaluation, None, rules, surely=True)]
     else:
         deployed = measure(references[0], [])
-        checks = [_gain(run, others[0], measure, evaluation, deployed, metric, rules, beta=beta, device=device)]
-        leaks = [each for each in opened[:2] if each.leaks]
+        pair = like_with_like(
+            candidate, references[0], (evaluation, deployed),
+            lambda other: measure(open_likeliest(other, prepared, split=settings.split, device=device), []),
+        )  # fmt: skip
+        gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
+        checks = [gain if pair.refusal is None else replace(gain, outcome="cannot tell")]
         if leaks and checks[0].outcome != "no":
             reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
             checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
@@ -175,11 +192,35 @@ def gate(
     beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
     measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
     checks += [
-        baselines_check(evaluation, measured, metric, rules),
+        baselines_by_value(evaluation, measured, rules)
+        if by_log
+        else baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
-    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)))
+    if deployed is not None and rules.metric is None and not leaks:
+        checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
+    imitates = not by_log and references[0].estimates_logging
+    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
+
+
+def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:
+    """Where logged propensities show a sure gain in reward, ranks are facts beside it, and refuse nothing.
+
+    Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
+    log's items lower: the two rules would contradict each other.
+    """
+    if value.outcome != "yes":
+        return checks
+    said = "not asked, since the value surely gains: "
+    ranks = [
+        replace(check, outcome="not asked", reason=said + check.reason, needed=None, instead=None)
+        if check.name in BY_RANK
+        else check
+        for check in checks
+        if check.name != "value"
+    ]
+    return [value, *ranks]
 
 
 @dataclass(frozen=True)
@@ -199,25 +240,6 @@ class _Measure:
             described=[reference.about for reference in references], rules=self.rules.overlap,
             values=self.values,
         )  # fmt: skip
-
-
-def _gain(
-    run: RunLike, other: RunLike, measure: _Measure, evaluation: Evaluation, deployed: Evaluation, metric: str,
-    rules: GateRules, *, beta: float | None, device: str,
-) -> Check:  # fmt: skip
-    """The gain between weights that were kept by one figure; refused where there are none."""
-    alike, said, refusal = kept_alike(as_run(run), as_run(other))
-    if refusal is not None:
-        return replace(gain_check(evaluation, deployed, metric, rules, said=refusal), outcome="cannot tell")
-    if not alike:
-        return gain_check(evaluation, deployed, metric, rules)
-    split = measure.settings.split
-    kept = [
-        open_candidate(like, name, measure.data, split=split, beta=dial, likeliest=True, device=device).candidate
-        for like, name, dial in ((run, evaluation.name, beta), (other, deployed.name, None))
-    ]
-    new, old = (measure(candidate, []) for candidate in kept)
-    return gain_check(new, old, metric, rules, said=said)
 
 
 def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules) -> tuple[str, list[str]]:
@@ -242,9 +264,7 @@ def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Can
     """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
     run = candidate.run
     assert run is not None
-    if run.kept_by == LIKELIHOOD or "sha256" not in run.manifest.get("likeliest", {}):
-        return candidate
-    return open_candidate(run, candidate.name, data, split=split, likeliest=True, device=device).candidate
+    return open_likeliest(candidate, data, split=split, device=device) if has_likeliest(run) else candidate
 
 
 def _is_estimate(candidate: Candidate) -> bool:

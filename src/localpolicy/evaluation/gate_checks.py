@@ -38,6 +38,7 @@ class Check:
     n: int | None = None  # positions, or decisions, it rests on
     needed: int | None = None  # positions that would tell, where these do not
     instead: str | None = None  # the policy that should be deployed rather than either
+    plain: str = ""  # what came of it in a few words, for the answer's sentence
 
     @property
     def passed(self) -> bool | None:
@@ -54,6 +55,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     (mine, clusters), (old, _) = new.values(name), deployed.values(name)
     test = paired(mine, old, clusters, confidence=rules.confidence)
     sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
+    what = ranked(name)
     reason = (
         f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
         f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
@@ -62,23 +64,29 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     if rules.min_sequences <= sequences < ENOUGH:
         reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
     outcome: Outcome = "cannot tell"
-    needed = None
+    needed, plain = None, f"it does not surely rank {what} higher"
     if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
-        outcome = "no"
+        outcome, plain = "no", "the two rank everything alike"
         reason += ". The two rank everything alike: nothing would change"
     elif sequences < rules.min_sequences:
         needed = math.ceil(test.n * rules.min_sequences / sequences)
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
     elif test.low > rules.min_gain:
-        outcome = "yes"
+        outcome, plain = "yes", f"it ranks {what} higher"
     elif test.high < max(smallest, rules.min_gain + 1e-12):
-        outcome = "no"
+        outcome, plain = "no", f"it ranks {what} {'lower' if test.high < 0 else 'no higher'}"
         reason += f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
     else:
         needed = more_needed(test, max(test.difference - rules.min_gain, smallest - rules.min_gain))
         if needed is not None:
             reason += f". About {needed:,} positions would tell"
-    return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed)
+    return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)
+
+
+def ranked(name: str) -> str:
+    """What a figure such as purchase.nDCG@20 ranks, in words."""
+    group = name.rpartition(".")[0]
+    return {"all": "what people took", "repeat": "repeats", "new": "new items"}.get(group, f"{group} events")
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
@@ -115,15 +123,17 @@ def _no_sure_loss(name: str, tests: Mapping[str, Paired], allowed: float, rules:
     if not tests:
         return Check(name, "not asked", nothing)
     corrected = holm([test.p for test in tests.values()])
-    lost = [
-        f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {p:.2g})"
+    lost = {
+        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {p:.2g})"
         for (label, test), p in zip(tests.items(), corrected, strict=True)
         if test.difference < 0 and p < 1 - rules.confidence
-    ]
+    }
     worst = min(tests.values(), key=lambda test: test.difference)
     fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)
     if lost:
-        return Check(name, "no", f"surely falls for: {', '.join(lost)}", *fields)
+        where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
+        plain = f"it ranks {where} lower"
+        return Check(name, "no", f"surely falls for: {', '.join(lost.values())}", *fields, plain=plain)
     label = next(label for label, test in tests.items() if test is worst)
     reason = (
         f"none of {len(tests)} surely loses more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
@@ -132,42 +142,13 @@ def _no_sure_loss(name: str, tests: Mapping[str, Paired], allowed: float, rules:
     return Check(name, "yes", reason, *fields)
 
 
-def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rules: GateRules) -> Check:
-    """Surely better than every simple baseline, Holm-corrected; one that is surely better should be deployed itself."""
-    if not baselines:
-        return Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
-    mine, clusters = new.values(name)
-    tests = {
-        baseline.name: paired(mine, baseline.values(name)[0], clusters, confidence=rules.confidence)
-        for baseline in baselines
-    }
-    corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
-    best, test = min(tests.items(), key=lambda pair: pair[1].difference)
-    figures = ", ".join(f"{baseline.name} {baseline.estimate(name).mean:.4f}" for baseline in baselines)
-    reason = (
-        f"{name} {mine.mean():.4f} against {figures}; against {best} {test.difference:+.4f} "
-        f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
-    )
-    fields = (test.difference, test.low, test.high, test.n)
-    sure = corrected[best] < 1 - rules.confidence
-    if test.difference < 0 and sure:
-        return Check("baselines", "no", f"{reason}: {best} is what should be deployed", *fields, instead=best)
-    unsure = [
-        label for label, each in tests.items() if not (each.difference > 0 and corrected[label] < 1 - rules.confidence)
-    ]
-    if unsure:
-        needed = more_needed(test, max(abs(test.difference), rules.smallest_gain * float(mine.mean())))
-        more = "" if needed is None else f". About {needed:,} positions would tell"
-        return Check("baselines", "cannot tell", f"{reason}: not surely better than {best}{more}", *fields, needed)
-    return Check("baselines", "yes", reason, *fields)
-
-
 def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Check]:
     """JS within the budget, and within so many times the floor. A budget below the floor is refused."""
     asked = rules.max_js is not None or rules.max_floor_ratio is not None
     if divergence is None:
         reason = "no reference estimates the logging policy: give an mle run with --against"
-        return [Check("divergence", "cannot tell" if asked else "not asked", reason)]
+        plain = "its distance from the log is not known"
+        return [Check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
     js = divergence.js.overall
     floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
     beside = (
@@ -187,32 +168,39 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
     else:
         outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
         reason += f"; budget {rules.max_js:g}"
-    checks = [Check("divergence", outcome, reason, js.mean, low, high, js.n)]
+    plain = f"it {'moves' if outcome == 'no' else 'may move'} further from the log than the budget allows"
+    checks = [Check("divergence", outcome, reason, js.mean, low, high, js.n, plain=plain)]
     if rules.max_floor_ratio is not None:
         ratio = divergence.above_floor
         if ratio is None:
             reason = f"{beside}, and max_floor_ratio asks for it"
-            checks.append(Check("divergence over floor", "cannot tell", reason))
+            plain = "the noise floor is not known"
+            checks.append(Check("divergence over floor", "cannot tell", reason, plain=plain))
         else:
             reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
             within: Outcome = "yes" if ratio <= rules.max_floor_ratio else "no"
-            checks.append(Check("divergence over floor", within, reason, ratio, n=js.n))
+            plain = f"it moves {ratio:.1f} times as far from the log as noise does"
+            checks.append(Check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
     return checks
 
 
-def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> Check:
-    """Non-inferiority: the lower end of the doubly robust difference is above -margin; or, where asked, above 0.
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, surely: bool = False) -> Check:
+    """Non-inferiority: the lower end of the doubly robust difference is above -margin; above 0 where it must gain.
 
     The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
     policy's or does not speak of it. Paired: what luck gave the log it gave both.
     """
+    outcome: Outcome
+    surely |= rules.require_value_gain
     estimated, log = new.off_policy, decisions(new.scores)
     if estimated is None or log is None:
-        return Check("value", "cannot tell" if rules.require_value_gain else "not asked", "the log has no propensities")
+        outcome = "cannot tell" if surely else "not asked"
+        return Check("value", outcome, "the log has no propensities", plain="its reward cannot be estimated")
     if estimated.refusal is not None:
         return Check(
-            "value", "cannot tell", f"overlap is too small for an estimate: {estimated.refusal}", n=estimated.overlap.n
-        )
+            "value", "cannot tell", f"overlap is too small for an estimate: {estimated.refusal}",
+            n=estimated.overlap.n, plain="it differs too much from the log for an estimate of its reward",
+        )  # fmt: skip
     theirs = None if deployed is None else decisions(deployed.scores)
     spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
     base, whose = log.reward, "the log's own"
@@ -220,20 +208,27 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules) 
         base, whose = doubly_robust(theirs), f"{deployed.name}'s"
     gain = doubly_robust(log) - base
     interval = normal(gain, log.sequence, confidence=rules.confidence)
-    margin = 0.0 if rules.require_value_gain else rules.value_margin * abs(float(base.mean()))
-    asked = "above 0" if rules.require_value_gain else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
+    margin = 0.0 if surely else rules.value_margin * abs(float(base.mean()))
+    asked = "above 0" if surely else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
     reason = (
         f"estimated J {estimated.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
         f"{estimated.overlap.effective:,.0f}); its lower end must be {asked}"
     )
-    outcome: Outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
+    outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
+    least = "higher" if surely else "no lower"
+    plain = {
+        "yes": f"its estimated reward is {least}",
+        "no": f"its estimated reward is not {least}" if surely else "its estimated reward is lower",
+        "cannot tell": f"its estimated reward is not surely {least}",
+    }[outcome]
     needed = None
     if outcome == "cannot tell":
         test = paired(doubly_robust(log), base, log.sequence, confidence=rules.confidence)
         needed = more_needed(test, abs(test.difference + margin))
         reason += "" if needed is None else f". About {needed:,} decisions would tell"
-    return Check("value", outcome, reason, float(gain.mean()), interval.low, interval.high, len(gain), needed)
+    fields = (float(gain.mean()), interval.low, interval.high, len(gain), needed)
+    return Check("value", outcome, reason, *fields, plain=plain)
 
 
 def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
@@ -246,7 +241,8 @@ def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> C
         f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
     )
     outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
-    return Check("coverage", outcome, reason, float(ratio), n=len(new.scores))
+    plain = f"its lists reach {ratio:.0%} of the items that the deployed policy's lists reach"
+    return Check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
 
 
 def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Check:
@@ -273,6 +269,8 @@ def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: Gate
         return Check("ruler", "yes", "; ".join(reasons), n=len(scores))
     bad = ", ".join(name for name, learned in tests.items() if not learned)
     reason = (
-        f"{'; '.join(reasons)}. {bad} says no more of the log than popularity does: it is no ruler; train it longer"
+        f"{'; '.join(reasons)}. {bad} says no more of the log than popularity does, so no distance can be "
+        "measured from it: train it longer"
     )
-    return Check("ruler", "cannot tell", reason, n=len(scores))
+    plain = "a reference has learned nothing, so no distance can be measured from it"
+    return Check("ruler", "cannot tell", reason, n=len(scores), plain=plain)

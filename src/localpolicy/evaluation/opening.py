@@ -1,7 +1,7 @@
 """Whatever may be judged, opened on the rows it is judged on: a run, a saved baseline, or a file of lists.
 
 What differs between two that are compared is said in words, never passed over: other data, items that one does not
-know, rows it was trained on, another figure that kept its weights, one seed on both sides.
+know, rows it was trained on, one seed on both sides.
 """
 
 from __future__ import annotations
@@ -65,9 +65,25 @@ def open_candidate(
     return _elsewhere(candidate, run, data, split)
 
 
+def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:
+    """The same run with its weights of the best held-out likelihood."""
+    run = candidate.run
+    assert run is not None
+    if run.kept_by == LIKELIHOOD:
+        return candidate
+    opened = open_candidate(run, candidate.name, data, split=split, beta=candidate.beta, likeliest=True, device=device)
+    return replace(opened.candidate, name=candidate.name)
+
+
 def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Opened:
     """A policy of another log on these rows."""
-    policy, name = on_data(candidate.policy, data), candidate.name
+    name, kind = candidate.name, candidate.policy.origin.kind
+    if kind != data.kind:
+        raise RunError(
+            f"{name} was trained on {kind}, and {data.path} holds {data.kind}: what was shown and what people did are "
+            "not compared with each other. Prepare both logs alike."
+        )
+    policy = on_data(candidate.policy, data)
     facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}
     notes = [f"{name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
     if isinstance(policy, OnOtherData):
@@ -99,45 +115,16 @@ def _leaks(run: Run, data: Prepared, split: str) -> int | None:
     return int(pc.sum(pc.is_in(measured, value_set=trained)).as_py() or 0)
 
 
-def kept_alike(new: Run, deployed: Run) -> tuple[bool, str | None, str | None]:
-    """Whether the likeliest weights of both are compared, what is said of it, and why no gain can be measured at all.
-
-    A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
-    purchase nDCG, whatever trained them. So both sides' weights must be kept by one figure.
-    """
-    if any(run.folder.is_file() or is_baseline(run.folder) for run in (new, deployed)):
-        return False, None, None  # nothing was selected by looking at a figure
-    rules = [run.kept_by for run in (new, deployed)]
-    if rules[0] == rules[1] or made_of(new, deployed):
-        return False, None, None
-    said = (
-        f"their epochs were kept by different figures ({rules[0]}; {rules[1]}), and a figure that keeps raises itself"
-    )
-    missing = [
-        run.folder.name
-        for run, by in zip((new, deployed), rules, strict=True)
-        if by != LIKELIHOOD and "sha256" not in run.manifest.get("likeliest", {})
-    ]
-    remedy = f"train both with one rule (--set train.select='{rules[0]}')"
-    if missing:
-        return False, None, f"{said}; {missing[0]} kept no weights by likelihood to compare instead: {remedy}"
-    return (
-        True,
-        f"{said}: so the weights of the best held-out likelihood are compared. To compare as kept, {remedy}",
-        None,
-    )
-
-
-def made_of(new: Run, deployed: Run) -> bool:
-    """Whether one is the other, tilted: then the same weights are on both sides, and no rule kept them twice."""
-    parts = new.manifest.get("made_of", {})
-    return deployed.manifest["policy_sha256"] in parts.values()
-
-
 def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """A warning for each reference that began with the candidate's weights and read the log in the same order."""
-    seed = candidate.about.seed
-    return [
+    """A warning for each reference that holds the candidate's weights, or began with them and read the same batches."""
+    seed, run = candidate.about.seed, candidate.run
+    parts = run.manifest.get("made_of", {}).values() if run is not None and run.started else ()
+    made = [
+        f"{candidate.name} is made of {reference.name}, so its divergence from that one is without the noise of a seed"
+        for reference in references
+        if reference.run is not None and reference.run.manifest.get("policy_sha256") in parts
+    ]
+    return made + [
         f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
         "is. Use a reference of another seed"
         for reference in references

@@ -170,7 +170,9 @@ class Went:
         )
 
 
-def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None) -> Went:
+def carry_out(
+    data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None, titles: Path | None = None
+) -> Went:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate: no rule that
@@ -179,7 +181,7 @@ def carry_out(data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None 
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-    _write_commands(out, plan)
+    _write_commands(out, plan, titles)
     jobs = [
         Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
         for seed in REFERENCE_SEEDS
@@ -210,7 +212,7 @@ def with_seed(config: Config, seed: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
-def _write_commands(out: Path, plan: Plan) -> None:
+def _write_commands(out: Path, plan: Plan, titles: Path | None) -> None:
     """The same steps as single commands."""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
@@ -232,7 +234,8 @@ def _write_commands(out: Path, plan: Plan) -> None:
     against = [folder for folder in estimates if folder != judged]
     lines += [
         f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in against)}",
-        f"lpi compare {' '.join(dict.fromkeys([*estimates, judged]))} --html {here}/report.html",
+        f"lpi compare {' '.join(dict.fromkeys([*estimates, judged]))} --html {here}/comparison.html"
+        + (f" --titles {shlex.quote(str(titles))}" if titles else ""),
     ]
     with whole_file(out / "commands.sh") as partial:
         partial.write_text("\n".join(lines) + "\n")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ WORTH = (
     (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv"), 0.2),
 )
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
+MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
 MOST_EVENTS = 50  # a column with more values is no event, unless they are numbers: ratings
 ONE_EVENT = "click"  # of every row, in a log that has no such column
 
@@ -55,27 +57,46 @@ class Guess:
     columns: Mapping[str, str]  # our column -> the log's
     rewards: str | None  # as --rewards; None: the reader's own
     event: str | None = None  # of every row
+    rename: Mapping[str, str] = field(default_factory=dict)  # the log's event -> ours
     unsure: tuple[str, ...] = ()  # what the user should look at
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
-        settings = {"columns": dict(self.columns), "rewards": self.rewards, "event": self.event}
+        settings = {
+            "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename)
+        }  # fmt: skip
         return {name: value for name, value in settings.items() if value}
 
 
-def guess(path: Path, *, columns: Mapping[str, str] | None = None, rewards: str | None = None) -> Guess:
+class UnknownColumns(DataError):
+    """Columns whose names say nothing: the user must."""
+
+    def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str]) -> None:
+        self.missing, self.names = list(missing), list(names)
+        super().__init__(
+            f"{path}: no column looks like {' or '.join(missing)} (its columns: {', '.join(names)}). Say which it is: "
+            f"--columns {','.join(f'{name}=NAME' for name in missing)}"
+        )
+
+
+def guess(
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    rewards: str | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> Guess:
     """Read the names, and the events' values; what the user says holds."""
+    rename = rename or {}
     names = column_names(path)
     if not columns and set(names) >= OPEN_BANDIT:
         return Guess("openbandit", {}, rewards)
     meant = {**guess_columns(names), **(columns or {})}
     missing = [name for name in NEEDED if name not in meant]
     if missing:
-        raise DataError(
-            f"{path}: no column looks like {' or '.join(missing)} (its columns: {', '.join(names)}). Say which it is: "
-            f"--columns {','.join(f'{name}=NAME' for name in missing)}"
-        )
-    unknown = next((theirs for theirs in meant.values() if theirs not in names), None)
+        raise UnknownColumns(path, missing, names)
+    parts = [part for theirs in meant.values() for part in theirs.split("+")]  # a+b: the two together
+    unknown = next((part for part in parts if part not in names), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
     ours = {name: theirs for name, theirs in meant.items() if name != theirs}
@@ -84,11 +105,14 @@ def guess(path: Path, *, columns: Mapping[str, str] | None = None, rewards: str 
             f"there is no event column: every row is a '{ONE_EVENT}', so that no event is worth more than another, and "
             "there is nothing to improve but the likelihood"
         )
-        return Guess("events", ours, rewards or f"{ONE_EVENT}=1", ONE_EVENT, (said,))
+        return Guess("events", ours, rewards or f"{ONE_EVENT}=1", ONE_EVENT, unsure=(said,))
     if rewards is not None or "reward" in meant:
-        return Guess("events", ours, rewards)
-    worth, unsure = guess_rewards(_values(path, meant["event"]), path)
-    return Guess("events", ours, worth, unsure=unsure)
+        return Guess("events", ours, rewards, rename=rename)
+    counts: Counter[str] = Counter()
+    for value, count in _values(path, meant["event"]).items():
+        counts[rename.get(value, value)] += count
+    worth, unsure = guess_rewards(counts, path)
+    return Guess("events", ours, worth, rename=rename, unsure=unsure)
 
 
 def column_names(path: Path) -> tuple[str, ...]:
@@ -116,18 +140,24 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
     """A reward map, and what to say of events whose names say nothing."""
     numbers = [_number(value) for value in values]
     if all(number is not None for number in numbers):
-        top = max(number for number in numbers if number is not None)
-        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", ()
+        known = [number for number in numbers if number is not None]
+        top = max(known)
+        codes = min(known) == 0 and len(known) <= MOST_CODES
+        said = (
+            f"the events {', '.join(values)} are read as ratings. If they are codes, name them, such as --rename "
+            "0=view,1=cart,2=purchase"
+        )
+        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", (said,) if codes else ()
     if len(values) > MOST_EVENTS:
         raise DataError(
             f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
             "(--columns event=NAME), or what each event is worth (--rewards)."
         )
     worth = {value: _worth(value) for value in values}
-    known = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in worth.items())
+    listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in worth.items())
     unsure = [value for value, reward in worth.items() if reward is None]
-    said = (f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards",) if unsure else ()
-    return known, said
+    note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"
+    return listed, (note,) if unsure else ()
 
 
 def _worth(event: str) -> float | None:

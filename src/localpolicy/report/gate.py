@@ -13,7 +13,12 @@ NEXT = {
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
-INSTEAD = "Save '{}' with lpi train DATA --objective, and serve it; or find out what it knows that the policy does not."
+REMEDY = {  # by the check that said no
+    "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
+    "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
+    "divergence": "Or take a larger β, which moves less.",
+}
+INSTEAD = "Serve '{}' (lpi train DATA --objective '{}' saves it), or find out what it knows that the policy does not."
 NAMES = {
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per decision",
@@ -36,9 +41,13 @@ def gate_table(verdict: Verdict) -> Table:
 
 def gate_headline(verdict: Verdict) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
-    numbers = [_number(check, verdict) for check in verdict.checks if check.name in NAMES and check.value is not None]
+    told = [check for check in verdict.checks if check.outcome != "not asked" or check.name == "divergence"]
+    numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
-    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead)
+    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
+    failed = {check.name for check in verdict.checks if check.outcome == "no"}
+    if instead is None and len(failed) == 1:
+        step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])
     return Headline(verdict.sentence, numbers, step)
 
 
@@ -63,6 +72,9 @@ def gate_contents(verdict: Verdict) -> Contents:
 def _number(check: Check, verdict: Verdict) -> KeyNumber:
     value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
     meaning = MEANINGS[check.name]
+    divergence = verdict.evaluation.divergence
+    if check.name == "divergence" and divergence is not None and divergence.floor_js is not None:
+        meaning += f" Two estimates of the log differ by {divergence.floor_js.overall.mean:.3f}: that much is noise."
     if check.name != "divergence" and check.low is not None and check.high is not None:
         share = f"{verdict.rules.confidence:.0%}"
         meaning += f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} positions."

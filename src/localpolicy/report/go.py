@@ -6,25 +6,60 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpolicy import __version__
+from localpolicy.evaluation.comparison import Comparison
+from localpolicy.evaluation.estimate import Interval
 from localpolicy.experiments.go import Went
+from localpolicy.experiments.titles import Titles
 from localpolicy.report.comparison.section import comparison_section
-from localpolicy.report.contents import Contents
+from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline
 from localpolicy.report.html.page import write_report
 
+REWARD = "estimated reward per decision"
 
-def write_go(went: Went, path: Path) -> Contents:
-    """One HTML file."""
-    section = comparison_section(went.comparison, base=path.parent)
+
+def write_go(went: Went, path: Path, *, titles: Titles | None = None) -> Contents:
+    """One HTML file; `titles` say what items are called."""
+    section = comparison_section(went.comparison, base=path.parent, titles=titles)
+    if went.verdict.deployed is None:
+        section = _by_reward(section, went.comparison)
     section = replace(section, findings=[*gate_findings(went.verdict), *section.findings])
     settings = {
         "localpolicy": __version__,
         "judged": str(went.chosen.folder),
         **({"the improvement says": went.said} if went.said else {}),
         "against": went.verdict.against,
-        "the figure that decides": went.verdict.metric,
+        "the figure that decides": went.verdict.metric if went.verdict.deployed else REWARD,
         **{f"note {number}": note for number, note in enumerate(went.verdict.notes, start=1)},
     }
-    contents = Contents.under(gate_headline(went.verdict), "From the log to a verdict", [section], settings)
+    contents = Contents.under(_headline(went), "From the log to a verdict", [section], settings)
     write_report(contents, path)
     return contents
+
+
+def _headline(went: Went) -> Headline:
+    """The gate's answer, and how much of the critic's opinion is in the policy that was judged."""
+    headline = gate_headline(went.verdict)
+    improvement = went.chosen.manifest.get("improvement")
+    if improvement is None:
+        return headline
+    trust = float(improvement["slope"])
+    meaning = (
+        "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell "
+        "good items from bad, and the policy only imitates the log."
+    )
+    return replace(headline, numbers=[*headline.numbers, KeyNumber(f"{trust:.2f}", "trust in the critic", meaning)])
+
+
+def _by_reward(section: Section, comparison: Comparison) -> Section:
+    """The same with the estimated reward as the figure that is drawn: where the log is judged by what it earned."""
+    estimates = {
+        policy.name: policy.off_policy.estimates["DR"]
+        for policy in comparison.evaluations
+        if policy.off_policy is not None and policy.off_policy.refusal is None
+    }
+    if len(estimates) < len(section.rows):
+        return section  # a picture without some of the policies would mislead
+    rewards = {name: Interval.of(each.value, each.se) for name, each in estimates.items()}
+    rows = [replace(row, metrics={REWARD: rewards[row.name], **row.metrics}) for row in section.rows]
+    return replace(section, rows=rows, main_metric=REWARD)

@@ -51,7 +51,7 @@ from localpolicy.training.gradients import clip, sum_copies
 from localpolicy.training.logging_policy import logging_facts
 from localpolicy.training.losses import Losses
 from localpolicy.training.numerics import deterministic, half
-from localpolicy.training.selection import selection_score
+from localpolicy.training.selection import check_select, selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.training.tensorboard import board
 from localpolicy.training.validation import validate, validate_critic
@@ -93,6 +93,7 @@ def train(
     if resume and run.finished:
         _tidy(run)
         return run
+    check_select(config.train.select, data)
     config = resolve(config, data)
     check_settings(config, run.folder)
     check_history(data, config)

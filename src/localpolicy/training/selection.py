@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
@@ -11,6 +11,7 @@ from localpolicy.evaluation.power import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import LIKELIHOOD
 
+METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
 PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
 
@@ -79,14 +80,32 @@ def _paid(data: Prepared) -> dict[str, float]:
     }
 
 
+def check_select(select: str, data: Prepared) -> None:
+    """Raise where a rule of the user's own names what validation cannot give: before training, not after."""
+    if select == "auto":
+        return
+    groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat"]
+    known = [f"{group}.{metric}" for group in groups for metric in METRICS]
+    known += ["AR@1", LIKELIHOOD, "value_error", "constant_error", "value", "value_low", "effective"]
+    for _, name in _terms(select):
+        if name not in known:
+            raise ConfigError(f"train.select: no figure '{name}'{nearest(name, known)}")
+
+
 def selection_score(select: str, figures: Mapping[str, float]) -> float:
     """The value of e.g. `1.0*purchase.nDCG@20 + 0.2*click.nDCG@20`."""
     total = 0.0
+    for weight, name in _terms(select):
+        if name not in figures:
+            raise ConfigError(f"train.select: no figure '{name}'{nearest(name, figures)}")
+        total += weight * figures[name]
+    return total
+
+
+def _terms(select: str) -> Iterator[tuple[float, str]]:
+    """Weight and name of each term of the sum."""
     for text in re.split(r"\s+\+\s+", select.strip()):
         term = _TERM.fullmatch(text.strip())
         if term is None:
             raise ConfigError(f"train.select: cannot read '{text}'; write terms such as 0.2*click.nDCG@20 + AR@1.")
-        if term[2] not in figures:
-            raise ConfigError(f"train.select: no figure '{term[2]}'{nearest(term[2], figures)}")
-        total += float(term[1] or 1) * figures[term[2]]
-    return total
+        yield float(term[1] or 1), term[2]

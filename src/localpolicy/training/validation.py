@@ -19,6 +19,7 @@ from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
+from localpolicy.training.selection import METRICS
 
 ON_A_GPU = 8192  # sequences of a batch in validation
 
@@ -36,7 +37,7 @@ def validate(
         description="validation",
         ranks=ranks,
     )
-    figures = flat(scores, ("HR@20", "nDCG@20"))
+    figures = flat(scores, METRICS)
     refuse_broken_weights(policy.network, figures["logp"], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)

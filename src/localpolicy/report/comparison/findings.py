@@ -15,7 +15,7 @@ def comparison_findings(comparison: Comparison, section: Section) -> list[Checke
     """The questions one asks before a test, each with its answer."""
     best = best_row(section)
     found = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    found += _seen_by_js(comparison, section)
+    found += _seen_by_js(comparison, section) + _alike(comparison)
     found += [_listens(section)] if any(row.weights for row in section.rows) else []
     found += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
     return found
@@ -93,6 +93,12 @@ def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
         f"{base.name}: JS hardly sees the order of the first few items"
     )
     return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
+
+
+def _alike(comparison: Comparison) -> list[CheckedClaim]:
+    """Said only where the policies differ in more than what is compared."""
+    claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
+    return [CheckedClaim(claim, False, ". ".join(comparison.notes))] if comparison.notes else []
 
 
 def _listens(section: Section) -> CheckedClaim:

@@ -14,7 +14,7 @@ from localpolicy.report.numbers import decimals, fixed, known, percent, short
 def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     """In words for somebody who decides, not for somebody who trains."""
     base = next((row for row in section.rows if row.name == section.baseline), None)
-    imitators = [one.estimates_logging for one in comparison.candidates]  # of the log, whatever their seeds
+    imitators = [candidate.estimates_logging for candidate in comparison.candidates]  # of the log, whatever their seeds
     rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
     baselines = [row for row in section.rows if is_simple(row)]
     simple = max(baselines, key=lambda row: main_value(row, section), default=None)
@@ -25,7 +25,10 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
     if simple is not None and main_value(simple, section) > main_value(best, section):
         return Headline(_simple_wins(section, simple, best), numbers, _after_simple(simple))
-    if gain is None or gain.sign == 0:
+    if gain is None:
+        sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
+        return Headline(sentence, numbers, "The findings say why, and how to make the two comparable.")
+    if gain.sign == 0:
         sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
         return Headline(sentence, numbers, step)
@@ -33,7 +36,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
         sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
         return Headline(sentence, numbers, step)
-    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base)}."
+    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base, gain)}."
     return Headline(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
 
 
@@ -46,8 +49,10 @@ def _nothing_to_compare(section: Section) -> Headline:
     return Headline(sentence, [_js_number(section, best)], step)
 
 
-def _change(section: Section, best: PolicyRow, base: PolicyRow) -> str:
+def _change(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain) -> str:
     new, old = main_value(best, section), main_value(base, section)
+    if abs(new - old - gain.mean) > 1e-9:  # the gain is another pair of weights', which one figure kept
+        return f"{section.main_metric} {gain.mean:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
     return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
@@ -93,7 +98,7 @@ def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
 def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain | None) -> KeyNumber:
     name = f"{section.main_metric}: {best.name} minus {base.name}"
     if gain is None:
-        return KeyNumber("?", name, "It was not tested.")
+        return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
     sure = "beyond chance" if gain.sign else "may be chance"
     meaning = (
         "How high the item that people took stands in the list; 1 is always first. The difference is "

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy import __version__
+from localpolicy.data.store import Prepared
 from localpolicy.evaluation.candidates import Candidate
 from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.estimate import Interval, mean_estimate
@@ -20,6 +21,7 @@ from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.scorer import Deployable
 from localpolicy.evaluation.segments import groups, segments
+from localpolicy.experiments.titles import Titles
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
@@ -33,9 +35,9 @@ CUTS = {"history": "history length", "popularity": "popularity of the item taken
 BOTH = "repeats against new items"
 
 
-def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
-    """The whole report of one comparison, as one HTML file."""
-    section = comparison_section(comparison)
+def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
+    """The whole report of one comparison, as one HTML file; `titles` say what items are called."""
+    section = comparison_section(comparison, titles=titles)
     settings = {
         "localpolicy": __version__,
         "columns compared": ", ".join(comparison.columns),
@@ -48,7 +50,9 @@ def write_comparison(comparison: Comparison, path: Path | str) -> Contents:
     return contents
 
 
-def comparison_section(comparison: Comparison, *, names: Names | None = None, base: Path | None = None) -> Section:
+def comparison_section(
+    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None
+) -> Section:
     """One comparison as a section; runs in the folder `base` are named relative to it."""
     names, baseline = names or {}, comparison.baseline or ""
     bins = _bins(comparison)
@@ -65,7 +69,7 @@ def comparison_section(comparison: Comparison, *, names: Names | None = None, ba
         reference=_reference(comparison, names),
         baseline=names.get(baseline, baseline),
         floor=None if comparison.floor is None else Interval.from_estimate(comparison.floor),
-        samples=sample_lists(comparison, names),
+        samples=sample_lists(comparison, names, titles or {}),
         facts=_facts(comparison, names),
         main_metric=_words(comparison.main),
         lists=first.lists,
@@ -101,7 +105,7 @@ def _row(
         segments=_segments(one, comparison.main),
         js_histogram=_histogram(one, bins),
         differences={_words(name): gain for name, gain in comparison.gains.get(one.name, {}).items()},
-        **({} if candidate.run is None else _of_run(candidate.run, candidate.policy, base)),
+        **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
     )
 
 
@@ -172,9 +176,19 @@ def _about(comparison: Comparison) -> str:
     sequences = len(np.unique(first.scores.sequence))
     seen = " Items that a sequence held before are never shown." if first.settings["exclude_seen"] else ""
     return (
-        f"A log of {data.kind}: {len(data):,} sequences over {data.n_items:,} items. Measured on {len(first.scores):,} "
-        f"positions of {sequences:,} sequences that no policy was trained on, over the whole catalogue.{seen}"
+        f"A log of {data.kind}{_dates(data)}: {len(data):,} sequences over {data.n_items:,} items. Measured on "
+        f"{len(first.scores):,} positions of {sequences:,} sequences that no policy was trained on, over the "
+        f"whole catalogue.{seen}"
     )
+
+
+def _dates(data: Prepared) -> str:
+    """The days that the log spans, where it has times."""
+    dates = data.manifest.get("dates") or {}
+    first, last = (str(dates.get(end) or "")[:10] for end in ("first", "last"))
+    if not (first and last):
+        return ""
+    return f" of {first}" if first == last else f" from {first} to {last}"
 
 
 def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
@@ -190,7 +204,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "data digest": data.digest[:16],
     }
     for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
-        if candidate.run is not None:
+        if candidate.run is not None and candidate.run.started:
             name = names.get(candidate.name, candidate.name)
             found[f"settings of {name}"] = _changed(candidate.run.config)
     return found

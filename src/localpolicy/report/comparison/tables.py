@@ -70,6 +70,7 @@ def _note(comparison: Comparison) -> str:
             else f"noise floor {comparison.floor.mean:.3f}"
         )
         parts.append(f"JS against {', '.join(names)} ({floor}).")
+    parts += [f"Note: {note}." for note in comparison.notes]
     return " ".join(parts)
 
 

@@ -1,0 +1,46 @@
+"""What items are called: a column of the log, or a file with one row per item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+
+from localpolicy.data.sources import file_format
+from localpolicy.errors import DataError
+from localpolicy.experiments.guess import column_names, guess_columns
+
+Titles = Mapping[str, str]  # an item's id, as text -> its title
+# Names that mean a title, the surest first; compared in small letters without marks.
+NAMES = (
+    "title", "itemtitle", "itemname", "producttitle", "productname", "articlename", "movietitle", "trackname", "name",
+)  # fmt: skip
+
+
+def title_column(names: Sequence[str]) -> str | None:
+    """The column that holds titles, by its name."""
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
+    return next((plain[word] for word in NAMES if word in plain), None)
+
+
+def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
+    """The title of each item of a CSV or Parquet file. `item` is the column of the ids, where its name says nothing."""
+    path = Path(path)
+    names = column_names(path)
+    title, item = title_column(names), item or guess_columns(names).get("item_id")
+    if title is None or item is None:
+        raise DataError(
+            f"{path}: expected a column of item ids (such as item_id) and one of titles (such as title); its columns "
+            f"are {', '.join(names)}."
+        )
+    reader = "read_parquet" if file_format(path) == "parquet" else "read_csv_auto"
+    item, title = (name.replace('"', '""') for name in (item, title))
+    with duckdb.connect() as session:
+        rows = session.execute(
+            f'SELECT CAST("{item}" AS VARCHAR), min(CAST("{title}" AS VARCHAR)) FROM {reader}(?) '
+            f'WHERE "{item}" IS NOT NULL AND "{title}" IS NOT NULL GROUP BY 1',
+            [str(path)],
+        ).fetchall()
+    return dict(rows)
