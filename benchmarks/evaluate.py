@@ -56,7 +56,8 @@ def measure(way: str, items: int, positions: int) -> tuple[float, float]:
 
 def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
-    from localpolicy.data.store import Prepared, writing
+    from localpolicy.data.store import Prepared
+    from localpolicy.data.store_writer import writing
     from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run

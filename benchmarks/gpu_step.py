@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import loop as training

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 
 EVENTS = ["none", "click", "purchase"]
 REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}

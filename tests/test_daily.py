@@ -111,7 +111,7 @@ def test_seven_days(lpi_beside, tmp_path):
         assert {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]] == done.returncode
         # Both were measured on today's rows; what the deployed run does not know is counted, in words.
         older = Run(before)
-        unknown = data.n_items - Prepared(older.data_places[0]).n_items
+        unknown = data.n_items - Prepared(older.data_folders[0]).n_items
         notes = " ".join(verdict["notes"])
         assert unknown == 2 * (number - DAYS.index(before.name))
         assert f"deployed does not know {unknown} of {data.n_items} items" in notes

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
 from localpolicy.data.quality import measure
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.experiments.sweep import sweep
 from localpolicy.report.quality import quality_tables

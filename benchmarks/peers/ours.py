@@ -18,7 +18,8 @@ import torch
 from peers.clock import Clock, Settings, memory, read, report, two_cores
 
 from localpolicy import __version__
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.training.epoch_log import EpochLog

@@ -24,7 +24,7 @@ _HOMES = {
     "localpolicy.evaluation.compare": ("compare",),
     "localpolicy.evaluation.comparison": ("Comparison",),
     "localpolicy.evaluation.evaluation": ("Evaluation",),
-    "localpolicy.evaluation.gate": ("GateRules", "gate"),
+    "localpolicy.evaluation.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.evaluation.run": ("evaluate",),
     "localpolicy.experiments.loop.config": ("loop_config",),
     "localpolicy.experiments.loop.loop": ("loop",),
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from localpolicy.evaluation.compare import compare as compare
     from localpolicy.evaluation.comparison import Comparison as Comparison
     from localpolicy.evaluation.evaluation import Evaluation as Evaluation
+    from localpolicy.evaluation.gate import Gate as Gate
     from localpolicy.evaluation.gate import GateRules as GateRules
     from localpolicy.evaluation.gate import gate as gate
     from localpolicy.evaluation.run import evaluate as evaluate

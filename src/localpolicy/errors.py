@@ -19,13 +19,13 @@ LONGEST_MESSAGE = 1900  # characters
 
 
 def bounded(text: str) -> str:
-    """A message that a terminal can show, whatever a file put into it: its beginning and its end."""
+    """A message short enough for a terminal: the beginning and the end of a long one."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
 class LocalPolicyError(Exception):
-    """The user can mend this; the message says how. What it quotes may be endless, but not the message."""
+    """An error that the user can mend: the message says how. A very long message is shortened."""
 
     def __str__(self) -> str:
         return bounded(super().__str__())
@@ -44,7 +44,7 @@ class RunError(LocalPolicyError):
 
 
 class WriteError(LocalPolicyError):
-    """The disk takes no more."""
+    """The disk is full, or refuses to be written."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} could not be written: {why}. What was there before it is untouched; make room, then "
@@ -60,7 +60,7 @@ class Stopped(LocalPolicyError):
 
 
 def shown(value: Any) -> str:
-    """A value of the user's in a message: its beginning, however large it is."""
+    """A user's value for a message: the beginning of a large one."""
     return _repr.repr(value)
 
 

@@ -2,7 +2,7 @@
 
 A name is `package.module:Name`, or one that an installed package registers under the entry point group
 `localpolicy.objectives`, `localpolicy.backbones` or `localpolicy.readers`. Only what the user names is imported (an
-option, an argument, an installed package); a name that stands in a run's files finds what is imported already.
+option, an argument, an installed package). A name in a run's files only finds what is imported already.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def load(name: str) -> Any:
     if os.getcwd() not in sys.path:  # as `python -m` has it: a module beside the user's data
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(f"'{name}': cannot import {module} ({error}). Expected package.module:Name.") from None
     _modules.append(module)
     for part in filter(None, attribute.split(".")):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise ConfigError(f"'{name}': {module} has no {attribute}.")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def registered(kind: str) -> set[str]:
@@ -46,7 +46,7 @@ def registered(kind: str) -> set[str]:
 
 
 def find(kind: str, name: str) -> Any:
-    """What goes by this name, or None: registered by an installed package, or in a module that is imported already."""
+    """What an installed package registers under this name, or an imported module holds; None where there is neither."""
     for point in entry_points(group=f"localpolicy.{kind}"):
         if name in (point.name, point.value):
             try:
@@ -57,15 +57,15 @@ def find(kind: str, name: str) -> Any:
                     "package."
                 ) from None
     module, _, attribute = name.partition(":")
-    found: Any = sys.modules.get(module) if attribute else None
+    value: Any = sys.modules.get(module) if attribute else None
     for part in attribute.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
-def name_of(brought: Any) -> str:
-    """`package.module:Name` of a class, or of an object's class, which the user brought."""
-    made = brought if isinstance(brought, type) else type(brought)
-    if made.__module__ != "__main__":  # that one is run again by a new process itself
-        _modules.append(made.__module__)
-    return f"{made.__module__}:{made.__qualname__}"
+def name_of(part: Any) -> str:
+    """`package.module:Name` of a user's class, or of the class of a user's object."""
+    cls = part if isinstance(part, type) else type(part)
+    if cls.__module__ != "__main__":  # a new process runs that one by itself
+        _modules.append(cls.__module__)
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -1,4 +1,4 @@
-"""The nouns of the data's walk, and the shape legend.
+"""What passes from data to network to objective, and the letters of shapes.
 
 Shapes are written with these letters everywhere:
 
@@ -55,7 +55,7 @@ class Batch:
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: the token after it, and whether there is one in the same sequence."""
         after = self.scored + 1
-        if self.context is not None:  # after a list comes the next list, not the place below
+        if self.context is not None:  # after a list comes the next list, not its next row
             here = torch.arange(len(self.row), device=self.row.device)
             begins = torch.where(self.context == here, here, len(here))
             coming = torch.cat([begins.flip(0).cummin(0).values.flip(0), here.new_full((1,), len(here))])
@@ -66,7 +66,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
             name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()
         }

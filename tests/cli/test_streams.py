@@ -66,4 +66,4 @@ def test_a_name_that_is_no_utf8_is_told(monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert "a name that is no UTF-8 ('caf\\udce9')" in capsys.readouterr().err
+    assert "the name 'caf\\udce9' is not valid UTF-8" in capsys.readouterr().err

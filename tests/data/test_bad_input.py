@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from raw_logs import random_log, stored, write_csv, write_parquet
 
+from localpolicy.data.growing_files import ArrayFile
 from localpolicy.data.prepare import prepare
-from localpolicy.data.store import ArrayFile, Prepared
+from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 
 

@@ -59,11 +59,11 @@ def test_a_sequence_that_begins_as_training_ends_overlaps_it(tmp_path: Path) -> 
     assert measure(data).overlapping == {"validation": 1, "test": 0}
 
 
-def test_pieces_do_not_change_the_counts(tmp_path: Path, log: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_change_the_counts(tmp_path: Path, log: list[dict], monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepare("events", [write_parquet(tmp_path / "log.parquet", log)], out=tmp_path / "data")
     whole = measure(data)
-    pieces = Split.pieces
-    monkeypatch.setattr(Split, "pieces", lambda self: pieces(self, 7))
+    chunks = Split.chunks
+    monkeypatch.setattr(Split, "chunks", lambda self: chunks(self, 7))
     assert measure(data) == whole
 
 

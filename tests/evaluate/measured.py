@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.evaluation.score import Scores
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.policy import Origin, Policy

@@ -17,14 +17,15 @@ from small_logs import write_small
 from typer.testing import CliRunner
 
 from localpolicy.cli.gate import gate as gate_verb
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
 from localpolicy.evaluation.compare import compare
 from localpolicy.evaluation.estimate import mean_estimate, wilson
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
-from localpolicy.evaluation.gate import BY_RANK, GateRules, Verdict, _decided_by_value, gate
+from localpolicy.evaluation.gate import BY_RANK, Gate, GateRules, _decided_by_value, gate
 from localpolicy.evaluation.gate_baselines import baselines_by_value, baselines_check
 from localpolicy.evaluation.gate_checks import Check, gain_check, ruler_check, value_check
 from localpolicy.evaluation.other_catalogue import on_data
@@ -124,7 +125,7 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
 # ---------------------------------------------------------------------- the answers
 
 
-def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Verdict:
+def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = None) -> Gate:
     checks = [
         Check(
             "gain" if number == 0 else f"check {number}",
@@ -140,7 +141,7 @@ def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = 
         )
         for number, outcome in enumerate(outcomes)
     ]
-    return Verdict(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
+    return Gate(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
 
 
 def test_three_answers():

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 
 EVENTS = ["click", "purchase"]
 

@@ -14,7 +14,8 @@ from scipy import stats
 from shop_logs import from_markdown, write_shop
 
 from localpolicy.cli.paper import _dial
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
 from localpolicy.evaluation.estimate import mean_estimate
 from localpolicy.evaluation.metrics import metric

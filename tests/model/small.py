@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.model.network import HEADS as EVERY_HEAD
 from localpolicy.model.network import ModelConfig, Network, ProjectedHead
 from localpolicy.model.policy import Origin, Policy

@@ -10,7 +10,8 @@ import torch
 from localpolicy.catalogue import backend
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, places

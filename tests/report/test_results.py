@@ -49,12 +49,12 @@ def results(runs: list[Run]) -> dict[str, Result]:
         "Run": runs[0],
         "Evaluation": evaluate(runs[0], against=runs[1:]),
         "Comparison": compare(runs, episodes=20),
-        "Verdict": gate(runs[0], against=runs[1:]),
+        "Gate": gate(runs[0], against=runs[1:]),
         "Lists": runs[0].policy().recommend([[1, 2], [3]], 4),
     }
 
 
-KINDS = ("Run", "Evaluation", "Comparison", "Verdict", "Lists")
+KINDS = ("Run", "Evaluation", "Comparison", "Gate", "Lists")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,8 +100,8 @@ def test_a_comparison_writes_its_whole_page(
     monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
     path = results["Comparison"].to_html(tmp_path / "page.html")
     assert "Policies compared" in path.read_text() and 'id="chart-specs"' in path.read_text()
-    verdict = results["Verdict"].to_html(tmp_path / "gate.html").read_text()
-    assert results["Verdict"].to_dict()["sentence"] in unescape(verdict) and "Next:" in verdict
+    verdict = results["Gate"].to_html(tmp_path / "gate.html").read_text()
+    assert results["Gate"].to_dict()["sentence"] in unescape(verdict) and "Next:" in verdict
     assert "<table" in results["Evaluation"].to_html(tmp_path / "evaluation.html").read_text()
 
 

@@ -177,7 +177,7 @@ def test_answers_to_requests_that_were_rotated_away_are_kept_as_late(client, tmp
     assert client.post("/v1/shown", json={"request": old}).json() == {"stored": False, "late": True}
 
 
-@pytest.mark.parametrize("request_id", ["nonsense", new_id(now()), "f" * 32])
+@pytest.mark.parametrize("request_id", ["nonsense", new_id(now()), "f" * 32], ids=["nonsense", "fresh", "future"])
 def test_answers_to_nothing(client, request_id):
     answer = client.post("/v1/feedback", json={"id": "f", "request": request_id, "item": 1, "event": "click"})
     assert answer.status_code == 404 and "no request" in answer.json()["error"]

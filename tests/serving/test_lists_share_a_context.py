@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.evaluation.baselines.history import recent
 from localpolicy.evaluation.off_policy.decisions import conditional
 from localpolicy.model.backbones import Layout

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from localpolicy.data.batches import Windows
-from localpolicy.data.store import Prepared, writing
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.evaluation.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld

@@ -13,7 +13,7 @@ from broken_runs import train_until
 from forms import weighted
 from small_logs import EVENTS, REWARDS, write_small
 
-from localpolicy.data.store import writing
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, Stopped, TrainingError
 from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.runs.config import Config, configure
@@ -197,7 +197,7 @@ def test_the_data_are_remembered_as_given_and_as_seen_from_the_run(small, tmp_pa
     assert about["path"] == small.path.name
     assert (run.folder / about["from_run"]).resolve() == small.path.resolve()
     monkeypatch.chdir(tmp_path)
-    assert run.data_places[-1] == small.path.resolve()
+    assert run.data_folders[-1] == small.path.resolve()
 
 
 def test_a_full_folder_is_kept_unless_forced(small, tmp_path):

@@ -14,18 +14,20 @@ WORDS = {"passed": "ok", "fault": "FAULT", "unsure": "unsure"}
 
 def audit(
     log: Annotated[str, typer.Argument(help="a log (SQLite file, postgresql://…), or the folder it was rotated to")],
-    run: Annotated[list[Path] | None, typer.Option(help="a run or export that served it; give all of them")] = None,
-    answered: Annotated[float, typer.Option(help="least share of lists that must have an answer")] = 0.0,
-    json: Annotated[Path | None, typer.Option(help="write the findings here too")] = None,
+    run: Annotated[
+        list[Path] | None, typer.Option(help="a run or export that served the log; repeat it for each of them")
+    ] = None,
+    answered: Annotated[float, typer.Option(help="smallest share of lists that must have feedback")] = 0.0,
+    json: Annotated[Path | None, typer.Option(help="also write the findings as JSON to this file")] = None,
 ) -> None:
-    """Check logged propensities: exit code 0 for true, 3 for a fault, 4 where it cannot be told."""
+    """Check logged propensities: exit code 0 if they are true, 3 for a fault, 4 for cannot tell."""
     from localpolicy.runtime.files import write_json
     from localpolicy.serving.audit import audit as run_it
 
-    found = run_it(log, runs=run or (), answered=answered)
-    rows = [(WORDS[one.status], one.check, one.text) for one in found.findings]
-    show_table(f"audit of {found.lists:,} lists", ("", "check", "found"), rows)
+    result = run_it(log, runs=run or (), answered=answered)
+    rows = [(WORDS[finding.status], finding.check, finding.text) for finding in result.findings]
+    show_table(f"audit of {result.lists:,} lists", ("", "check", "found"), rows)
     if json is not None:
-        write_json(json, found.json())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        write_json(json, result.json())
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)

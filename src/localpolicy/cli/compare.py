@@ -27,23 +27,26 @@ LOG = logging.getLogger(__name__)
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="the runs", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(help="the runs to compare", show_default=False)],
     against: Against = None,
     split: Split = "test",
     metrics: Annotated[str, typer.Option(help="ranking metrics of each event: HR@20,nDCG@20")] = "HR@20,nDCG@20",
-    columns: Annotated[str | None, typer.Option(help="the figures compared: purchase.nDCG@20,new.HR@5")] = None,
+    columns: Annotated[str | None, typer.Option(help="the metrics to compare: purchase.nDCG@20,new.HR@5")] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="show the gain over this policy, by name (the page's marks: the first mle run)")
+        str | None,
+        typer.Option(help="also show gains over the policy of this name (a page always does: over the first mle run)"),
     ] = None,
-    baselines: Annotated[bool, typer.Option(help="add popularity, last item and item-kNN")] = True,
-    breakdown: Annotated[bool, typer.Option(help="also by number of events per sequence")] = False,
+    baselines: Annotated[bool, typer.Option(help="also compare popularity, last item and item-kNN")] = True,
+    breakdown: Annotated[
+        bool, typer.Option(help="also break the metrics down by number of events per sequence")
+    ] = False,
     data: Data = None,
     world: World = None,
     min_history: MinHistory = None,
     exclude_seen: ExcludeSeen = False,
     imputation: Annotated[
         Path | None,
-        typer.Option(help="ratings: folder of the factorisation behind iAR@1; fitted where it is not there"),
+        typer.Option(help="for ratings: the folder of the model that imputes iAR@1 (fitted if missing)"),
     ] = None,
     device: Device = "auto",
     json: Json = None,
@@ -51,7 +54,7 @@ def compare(
     latex: Latex = None,
     html: Annotated[Path | None, typer.Option(help="write the whole report: one HTML file, no network needed")] = None,
     titles: Annotated[
-        Path | None, typer.Option(help="what items are called on that page: CSV or Parquet with item_id and title")
+        Path | None, typer.Option(help="titles of items for the page: CSV or Parquet with item_id and title")
     ] = None,
 ) -> None:
     """Compare runs on the same positions, beside simple baselines, and say what differs between them.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of worlds, logs and training")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the worlds, logs and training")] = 0,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""

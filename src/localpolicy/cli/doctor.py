@@ -88,8 +88,8 @@ def doctor() -> None:
         ("python", "found", f"{platform.python_version()} ({sys.executable})"),
     ]
     for package in REQUIRED:
-        found = _found(package)
-        rows.append((package, "found" if found else "MISSING", found or f"pip install '{package}'"))
+        version = _found(package)
+        rows.append((package, "found" if version else "MISSING", version or f"pip install '{package}'"))
     rows += _devices()
     for extra, packages in EXTRAS.items():
         missing = [package for package in packages if _found(package) is None]

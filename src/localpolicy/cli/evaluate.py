@@ -1,4 +1,4 @@
-"""`lpi evaluate`: the figures of one run, its divergence from others, and the floor between these."""
+"""`lpi evaluate`: the metrics of one run, its divergence from reference runs, and the noise floor between these."""
 
 from __future__ import annotations
 
@@ -19,40 +19,43 @@ LOG = logging.getLogger(__name__)
 
 # Options that `evaluate`, `compare` and `gate` share.
 Against = Annotated[
-    list[Path] | None, typer.Option(help="a run to measure the divergence from; two of different seeds give its floor")
+    list[Path] | None,
+    typer.Option(help="a run to measure the divergence from; two runs of different seeds give the noise floor"),
 ]
-Split = Annotated[str, typer.Option(help="train, validation or test")]
+Split = Annotated[str, typer.Option(help="the split to score: train, validation or test")]
 Data = Annotated[Path | None, typer.Option(help="the prepared data (default: where the run found it)")]
-World = Annotated[Path | None, typer.Option(help="a simulated world, for the truth (default: inside the data)")]
-MinHistory = Annotated[
-    int | None, typer.Option(help="actions that must come before a position (default: as in training)")
+World = Annotated[
+    Path | None, typer.Option(help="folder of the simulated world that knows the truth (default: inside the data)")
 ]
-ExcludeSeen = Annotated[bool, typer.Option(help="never show what a sequence held before")]
-Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
-Json = Annotated[Path | None, typer.Option("--json", help="write the result for machines; -: to stdout, and no tables")]
+MinHistory = Annotated[int | None, typer.Option(help="smallest history of a scored position (default: as in training)")]
+ExcludeSeen = Annotated[bool, typer.Option(help="do not recommend items that the sequence already holds")]
+Device = Annotated[str, typer.Option(help="device: cpu, cuda or auto")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the result as JSON (-: to stdout, without tables)")]
 Markdown = Annotated[Path | None, typer.Option(help="write the tables as Markdown")]
 Latex = Annotated[Path | None, typer.Option(help="write the tables as LaTeX")]
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="the run", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="the run to measure", show_default=False)],
     against: Against = None,
     split: Split = "test",
     beta: Annotated[
-        float | None, typer.Option(help="the dial: measure π ∝ μ̂ exp(Q/β) instead of the trained head")
+        float | None, typer.Option(help="measure π ∝ μ̂ exp(Q/β) at this β instead of the trained head")
     ] = None,
     data: Data = None,
     world: World = None,
     min_history: MinHistory = None,
     exclude_seen: ExcludeSeen = False,
-    lists: Annotated[int, typer.Option(help="K of the lists whose coverage and popularity are measured")] = 20,
+    lists: Annotated[
+        int, typer.Option(help="length K of the lists that coverage@K and popularity@K are measured on")
+    ] = 20,
     metrics: Annotated[str | None, typer.Option(help="ranking metrics: HR@5,nDCG@20,MRR")] = None,
     propensities: Annotated[
-        str | None, typer.Option(help="a reference's name: take its probabilities for logged propensities")
+        str | None, typer.Option(help="use the probabilities of this reference (by name) as logged propensities")
     ] = None,
     imputation: Annotated[
         Path | None,
-        typer.Option(help="ratings: folder of the factorisation behind iAR@1; fitted where it is not there"),
+        typer.Option(help="for ratings: the folder of the model that imputes iAR@1 (fitted if missing)"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for values per position (default: RUN/evaluation)")] = None,
     device: Device = "auto",
@@ -60,7 +63,7 @@ def evaluate(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """Measure one run: ranking, reward, divergence and its floor, off-policy estimates, the truth where known."""
+    """Measure one run: ranking, reward, divergence, off-policy estimates, and the truth if the data is simulated."""
     from localpolicy.evaluation.run import evaluate as measure
     from localpolicy.report.evaluation import evaluation_tables
 
@@ -91,7 +94,7 @@ def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
 def give(
     tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
 ) -> None:
-    """Write what was asked for, and print the tables: last, since `| head` ends the program there."""
+    """Write the files, then print the tables. Printing comes last: in `lpi … | head` it ends the program."""
     from localpolicy.runtime.files import whole_file, write_json
 
     if json is not None and str(json) != STDOUT:
@@ -103,7 +106,7 @@ def give(
         if path is not None:
             with whole_file(path) as partial:
                 partial.write_text("\n".join(text), encoding="utf-8")
-    if str(json) == STDOUT:  # for the next program of a pipe, which wants nothing else
+    if str(json) == STDOUT:  # the next program of a pipe wants JSON alone
         print(dumps(content, indent=2))
         return
     for table in tables:

@@ -14,9 +14,9 @@ LOG = logging.getLogger(__name__)
 def export(
     run: Annotated[Path, typer.Argument(help="a finished run")],
     out: Annotated[Path, typer.Option(help="the folder to write")],
-    force: Annotated[bool, typer.Option("--force", help="replace a folder, once the new one is whole")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the folder, once the new one is complete")] = False,
 ) -> None:
-    """Export a run: ONNX graphs that onnxruntime and numpy answer from, without torch."""
+    """Export a run as ONNX graphs, so that lists are made by onnxruntime and numpy, without torch."""
     from localpolicy.serving.export import export as run_it
 
     made = run_it(run, out=out, force=force)

@@ -1,4 +1,4 @@
-"""`lpi gate`: deploy (exit code 0), do not (3) or cannot tell (4), with reasons."""
+"""`lpi gate`: deploy (exit code 0), do not deploy (3) or cannot tell (4), with reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
 
 def gate(
     run: Annotated[
-        Path, typer.Argument(help="what might be deployed: a run, a baseline, a file of lists", show_default=False)
+        Path, typer.Argument(help="the candidate: a run, a baseline or a file of lists", show_default=False)
     ],
     against: Annotated[
         list[Path],
@@ -25,7 +25,9 @@ def gate(
     ],
     rules: Annotated[Path | None, typer.Option(help="a YAML file of rules (default: the built-in ones)")] = None,
     split: Split = "test",
-    beta: Annotated[float | None, typer.Option(help="the dial: judge π ∝ μ̂ exp(Q/β)")] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="judge π ∝ μ̂ exp(Q/β) at this β instead of the trained head")
+    ] = None,
     data: Data = None,
     min_history: MinHistory = None,
     device: Device = "auto",

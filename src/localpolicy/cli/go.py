@@ -18,26 +18,29 @@ LOG = logging.getLogger(__name__)
 
 def go(
     log: Annotated[Path, typer.Argument(help="CSV or Parquet, one row per event", show_default=False)],
-    out: Annotated[Path, typer.Option(help="folder of everything; the same one goes on where it stopped")],
+    out: Annotated[Path, typer.Option(help="folder for all results; a stopped command resumes there")],
     columns: Annotated[
-        str | None, typer.Option(help="our column = the log's, where the guess is wrong: sequence_id=visit,item_id=sku")
+        str | None, typer.Option(help="correct the guessed columns, our name = log name: sequence_id=visit,item_id=sku")
     ] = None,
-    rewards: Annotated[str | None, typer.Option(help="what events are worth: buy=1.0,view=0.2")] = None,
-    rename: Annotated[str | None, typer.Option(help="the log's event = ours, for codes: 0=view,1=buy")] = None,
+    rewards: Annotated[str | None, typer.Option(help="the reward of each event: buy=1.0,view=0.2")] = None,
+    rename: Annotated[str | None, typer.Option(help="rename events, log name = our name: 0=view,1=buy")] = None,
     titles: Annotated[
         Path | None,
-        typer.Option(help="what items are called: CSV or Parquet with item_id and title (default: the log's own)"),
+        typer.Option(help="titles of items: CSV or Parquet with item_id and title (default: the log's own)"),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="time for training")] = 15.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="minutes for training")] = 15.0,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="of the split")] = 0,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the split")] = 0,
     device: Device = "auto",
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask, even in a terminal")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:
-    """From a log to a verdict: guess, prepare, train, choose, judge, and write one page.
+    """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
 
-    Exit code 0: deploy; 3: do not; 4: cannot tell. Every step is one of the other verbs: OUT/commands.sh lists them.
+    Exit code 0: deploy; 3: do not deploy; 4: cannot tell. OUT/commands.sh lists the same steps as single commands.
     """
     from localpolicy.cli.prepare import _column_map
     from localpolicy.data.rewards import pairs
@@ -71,7 +74,7 @@ def go(
     for note in guessed.unsure:
         LOG.info("note: %s.", note)
     if asks:
-        typer.confirm("Go on like this? (no: use --columns and --rewards)", default=True, abort=True, err=True)
+        typer.confirm("Is this right? (no: stop, and use --columns and --rewards)", default=True, abort=True, err=True)
     item = guessed.columns.get("item_id") if called == log else None
     data = prepare_log(log, out, guessed, seed=seed)
     show(counts_table(data))

@@ -13,29 +13,36 @@ from localpolicy.limits import LARGEST_SEED
 
 def loop(
     world: Annotated[str, typer.Argument(help="bandit or store", show_default=False)],
-    out: Annotated[Path, typer.Option(help="folder to write; a loop that was stopped goes on there")],
-    rounds: Annotated[int, typer.Option(help="rounds; more than before go on from the last")] = 10,
+    out: Annotated[Path, typer.Option(help="folder to write; a stopped loop resumes there")],
+    rounds: Annotated[int, typer.Option(help="number of rounds; a larger number continues an earlier loop")] = 10,
     objectives: Annotated[
         str | None,
-        typer.Option(help="mle,ips,lpi_cb; with settings as lpi_cb:advantage=observed"),
+        typer.Option(help="objectives, such as mle,ips,lpi_cb; with settings: lpi_cb:advantage=observed"),
     ] = None,
     beta: Annotated[
-        list[float] | None, typer.Option(help="β of the objectives that have one; several give an arm each")
+        list[float] | None, typer.Option(help="β of the objectives that have one; repeat it for several arms")
     ] = None,
     sequences: Annotated[int | None, typer.Option(help="sequences that each policy serves")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the demo's)")] = None,
-    seeds: Annotated[str, typer.Option(help="of logs and training, as 0,1,2: a whole loop each")] = "0",
-    world_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="which world of this kind")] = 0,
-    dials: Annotated[list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a dial of the world")] = None,
-    logging: Annotated[str, typer.Option(help="μ̂ from round 2 on: served (that run) or head")] = "served",
-    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="train on all logs so far, not the last")] = False,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a training setting, as train.epochs=4")
+    seeds: Annotated[str, typer.Option(help="seeds of logs and training, such as 0,1,2; each runs a whole loop")] = "0",
+    world_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the world itself")] = 0,
+    dials: Annotated[
+        list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a setting of the world; may be repeated")
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="rollouts behind the store's true reward")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="also write the result for machines here")] = None,
+    logging: Annotated[
+        str, typer.Option(help="where μ̂ comes from after round 1: served (the run that served) or head")
+    ] = "served",
+    keep_logs: Annotated[
+        bool, typer.Option("--keep-logs", help="train on all logs so far, not only on the last")
+    ] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="a training setting, such as train.epochs=4; may be repeated"),
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="simulated visits behind the store's true reward")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="also write the result as JSON to this file")] = None,
 ) -> None:
-    """Deploy, log, retrain for some rounds with several objectives at once; say what J did and what went wrong."""
+    """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
     from localpolicy.experiments.loop.config import loop_config
     from localpolicy.experiments.loop.loop import loop as run
     from localpolicy.report.loop.findings import summary
@@ -57,9 +64,9 @@ def loop(
     )
     result = run(config, out=out, rounds=rounds)
     contents = write_loop(result, out, json=json)
-    paths = trajectories(result)
-    for table in loop_tables(result, paths, narrow=True):
+    by_arm = trajectories(result)
+    for table in loop_tables(result, by_arm, narrow=True):
         show(table)
-    for name, found in paths.items():
-        console().print(f"  {summary(name, *found)}", highlight=False)
+    for name, trajectory in by_arm.items():
+        console().print(f"  {summary(name, *trajectory)}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)

@@ -1,8 +1,8 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
-Exit codes: 0 done; 2 the user can mend it (the message says how); 3 the gate says no, or no point of a sweep is within
-its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output pipe closed early
-(`lpi … | head -1`); 1 a bug of ours. docs/exit-codes.md lists them.
+Exit codes (docs/exit-codes.md): 0 done; 1 a bug of ours; 2 the user can mend it, and the message says how; 3 the gate
+says no, or no point of a sweep is within its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output
+pipe closed early (`lpi … | head -1`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def _options(
         typer.Option("--import", help="a module with objectives, backbones or readers of your own; may be repeated"),
     ] = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", help="messages on stderr as JSON, one object a line")] = False,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="write messages to stderr as JSON, one object per line")
+    ] = False,
 ) -> None:
     listen(as_json=log_json)
     if modules:
@@ -125,8 +127,8 @@ def main() -> None:
             raise  # not about a file of the user's
         LOG.error("%s: %s. Check the path and who may read or write it.", error.filename, error.strerror)
         sys.exit(2)
-    except UnicodeEncodeError as error:  # a name that is no UTF-8, where a library writes it
-        LOG.error("a name that is no UTF-8 (%s). Give it another one.", bounded(ascii(error.object)))
+    except UnicodeEncodeError as error:  # a library writes a name that is not UTF-8
+        LOG.error("the name %s is not valid UTF-8. Rename it.", bounded(ascii(error.object)))
         sys.exit(2)
     finally:
-        sys.stdout.flush()  # while it can still be told whether anybody reads it
+        sys.stdout.flush()  # now, while a closed pipe can still be reported

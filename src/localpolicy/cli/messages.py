@@ -7,13 +7,13 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-# Step-by-step messages. A verb whose own work they describe asks for them; elsewhere they would bury the others.
+# Loggers of step-by-step messages, hidden unless a verb asks for them (`show_steps`).
 PREPARING = "localpolicy.data.prepare"
 EPOCHS = "localpolicy.training.epochs"
 
 
 class Stderr(logging.Handler):
-    """Writes to whatever stderr is at the time."""
+    """Writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""
@@ -46,8 +46,8 @@ class JsonLine(logging.Formatter):
 def listen(*, as_json: bool = False) -> None:
     """Show messages from here on."""
     logger = logging.getLogger("localpolicy")
-    for handler in [one for one in logger.handlers if isinstance(one, Stderr)]:
-        logger.removeHandler(handler)
+    for shown in [handler for handler in logger.handlers if isinstance(handler, Stderr)]:
+        logger.removeHandler(shown)
     handler = Stderr()
     handler.setFormatter(JsonLine() if as_json else Line())
     logger.addHandler(handler)

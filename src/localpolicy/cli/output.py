@@ -1,4 +1,4 @@
-"""Results go to stdout, talk to stderr; tables and bars are plain where there is no terminal."""
+"""Results go to stdout, messages to stderr. Without a terminal, tables and progress bars are plain text."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from localpolicy.report.table import Table
 
 STDOUT = "-"  # as a file's name
-BOUNDLESS = 1_000_000  # columns of a file: a table there is as wide as what it says
+BOUNDLESS = 1_000_000  # columns of a file: its tables are never wrapped
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
-UNREAD = 141  # exit code of a closed output pipe, as a shell reports it: a gate that was cut off has not said yes
+UNREAD = (
+    141  # exit code of a closed output pipe, as shells have it; not 0, since a gate that was cut off has not said yes
+)
 
 
 class Piped(io.TextIOWrapper):
-    """A standard stream that leaves in silence once its reader is gone, and with a word where a disk is full.
+    """A standard stream: ends the program in silence when its reader is gone, with a message when a disk is full.
 
-    Here, and not where errors are caught, since what prints (typer, rich) would catch it before us and call it a fault.
-    What the terminal's encoding lacks (β in ISO 8859-1, a file name that is no UTF-8) is shown as an escape.
+    This is done here and not in `main`: typer and rich would catch the error first and report it as a bug.
+    Characters that the terminal's encoding lacks (β in ISO 8859-1, a file name that is not UTF-8) are escaped.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
@@ -38,12 +40,12 @@ class Piped(io.TextIOWrapper):
         )  # fmt: skip
 
     def write(self, text: str, /) -> int:
-        """Write, or leave."""
+        """Write, or end the program."""
         with self._read_by_someone():
             return super().write(text)
 
     def flush(self) -> None:
-        """Flush, or leave."""
+        """Flush, or end the program."""
         with self._read_by_someone():
             super().flush()
 
@@ -54,7 +56,7 @@ class Piped(io.TextIOWrapper):
         except OSError as error:
             if error.errno not in {*GONE, *FULL}:
                 raise
-            # What is left in the buffer goes nowhere: nothing complains of it at the end.
+            # What is left in the buffer goes to /dev/null, so that nothing fails when the stream is closed.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if error.errno in GONE:
                 sys.exit(UNREAD)
@@ -64,10 +66,10 @@ class Piped(io.TextIOWrapper):
 
 
 def leave_when_unread() -> None:
-    """From here on, what is printed after its reader has gone ends the program."""
+    """From now on, printing to a closed pipe ends the program."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us: files are written, and nobody listens
+        if stream is None:  # the caller closed it: files are still written
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - as long as the program
         elif isinstance(stream, io.TextIOWrapper):
             setattr(sys, name, Piped(stream))
@@ -75,7 +77,7 @@ def leave_when_unread() -> None:
 
 @cache
 def console() -> Console:
-    """Where results go. Names and paths may hold brackets and colons: nothing in them is markup."""
+    """The console of results. Markup is off: names and paths may hold brackets and colons."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
@@ -83,7 +85,7 @@ def console() -> Console:
 
 
 def show(table: Table) -> None:
-    """Print a table. A terminal too narrow for it gets its columns, or the widest cells, below one another."""
+    """Print a table. In a narrow terminal its columns, or its widest cells, stand below one another."""
     for part in table.fitting(console().width):
         console().print(part.terminal())
 

@@ -23,49 +23,63 @@ def prepare(
         ),
     ],
     paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
-    out: Annotated[Path, typer.Option(help="the data set's folder", show_default=False)],
+    out: Annotated[Path, typer.Option(help="folder of the data set to write", show_default=False)],
     columns: Annotated[
-        str | None, typer.Option(help="our column = the log's: sequence_id=user_id,item_id=movie_id; or a YAML file")
+        str | None,
+        typer.Option(help="column map, our name = log name: sequence_id=user_id,item_id=movie_id; or a YAML file"),
     ] = None,
     names: Annotated[str | None, typer.Option(help="column names of text files without a header: a,b,c")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="of text files (default: told from their first line)")] = None,
-    event: Annotated[str | None, typer.Option(help="the event of every row, for logs without such a column")] = None,
-    rename: Annotated[str | None, typer.Option(help="the log's event = ours: view=click,addtocart=purchase")] = None,
-    drop_events: Annotated[str | None, typer.Option(help="events whose rows are left out: a,b")] = None,
-    rewards: Annotated[str | None, typer.Option(help="purchase=1.0,click=0.2; for ratings '>=4=1,>=3=0.5,*=0'")] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="interactions reduces an impression log to what users did (or: impressions)")
+    delimiter: Annotated[
+        str | None, typer.Option(help="delimiter of text files (default: guessed from the first line)")
     ] = None,
-    time_unit: Annotated[str | None, typer.Option(help="of times that are numbers: s, ms, us, ns")] = None,
+    event: Annotated[str | None, typer.Option(help="the event of every row, if the log has no event column")] = None,
+    rename: Annotated[
+        str | None, typer.Option(help="rename events, log name = our name: view=click,addtocart=purchase")
+    ] = None,
+    drop_events: Annotated[str | None, typer.Option(help="drop the rows of these events: a,b")] = None,
+    rewards: Annotated[
+        str | None,
+        typer.Option(help="the reward of each event: purchase=1.0,click=0.2; of ratings: '>=4=1,>=3=0.5,*=0'"),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="interactions (reduces an impression log to what users did) or impressions")
+    ] = None,
+    time_unit: Annotated[str | None, typer.Option(help="unit of numeric timestamps: s, ms, us, ns")] = None,
     ids: Annotated[str | None, typer.Option(help="how ids in text files are read: integer or text")] = None,
-    duplicates: Annotated[str | None, typer.Option(help="keep, exact or consecutive")] = None,
-    session_gap: Annotated[str | None, typer.Option(help="silence that begins a new sequence: 30m, 1h")] = None,
-    min_clicks: Annotated[int | None, typer.Option(help="fewest clicks of a sequence")] = None,
-    min_events: Annotated[int | None, typer.Option(help="fewest events of a sequence")] = None,
-    min_item_events: Annotated[int | None, typer.Option(help="fewest events of an item")] = None,
-    min_item_sequences: Annotated[int | None, typer.Option(help="fewest sequences that hold an item")] = None,
+    duplicates: Annotated[
+        str | None, typer.Option(help="duplicates: keep them, or drop exact or consecutive ones")
+    ] = None,
+    session_gap: Annotated[
+        str | None, typer.Option(help="a pause longer than this starts a new sequence: 30m, 1h")
+    ] = None,
+    min_clicks: Annotated[int | None, typer.Option(help="drop sequences with fewer clicks")] = None,
+    min_events: Annotated[int | None, typer.Option(help="drop sequences with fewer events")] = None,
+    min_item_events: Annotated[int | None, typer.Option(help="drop items with fewer events")] = None,
+    min_item_sequences: Annotated[int | None, typer.Option(help="drop items that fewer sequences hold")] = None,
     iterate: Annotated[bool | None, typer.Option(help="repeat the filters until nothing changes")] = None,
     most_recent: Annotated[int | None, typer.Option(help="keep only the last events of a sequence")] = None,
-    split: Annotated[str | None, typer.Option(help="random or time")] = None,
+    split: Annotated[str | None, typer.Option(help="how to split: random or time")] = None,
     validation: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
     test: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
     split_times: Annotated[
         str | None, typer.Option(help="when validation and test begin: 2014-08-01,2014-09-01")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the random split")] = None,
-    append: Annotated[Path | None, typer.Option(help="an earlier data set that this log continues")] = None,
-    like: Annotated[Path | None, typer.Option(help="an earlier data set whose item indices and settings hold")] = None,
-    keep_log: Annotated[bool, typer.Option(help="keep the log's rows, which a later --append needs")] = True,
-    skip_bad_rows: Annotated[bool, typer.Option(help="count and pass over rows that cannot be used")] = False,
-    engine: Annotated[str, typer.Option(help="duckdb or spark")] = "duckdb",
-    memory: Annotated[str, typer.Option(help="DuckDB's limit; beyond it, it spills to disk")] = "1GB",
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="DuckDB's (default: all cores)")] = None,
-    scratch: Annotated[Path | None, typer.Option(help="folder for spilling (default: beside --out)")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="seed of the random split")] = None,
+    append: Annotated[Path | None, typer.Option(help="append the log to this earlier data set")] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="take the item indices and settings of this earlier data set")
+    ] = None,
+    keep_log: Annotated[bool, typer.Option(help="keep the log's rows; a later --append needs them")] = True,
+    skip_bad_rows: Annotated[bool, typer.Option(help="skip rows that cannot be read, and count them")] = False,
+    engine: Annotated[str, typer.Option(help="engine: duckdb or spark")] = "duckdb",
+    memory: Annotated[str, typer.Option(help="memory limit of DuckDB; beyond it, DuckDB spills to disk")] = "1GB",
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="threads of DuckDB (default: all cores)")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="folder for temporary files (default: beside --out)")] = None,
     spark_master: Annotated[
-        str | None, typer.Option(help="of --engine spark, as local[2] or spark://host:7077")
+        str | None, typer.Option(help="Spark master, such as local[2] or spark://host:7077")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace the folder if it is there")] = False,
-    json: Annotated[Path | None, typer.Option(help="write counts and the quality report for machines")] = None,
+    json: Annotated[Path | None, typer.Option(help="write the counts and the quality report as JSON")] = None,
 ) -> None:
     """Prepare a log: read, check, filter, index, split and store it; report on its quality."""
     from localpolicy.data.prepare import prepare as prepare_log

@@ -16,7 +16,8 @@ LOG = logging.getLogger(__name__)
 def recommend(
     run: Annotated[Path, typer.Argument(help="a finished run, or a saved baseline")],
     out: Annotated[
-        Path, typer.Option(help="JSON lines to write, one per history; .csv or .parquet: a row per item; -: stdout")
+        Path,
+        typer.Option(help="file to write: JSON lines, one per history; .csv or .parquet, one row per item; -: stdout"),
     ],
     histories: Annotated[
         Path | None,
@@ -25,12 +26,14 @@ def recommend(
             "CSV or Parquet with a row per event: sequence_id, item_id, event"
         ),
     ] = None,
-    every: Annotated[Path | None, typer.Option("--all", help="a data set: lists for all of its sequences")] = None,
+    every: Annotated[Path | None, typer.Option("--all", help="recommend for all sequences of this data set")] = None,
     k: Annotated[int, typer.Option("-k", help="length of the lists")] = 20,
-    beta: Annotated[float | None, typer.Option(help="the dial: μ̂ exp(Q/β) instead of the trained head")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="draw without replacement, and give propensities")] = False,
+    beta: Annotated[float | None, typer.Option(help="use π ∝ μ̂ exp(Q/β) at this β instead of the trained head")] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="draw items without replacement, and write their propensities")
+    ] = False,
     exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="leave out items of the history")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="of the draw")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="seed of the draw")] = None,
 ) -> None:
     """Recommend lists for the histories of a file."""
     from localpolicy.serving.recommend import recommend as run_it

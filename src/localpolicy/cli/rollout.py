@@ -1,4 +1,4 @@
-"""`lpi rollout`: shadow to 100 % of traffic, judged by tests that may be looked at any time."""
+"""`lpi rollout`: from shadow to 100 % of traffic, judged by tests that allow looking at any time."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from localpolicy.cli.output import show_table
 
 LOG = logging.getLogger(__name__)
 
-app = typer.Typer(
-    help="Give a new policy its traffic in stages, and take it back where it does harm.", no_args_is_help=True
-)
+app = typer.Typer(help="Give a new policy its traffic in stages, and roll back if it does harm.", no_args_is_help=True)
 
 
 @app.command()
 def plan(
     out: Annotated[Path, typer.Option(help="the rollout's file")],
-    stages: Annotated[str, typer.Option(help="shadow, then percent of traffic")] = "shadow,1,5,25,50,100",
-    units: Annotated[int, typer.Option(help="persons a stage must see before the next")] = 1000,
-    alpha: Annotated[float, typer.Option(help="chance that any alarm is ever false")] = 0.05,
-    largest_reward: Annotated[float, typer.Option(help="most that a list can bring")] = 1.0,
-    horizon: Annotated[float, typer.Option(help="seconds after a person's first list that count")] = 3600.0,
+    stages: Annotated[
+        str, typer.Option(help="the stages: shadow, then percentages of traffic")
+    ] = "shadow,1,5,25,50,100",
+    units: Annotated[int, typer.Option(help="persons that a stage must see before the next one starts")] = 1000,
+    alpha: Annotated[float, typer.Option(help="chance of a false alarm over the whole rollout")] = 0.05,
+    largest_reward: Annotated[float, typer.Option(help="largest possible reward of a list")] = 1.0,
+    horizon: Annotated[
+        float, typer.Option(help="seconds after a person's first list that count towards the reward")
+    ] = 3600.0,
 ) -> None:
     """Write a rollout; 'lpi serve --candidate RUN --rollout FILE' follows it."""
     from localpolicy.serving.rollout import RolloutRules
     from localpolicy.serving.rollout import plan as run_it
 
     rules = RolloutRules.parse({"alpha": alpha, "largest_reward": largest_reward, "units": units, "horizon": horizon})
-    found = run_it(out, stages=[one.strip() for one in stages.split(",")], rules=rules)
-    LOG.info(f"wrote {out}: stages {', '.join(found['stages'])}; now {found['stage']}")
+    written = run_it(out, stages=[stage.strip() for stage in stages.split(",")], rules=rules)
+    LOG.info(f"wrote {out}: stages {', '.join(written['stages'])}; now {written['stage']}")
 
 
 @app.command()
@@ -40,22 +42,24 @@ def judge(
     rollout: Annotated[Path, typer.Argument(help="the rollout's file")],
     log: Annotated[str, typer.Option(help="the log (SQLite file, postgresql://…), or the folder it was rotated to")],
     window: Annotated[float, typer.Option(help="seconds after a list within which an answer counts")] = 3600.0,
-    rewards: Annotated[str, typer.Option(help="reward of each event")] = "purchase=1.0,click=0.2",
+    rewards: Annotated[str, typer.Option(help="the reward of each event")] = "purchase=1.0,click=0.2",
     dry: Annotated[bool, typer.Option("--dry", help="only say what would be done")] = False,
-    json: Annotated[Path | None, typer.Option(help="write the verdict here too")] = None,
+    json: Annotated[Path | None, typer.Option(help="also write the judgement as JSON to this file")] = None,
 ) -> None:
-    """Look at the log and move the rollout: on, back (exit code 3), or nowhere."""
+    """Judge the log so far: next stage, roll back (exit code 3), or wait."""
     from localpolicy.runtime.files import write_json
     from localpolicy.serving.join import JoinConfig
     from localpolicy.serving.rollout import judge as run_it
 
-    found = run_it(rollout, log=log, config=JoinConfig.parse({"window": window, "rewards": rewards}), apply=not dry)
+    judgement = run_it(rollout, log=log, config=JoinConfig.parse({"window": window, "rewards": rewards}), apply=not dry)
     arms = [
-        (arm, f"{found.units[arm]:,}", "" if (mean := found.reward[arm]) is None else f"{mean:.4f}")
+        (arm, f"{judgement.units[arm]:,}", "" if (mean := judgement.reward[arm]) is None else f"{mean:.4f}")
         for arm in ("current", "candidate")
     ]
-    show_table(f"stage {found.stage}: {found.decision}", ("arm", "persons", "mean reward"), arms, note=found.why)
+    show_table(
+        f"stage {judgement.stage}: {judgement.decision}", ("arm", "persons", "mean reward"), arms, note=judgement.why
+    )
     if json is not None:
-        write_json(json, found.model_dump())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        write_json(json, judgement.model_dump())
+    if judgement.exit_code:
+        raise typer.Exit(judgement.exit_code)

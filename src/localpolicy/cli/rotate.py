@@ -1,4 +1,4 @@
-"""`lpi rotate`: the log's older part to Parquet that `lpi prepare events` reads."""
+"""`lpi rotate`: move older lists of the log to Parquet files, which `lpi prepare events` reads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ def rotate(
     log: Annotated[str, typer.Argument(help="the log: a SQLite file, or postgresql://…")],
     out: Annotated[Path, typer.Option(help="the folder of Parquet files")],
     window: Annotated[float, typer.Option(help="seconds after a list within which an answer counts")] = 3600.0,
-    rewards: Annotated[str, typer.Option(help="reward of each event")] = "purchase=1.0,click=0.2",
-    default: Annotated[float, typer.Option(help="reward of a shown item that nothing came back for")] = 0.0,
-    aggregation: Annotated[str, typer.Option(help="of several answers: max, sum, first or last")] = "max",
-    now: Annotated[bool, typer.Option("--now", help="also lists whose window is still open")] = False,
+    rewards: Annotated[str, typer.Option(help="the reward of each event")] = "purchase=1.0,click=0.2",
+    default: Annotated[float, typer.Option(help="reward of a shown item without feedback")] = 0.0,
+    aggregation: Annotated[
+        str, typer.Option(help="how to combine several events on one item: max, sum, first or last")
+    ] = "max",
+    now: Annotated[bool, typer.Option("--now", help="also move lists whose window is still open")] = False,
 ) -> None:
-    """Join lists with what came back, and move them to Parquet once their window is over."""
+    """Join lists with their feedback, and move them to Parquet once their window is over."""
     from localpolicy.serving.join import JoinConfig
     from localpolicy.serving.records import now as moment
     from localpolicy.serving.rotate import rotate as run_it

@@ -11,18 +11,22 @@ import typer
 
 def serve(
     run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
-    log: Annotated[str, typer.Option(help="a SQLite file, or postgresql://…")] = "lpi-log.db",
-    host: Annotated[str, typer.Option(help="where to listen")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any that is free")] = 8471,
-    workers: Annotated[int, typer.Option(help="processes")] = 1,
-    threads: Annotated[int, typer.Option(help="of onnxruntime, per worker")] = 1,
-    floor: Annotated[float, typer.Option(help="exploration floor ε of drawn lists")] = 0.0,
-    empty_history: Annotated[str, typer.Option(help="who answers an empty history: fallback or model")] = "fallback",
+    log: Annotated[str, typer.Option(help="the log to write: a SQLite file, or postgresql://…")] = "lpi-log.db",
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port; 0 takes any free one")] = 8471,
+    workers: Annotated[int, typer.Option(help="number of processes")] = 1,
+    threads: Annotated[int, typer.Option(help="onnxruntime threads per worker")] = 1,
+    floor: Annotated[
+        float, typer.Option(help="exploration floor: weight ε of a uniform policy mixed into the draws")
+    ] = 0.0,
+    empty_history: Annotated[str, typer.Option(help="what answers an empty history: fallback or model")] = "fallback",
     share: Annotated[float, typer.Option(help="share of requests that is logged")] = 1.0,
-    window: Annotated[float, typer.Option(help="seconds after which an answer is late")] = 3600.0,
+    window: Annotated[float, typer.Option(help="seconds after which feedback is late")] = 3600.0,
     queue: Annotated[int, typer.Option(help="requests that may wait, per worker")] = 256,
     candidate: Annotated[Path | None, typer.Option(help="the run or export that a rollout tries")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="any other setting: key=value")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
+    ] = None,
     rollout: Annotated[Path | None, typer.Option(help="the rollout's file (lpi rollout plan)")] = None,
 ) -> None:
     """Serve lists over HTTP; each is logged, with exact propensities, before it is answered.

@@ -18,14 +18,16 @@ def simulate(
     out: Annotated[Path, typer.Option(help="folder to write")],
     sequences: Annotated[int | None, typer.Option(help="sequences to simulate (default: the world's own)")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the world's own)")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="makes the same bytes again")] = 0,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a dial of the world")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed; the same seed writes the same bytes")] = 0,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting of the world; may be repeated")
+    ] = None,
     interactions: Annotated[
         bool, typer.Option("--interactions", help="keep what users did, not what was shown")
     ] = False,
     prepared: Annotated[bool, typer.Option("--prepared", help="write a prepared data set instead of events")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
-    json: Annotated[Path | None, typer.Option(help="also write the figures to this file")] = None,
+    json: Annotated[Path | None, typer.Option(help="also write the figures as JSON to this file")] = None,
 ) -> None:
     """Simulate a world with a known truth, or raw files in the format of a public data set."""
     from rich.console import Console

@@ -17,20 +17,27 @@ NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
 def sweep(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
-    objective: Annotated[str, typer.Option(help="what is maximised; docs/objectives.md lists them")],
+    objective: Annotated[str, typer.Option(help="the objective to train; docs/objectives.md lists them")],
     over: Annotated[
-        list[str], typer.Option(metavar="KEY=V1,V2", help="a setting and its values (for a search also low..high)")
+        list[str], typer.Option(metavar="KEY=V1,V2", help="a setting and its values; a search also takes low..high")
     ],
-    out: Annotated[Path, typer.Option(help="folder of runs and results; the same one goes on where it stopped")],
-    seeds: Annotated[int, typer.Option(help="seeds of every point; the point is chosen by their mean")] = 1,
-    max_js: Annotated[float | None, typer.Option(help="choose the best point with a JS of at most this")] = None,
+    out: Annotated[Path, typer.Option(help="folder for runs and results; a stopped sweep resumes there")],
+    seeds: Annotated[int, typer.Option(help="seeds per point; the point with the best mean is chosen")] = 1,
+    max_js: Annotated[float | None, typer.Option(help="choose the best point whose JS is at most this")] = None,
     against: Against = None,
-    search: Annotated[str, typer.Option(help="grid or optuna")] = "grid",
-    trials: Annotated[int | None, typer.Option(min=1, help="points that a search tries (default: 20)")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="runs at a time (default: one per core)")] = None,
+    search: Annotated[str, typer.Option(help="how to search: grid or optuna")] = "grid",
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="number of points that a search tries (default: 20)")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="runs trained in parallel (default: one per core)")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
 ) -> None:

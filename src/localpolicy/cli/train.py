@@ -21,29 +21,33 @@ def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
     objective: Annotated[
         str | None,
-        typer.Option(help="what is maximised (docs/objectives.md lists them), or popularity, last-item, item-knn"),
+        typer.Option(help="the objective (docs/objectives.md lists them), or popularity, last-item, item-knn"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="short for --set objective.beta=")] = None,
     epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
     seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
     processes: Annotated[
-        int, typer.Option(min=1, max=1024, help="processes on this machine; several machines: torchrun")
+        int, typer.Option(min=1, max=1024, help="processes on this machine (for several machines use torchrun)")
     ] = 1,
     shard_catalogue: Annotated[
-        bool, typer.Option("--shard-catalogue", help="split the items' rows over the processes instead of copying them")
+        bool,
+        typer.Option("--shard-catalogue", help="split the item embeddings over the processes instead of copying them"),
     ] = False,
     warm_start: Annotated[
         str | None, typer.Option(help="short for --set train.warm_start=: start from an older run's weights")
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="short for --set train.tensorboard=true")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="go on where a run stopped, or start one")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume a stopped run, or start a new one")] = False,
     resume_older: Annotated[
-        bool, typer.Option("--resume-older", help="go on from the checkpoint before the last")
+        bool, typer.Option("--resume-older", help="resume from the checkpoint before the last")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
@@ -86,9 +90,9 @@ def train(
         sys.exit(_under_torchrun(processes))
     if int(os.environ.get("RANK", "0")) > 0:
         run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
-        return  # the first rank talks for all
+        return  # only rank 0 prints
     if not sys.stderr.isatty():
-        show_steps(EPOCHS)  # a terminal has a bar instead
+        show_steps(EPOCHS)  # a terminal has a progress bar instead
     LOG.info("training %s on %s into %s", settings.objective.name, data, out)
     if note := unheard(settings.train.select, Prepared(data), settings.objective):
         LOG.info("note: %s", note)
@@ -99,7 +103,7 @@ def train(
 
 
 def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
-    """A simple baseline is fitted, not trained; it is saved, judged and recommended from like a run."""
+    """A simple baseline is fitted, not trained. It is saved like a run; `gate` and `recommend` take it like one."""
     from localpolicy.errors import ConfigError
     from localpolicy.evaluation.baselines.saved import fit_baseline
 
@@ -111,13 +115,15 @@ def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, forc
 
 
 def _under_torchrun(processes: int) -> int:
-    """The same command, in several processes; torchrun ends all of them when one dies."""
+    """Run the same command in several processes; torchrun stops all of them when one dies."""
     words = [word for word in sys.argv[1:] if not word.startswith("--processes=")]
     if "--processes" in words:
-        place = words.index("--processes")
-        del words[place : place + 2]
+        position = words.index("--processes")
+        del words[position : position + 2]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     code = subprocess.run([*torchrun, "-m", "localpolicy", *words], check=False).returncode
     if code:
-        LOG.warning("a process stopped, and the others with it. What was saved is whole: go on with --resume.")
+        LOG.warning(
+            "a process stopped, so torchrun stopped the others. Saved files are complete: continue with --resume."
+        )
     return code

@@ -1,4 +1,4 @@
-"""`lpi verify`: is a folder as it was when it was written?"""
+"""`lpi verify`: are the files of a folder unchanged?"""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 
 def verify(folder: Annotated[Path, typer.Argument(help="a run, or a prepared data set")]) -> None:
-    """Read every file of a run or a data set, and compare its digest with the one that was recorded.
+    """Read every file of a run or a data set, and compare its digest with the recorded one.
 
-    Exit code 0: all as it was. 2: the message names the file that is not.
+    Exit code 0: nothing has changed. 2: the message names the file that has.
     """
     from localpolicy.data.store import Prepared
     from localpolicy.errors import RunError
@@ -29,4 +29,4 @@ def verify(folder: Annotated[Path, typer.Argument(help="a run, or a prepared dat
         names = list(content["files"])
     else:
         names = Run(folder).verify()
-    print(f"{folder}: {len(names)} files are as they were written: {', '.join(sorted(names))}.")
+    print(f"{folder}: {len(names)} files are unchanged: {', '.join(sorted(names))}.")

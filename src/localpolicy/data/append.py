@@ -89,13 +89,13 @@ def earlier_log(data: Prepared) -> SourceTable:
 
 def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
     """Raise where a file's bytes are part of the earlier data set already."""
-    taken = {one["sha256"]: one["name"] for one in data.manifest["inputs"].get("taken", ())}
-    for one in inputs:
-        if one["sha256"] in taken:
-            before = taken[one["sha256"]]
-            known = "" if before == one["name"] else f", then called {before}"
+    taken = {file["sha256"]: file["name"] for file in data.manifest["inputs"].get("taken", ())}
+    for file in inputs:
+        if file["sha256"] in taken:
+            before = taken[file["sha256"]]
+            known = "" if before == file["name"] else f", then called {before}"
             raise DataError(
-                f"{one['name']} is part of {data.path} already (the same bytes{known}). Leave it out: its rows would "
+                f"{file['name']} is part of {data.path} already (the same bytes{known}). Leave it out: its rows would "
                 "count twice."
             )
 

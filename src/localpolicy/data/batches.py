@@ -1,8 +1,8 @@
 """Batches: windows of sequences cut by index arithmetic alone, on whatever device the arrays live.
 
 Each sequence gives its most recent T actions; of these the last m are positions (scored). The token before the
-window's first action is the item that really preceded it, and START only where the sequence itself begins, so
-that an empty context always means what it says.
+window's first action is the item that really preceded it, and START only where the sequence itself begins: an empty
+context always means an empty history.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Windows:
         part.chosen = torch.arange(number, len(self.offsets) - 1, parts, device=self.device)
         return part
 
-    def _numbers(self, places: Tensor) -> Tensor:
-        return places if self.chosen is None else self.chosen[places]
+    def _numbers(self, index: Tensor) -> Tensor:
+        """The split's indices of these sequences of the part."""
+        return index if self.chosen is None else self.chosen[index]
 
     @property
     def device(self) -> torch.device:

@@ -1,8 +1,8 @@
-"""Batches of a fixed size, cut on the device without asking it anything.
+"""Batches of a fixed size, cut on the device without waiting for it.
 
 A captured step replays the same kernels on the same memory, so its sizes are fixed beforehand: tokens and positions
-are rounded up to a bucket, and the rest is filled with sequences that do not count. How many there are of each is read
-once per epoch, for all of its batches.
+are rounded up to a bucket, and filler that does not count takes the rest. The counts are read from the device once per
+epoch, for all of its batches.
 """
 
 from __future__ import annotations
@@ -66,29 +66,29 @@ class Planner:
         filled[: len(order)] = order
         every = filled.view(batches, self.size)
         there = every >= 0
-        sizes = [(one[every.clamp(min=0)] * there).sum(1) for one in (self.widths, self.scored)]
+        sizes = [(counts[every.clamp(min=0)] * there).sum(1) for counts in (self.widths, self.scored)]
         for number, (tokens, positions) in enumerate(torch.stack(sizes, 1).tolist()):
             if number >= skip:
                 yield Planned(every[number], BatchShape(rounded(tokens), rounded(positions)), positions)
 
     def cut(self, sequences: Tensor, bucket: BatchShape) -> Batch:
-        """The batch of these sequences, filled up to the bucket's size. Asks the device nothing."""
+        """The batch of these sequences, filled up to the bucket's size, without waiting for the device."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
         if windows.offsets.is_cuda and fused.missing() is None:
             from localpolicy.data.cut_kernel import cut
 
-            found = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length)
+            columns = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length)
         else:
-            found = self._cut(sequences, bucket)
-        real = found.pop("real")
-        place = torch.arange(bucket.tokens, device=windows.device)
-        scored, counted = place, real
+            columns = self._cut(sequences, bucket)
+        real = columns.pop("real")
+        token = torch.arange(bucket.tokens, device=windows.device)
+        scored, counted = token, real
         if not self.all_scored:
-            widths = self.widths[sequences.clamp(min=0)][found["row"].clamp(max=rows - 1)]
-            scored, counted = self._scored(found["column"], widths, found["event"], real, place, bucket)
+            widths = self.widths[sequences.clamp(min=0)][columns["row"].clamp(max=rows - 1)]
+            scored, counted = self._scored(columns["column"], widths, columns["event"], real, token, bucket)
         spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         return Batch(
-            **found,
+            **columns,
             sequences=sequences,
             scored=scored,
             counted=counted,
@@ -104,17 +104,17 @@ class Planner:
         start, stop = windows.offsets[known], windows.offsets[known + 1]
         widths = self.widths[known] * there
         ends = widths.cumsum(0)
-        place = torch.arange(bucket.tokens, device=windows.device)
-        row = torch.searchsorted(ends, place, right=True)
+        token = torch.arange(bucket.tokens, device=windows.device)
+        row = torch.searchsorted(ends, token, right=True)
         real = row < rows
-        filler = (place - ends[-1]).clamp(min=0)  # counts the tokens that stand for nothing
+        filler = (token - ends[-1]).clamp(min=0)  # numbers the filler tokens
         own = row.clamp(max=rows - 1)
-        column = torch.where(real, place - (ends - widths)[own], filler % length)
+        column = torch.where(real, token - (ends - widths)[own], filler % length)
         index = torch.where(real, (stop - widths)[own] + column, 0)
         begins = ~real | (index == start[own])
         before = torch.where(begins, index, index - 1)
         item, event = windows.arrays["item"], windows.arrays["event"]
-        found = {
+        columns = {
             "row": torch.where(real, row, rows + filler // length),
             "column": column,
             "previous_item": torch.where(begins, START, item[before].long()),
@@ -127,11 +127,11 @@ class Planner:
         }
         if "propensity" in windows.arrays:
             # NaN stands for "not logged"; a filler's would reach the gradient even where its loss does not count.
-            found["propensity"] = torch.where(real, windows.arrays["propensity"][index], 1.0)
-        return found
+            columns["propensity"] = torch.where(real, windows.arrays["propensity"][index], 1.0)
+        return columns
 
     def _scored(
-        self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, place: Tensor, bucket: BatchShape
+        self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, token: Tensor, bucket: BatchShape
     ) -> tuple[Tensor, Tensor]:
         """The positions among the tokens, and which of them count: [N] each, in order."""
         scored = real
@@ -139,6 +139,6 @@ class Planner:
             scored = scored & (column >= widths - self.windows.config.last)
         if self.windows.context is not None:
             scored = scored & (event != self.windows.context)
-        target = torch.where(scored, scored.cumsum(0) - 1, bucket.positions)  # all others meet in one spare place
-        found = place.new_full((bucket.positions + 1,), bucket.tokens - 1).scatter(0, target, place)[:-1]
-        return found, torch.arange(bucket.positions, device=place.device) < scored.sum()
+        target = torch.where(scored, scored.cumsum(0) - 1, bucket.positions)  # all others go to one spare slot
+        scored_tokens = token.new_full((bucket.positions + 1,), bucket.tokens - 1).scatter(0, target, token)[:-1]
+        return scored_tokens, torch.arange(bucket.positions, device=token.device) < scored.sum()

@@ -22,8 +22,8 @@ def _cut(
     propensity_out, real_out, n_tokens, length, rows,
     PROPENSITY: tl.constexpr, START: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr,
 ):  # fmt: skip
-    place = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
-    inside = place < n_tokens
+    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    inside = token < n_tokens
     row = tl.zeros((TOKENS,), tl.int32)
     first = tl.zeros((TOKENS,), tl.int32)  # tokens before this one's sequence
     total = 0
@@ -35,53 +35,54 @@ def _cut(
         stop = tl.load(offsets + sequence + 1, mask=there, other=0)
         width = tl.minimum(stop - start, length).to(tl.int32)
         ends = total + tl.cumsum(width, 0)
-        passed = (ends[None] <= place[:, None]) & (number < rows)[None]
+        passed = (ends[None] <= token[:, None]) & (number < rows)[None]
         row += tl.sum(passed.to(tl.int32), 1)
         first += tl.sum(tl.where(passed, width[None], 0), 1)
         total += tl.sum(width, 0)
     real = (row < rows) & inside
-    filler = tl.maximum(place - total, 0)
+    filler = tl.maximum(token - total, 0)
     sequence = tl.load(sequences + row, mask=real, other=0)
     start = tl.load(offsets + sequence, mask=real, other=0)
     stop = tl.load(offsets + sequence + 1, mask=real, other=0)
     width = tl.minimum(stop - start, length)
-    column = tl.where(real, place - first, filler % length)
+    column = tl.where(real, token - first, filler % length)
     index = tl.where(real, stop - width + column, 0)
     begins = (index == start) | (real == 0)
     before = tl.where(begins, index, index - 1)
-    tl.store(row_out + place, tl.where(real, row, rows + filler // length).to(tl.int64), mask=inside)
-    tl.store(column_out + place, column.to(tl.int64), mask=inside)
-    tl.store(history_out + place, index - start, mask=inside)
+    tl.store(row_out + token, tl.where(real, row, rows + filler // length).to(tl.int64), mask=inside)
+    tl.store(column_out + token, column.to(tl.int64), mask=inside)
+    tl.store(history_out + token, index - start, mask=inside)
     earlier = tl.load(items + before, mask=inside, other=0).to(tl.int64)
-    tl.store(before_item + place, tl.where(begins, START, earlier), mask=inside)
+    tl.store(before_item + token, tl.where(begins, START, earlier), mask=inside)
     earlier = tl.load(events + before, mask=inside, other=0).to(tl.int64)
-    tl.store(before_event + place, tl.where(begins, 0, earlier), mask=inside)
-    tl.store(item_out + place, tl.load(items + index, mask=inside, other=0).to(tl.int64), mask=inside)
-    tl.store(event_out + place, tl.load(events + index, mask=inside, other=0).to(tl.int64), mask=inside)
-    tl.store(reward_out + place, tl.load(rewards + index, mask=real, other=0.0), mask=inside)
+    tl.store(before_event + token, tl.where(begins, 0, earlier), mask=inside)
+    tl.store(item_out + token, tl.load(items + index, mask=inside, other=0).to(tl.int64), mask=inside)
+    tl.store(event_out + token, tl.load(events + index, mask=inside, other=0).to(tl.int64), mask=inside)
+    tl.store(reward_out + token, tl.load(rewards + index, mask=real, other=0.0), mask=inside)
     if PROPENSITY:
-        tl.store(propensity_out + place, tl.load(propensities + index, mask=real, other=1.0), mask=inside)
-    tl.store(real_out + place, real, mask=inside)
+        tl.store(propensity_out + token, tl.load(propensities + index, mask=real, other=1.0), mask=inside)
+    tl.store(real_out + token, real, mask=inside)
 
 
 def cut(
     sequences: Tensor, offsets: Tensor, arrays: dict[str, Tensor], tokens: int, *, length: int
 ) -> dict[str, Tensor]:
-    """Every column of a batch's tokens, and `real`: which are no fillers."""
+    """Every column of a batch's tokens, and `real`: which are not filler."""
     device = sequences.device
     names = ("row", "column", "previous_item", "previous_event", "item", "event", "history")
-    found = dict(zip(names, torch.empty((len(names), tokens), dtype=torch.long, device=device).unbind(), strict=True))
-    found["reward"] = torch.empty(tokens, dtype=arrays["reward"].dtype, device=device)
-    found["real"] = torch.empty(tokens, dtype=torch.bool, device=device)
+    columns = dict(zip(names, torch.empty((len(names), tokens), dtype=torch.long, device=device).unbind(), strict=True))
+    columns["reward"] = torch.empty(tokens, dtype=arrays["reward"].dtype, device=device)
+    columns["real"] = torch.empty(tokens, dtype=torch.bool, device=device)
     propensity = arrays.get("propensity")
     if propensity is not None:
-        found["propensity"] = torch.empty(tokens, dtype=propensity.dtype, device=device)
+        columns["propensity"] = torch.empty(tokens, dtype=propensity.dtype, device=device)
     _cut[(triton.cdiv(tokens, TOKENS),)](
         sequences, offsets, arrays["item"], arrays["event"], arrays["reward"],
         arrays["reward"] if propensity is None else propensity,
-        found["row"], found["column"], found["previous_item"], found["previous_event"], found["item"],
-        found["event"], found["reward"], found["history"], found.get("propensity", found["reward"]), found["real"],
+        columns["row"], columns["column"], columns["previous_item"], columns["previous_event"], columns["item"],
+        columns["event"], columns["reward"], columns["history"], columns.get("propensity", columns["reward"]),
+        columns["real"],
         tokens, length, len(sequences),
         PROPENSITY=propensity is not None, START=START, TOKENS=TOKENS, SEQUENCES=SEQUENCES, num_warps=4,
     )  # fmt: skip
-    return found
+    return columns

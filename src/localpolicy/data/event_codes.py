@@ -16,7 +16,7 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError, nearest
 
 MOST_EVENTS = 256  # an event's code is one byte
-MOST_POLICIES = 32_767  # a policy's is two
+MOST_POLICIES = 32_767  # a policy's code is two bytes
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def make_event_codes(
 
     Of a `first` log settings must fit the events; a later one may lack some that an earlier one had.
     """
-    found = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
-    named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in found}
+    raw_events = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
+    named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in raw_events}
     dropped = {*config.drop_events, *map(event_name, config.drop_events)}
     if first:
         _refuse_unknown(config.drop_events, {*named, *named.values()})
@@ -70,8 +70,8 @@ def make_event_codes(
     if kind == "interactions":
         dropped.add(NO_ANSWER)
     names = {raw: name for raw, name in named.items() if not {raw, name} & dropped}
-    if found and not names:
-        raise DataError(f"no events are left of {', '.join(found)}: drop fewer of them.")
+    if raw_events and not names:
+        raise DataError(f"no events are left of {', '.join(raw_events)}: drop fewer of them.")
     coded = list(earlier.get("events", ()))
     events = [*coded, *sorted(set(names.values()) - set(coded))]
     if len(events) > MOST_EVENTS:
@@ -101,8 +101,8 @@ def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) ->
         if column in raw.table.columns:
             value = alias(raw.table, raw.table.columns[column])
             where = f"{value} IS NOT NULL AND {raw.where}"
-            found = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
-            values |= {str(name) for (name,) in found}
+            names = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
+            values |= {str(name) for (name,) in names}
     return sorted(values)
 
 

@@ -24,9 +24,9 @@ class Count:
     note: str = ""
     source: str = UNVERIFIED
 
-    def agrees(self, found: int) -> bool:
+    def agrees(self, count: int) -> bool:
         """Whether `found` is the published count, as far as it was published."""
-        return abs(found - self.value) <= (ROUNDED * self.value if self.rounded else 0)
+        return abs(count - self.value) <= (ROUNDED * self.value if self.rounded else 0)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Ma
     if not editions:
         return {}
     counts, settings, rows = manifest["counts"], manifest["settings"], sum(manifest["rows"].values())
-    found = {
+    measured = {
         "sequences": counts["sequences"],
         "items": counts["items"],
         "events": sum(counts["events"].values()),
@@ -62,16 +62,16 @@ def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Ma
     }
 
     def likeness(edition: Edition) -> tuple[int, float]:
-        agreeing = sum(count.agrees(found.get(count.what, 0)) for count in edition.counts)
+        agreeing = sum(count.agrees(measured.get(count.what, 0)) for count in edition.counts)
         return agreeing, -abs(math.log(edition.rows / max(rows, 1)))
 
     edition = max(editions, key=likeness)
     compared: list[CountCheck] = [
         CountCheck(
             what=count.what,
-            found=found.get(count.what, 0),
+            found=measured.get(count.what, 0),
             expected=count.value,
-            agrees=count.agrees(found.get(count.what, 0)),
+            agrees=count.agrees(measured.get(count.what, 0)),
             note=f"{count.source}: {count.note}" if count.note else count.source,
         )
         for count in edition.counts

@@ -29,36 +29,36 @@ class Filtered:
 
     source: str  # joined with the sequences kept it gives `kept`, and costs less
     sequences: str  # a table of the distinct sequences kept
-    behind: list[str]  # the large tables it is made from
+    tables: list[str]  # the large tables it is made from
     trail: list[Step]
 
 
 def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None) -> Filtered:
     """Make `kept` from `usable`."""
-    behind = ["loaded"]
+    tables = ["loaded"]
     source = _without_duplicates(engine, "usable", config, fields=fields, order=order)
     if source != "usable":
-        behind.append(source)
+        tables.append(source)
     if config.session_gap is not None:
         if "time" not in fields:
             raise ConfigError("session_gap needs times, and this log has none.")
         engine.table("sessions", sql.sessions(source, fields=fields, gap_ms=round(config.session_gap * 1000)))
         source = "sessions"
-        behind.append(source)
+        tables.append(source)
     filters = _Filters(engine, source, config, click=-1 if click is None else click)
     while filters.pass_once() and config.iterate:
         pass
     if config.most_recent is not None:
         engine.table("kept", sql.most_recent(filters.view, config.most_recent, fields=fields, order=order))
         source = "kept"
-        behind.append(source)
+        tables.append(source)
     else:
         engine.view("kept", f"SELECT * FROM {filters.view}")
         source = f"({sql.only(source, {'item_id': table})})" if (table := filters.passing.get("item_id")) else source
     # A sequence that passed may yet have lost every item; without an item filter none has.
     exact = set(filters.passing) == {"sequence_id"}
     sequences = filters.passing["sequence_id"] if exact else sql.DISTINCT_SEQUENCES
-    return Filtered(source, sequences, behind, filters.trail)
+    return Filtered(source, sequences, tables, filters.trail)
 
 
 def _without_duplicates(
@@ -75,7 +75,7 @@ def _without_duplicates(
 
 
 class _Filters:
-    """The filters on sequences and items. What is left is always the source, semi-joined with what passed last."""
+    """The filters on sequences and items. What they leave is the source, semi-joined with the last that passed."""
 
     def __init__(self, engine: Engine, source: str, config: PrepareConfig, *, click: int) -> None:
         self.engine, self.source, self.config, self.click = engine, source, config, click

@@ -1,4 +1,4 @@
-"""From files to the table `loaded`: every row an event, bad ones found, named and refused or passed over."""
+"""From files to the table `loaded`, one event per row. Bad rows are refused by name, or passed over."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def load(
         problems = {str(problem): int(count) for problem, count in engine.rows(query)}
         if problems and not skip_bad_rows:
             raise DataError(_first_bad_row(engine, selects, problems, scratch))
-        if unusable > sum(problems.values()):  # the others' ids are larger than the first ones let expect
+        if unusable > sum(problems.values()):  # other ids do not fit the 4 bytes that the first ones need
             counts = fill()
             counts.pop(None, 0)
         engine.view("usable", "SELECT * FROM loaded WHERE event IS NOT NULL")

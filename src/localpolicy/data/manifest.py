@@ -60,10 +60,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a data set's: it was altered. Prepare it again.")
     if "policy_sha256" in manifest:
         raise DataError(f"{folder} is a run; expected a prepared data set, as 'lpi prepare' makes one.")
-    found = manifest.get("format")
-    if found != FORMAT:
-        remedy = "upgrade localpolicy" if isinstance(found, int) and found > FORMAT else "prepare it again"
-        raise DataError(f"{folder} has format {str(found)[:80]}; this version reads format {FORMAT}: {remedy}.")
+    version = manifest.get("format")
+    if version != FORMAT:
+        remedy = "upgrade localpolicy" if isinstance(version, int) and version > FORMAT else "prepare it again"
+        raise DataError(f"{folder} has format {str(version)[:80]}; this version reads format {FORMAT}: {remedy}.")
     lacking = [name for name, field in Manifest.model_fields.items() if field.is_required() and name not in manifest]
     if lacking:
         raise DataError(f"{path} lacks {', '.join(sorted(lacking))}: it was altered. Prepare it again.")

@@ -1,4 +1,4 @@
-"""The leak and quality report: what a prepared data set hides, measured from its arrays, a piece at a time."""
+"""Leaks and data quality of a prepared data set, measured from its arrays, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def measure(data: Prepared) -> Quality:
     ties = duplicates = repeats = odd_times = 0
     counts = {name: np.zeros(data.n_items, dtype=np.int64) for name in SPLITS}
     for name, split in data.splits.items():
-        for sequence, piece in _pieces(split):
-            counts[name] += np.bincount(piece["item"], minlength=data.n_items)
-            pairs = sequence * data.n_items + piece["item"]
+        for sequence, chunk in _chunks(split):
+            counts[name] += np.bincount(chunk["item"], minlength=data.n_items)
+            pairs = sequence * data.n_items + chunk["item"]
             repeats += len(pairs) - len(np.unique(pairs))
             if timed:
-                same = (sequence[1:] == sequence[:-1]) & (piece["time"][1:] == piece["time"][:-1])
+                same = (sequence[1:] == sequence[:-1]) & (chunk["time"][1:] == chunk["time"][:-1])
                 ties += int(same.sum())
-                odd_times += int(((piece["time"] < ORDINARY[0]) | (piece["time"] >= ORDINARY[1])).sum())
+                odd_times += int(((chunk["time"] < ORDINARY[0]) | (chunk["time"] >= ORDINARY[1])).sum())
                 for column in ("item", "event"):
-                    same &= piece[column][1:] == piece[column][:-1]
+                    same &= chunk[column][1:] == chunk[column][:-1]
                 duplicates += int(same.sum())
     total = sum(counts.values(), np.zeros(data.n_items, dtype=np.int64))
     lengths = np.concatenate([np.diff(split.offsets) for split in data.splits.values()])
@@ -81,16 +81,16 @@ def measure(data: Prepared) -> Quality:
     )
 
 
-def _pieces(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Each event's sequence, and the arrays, of whole sequences at a time."""
-    for first, stop in split.pieces():
+def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Chunks of whole sequences: each event's sequence, and the arrays."""
+    for first, stop in split.chunks():
         bounds = split.offsets[first : stop + 1]
         sequence = np.repeat(np.arange(stop - first, dtype=np.int64), np.diff(bounds))
         yield sequence, {name: np.asarray(array[bounds[0] : bounds[-1]]) for name, array in split.arrays.items()}
 
 
 def _overlapping(data: Prepared, name: str) -> int:
-    training_ends = max(int(piece["time"].max()) for _, piece in _pieces(data["train"]))
+    training_ends = max(int(chunk["time"].max()) for _, chunk in _chunks(data["train"]))
     split = data[name]
     return int((split.arrays["time"][split.offsets[:-1]] <= training_ends).sum())
 
@@ -103,8 +103,8 @@ def _top_share(counts: np.ndarray, share: float) -> float:
 def histogram(values: np.ndarray) -> Histogram:
     """How many values lie in 1, 2, 3-4, 5-8, …"""
     bins = np.ceil(np.log2(values)).astype(np.int64)
-    found: Histogram = {}
+    counts: Histogram = {}
     for power, count in enumerate(np.bincount(bins)):
         low, high = 2 ** (power - 1) + 1 if power else 1, 2**power
-        found[str(high) if low >= high else f"{low}-{high}"] = int(count)
-    return found
+        counts[str(high) if low >= high else f"{low}-{high}"] = int(count)
+    return counts

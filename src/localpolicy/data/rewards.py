@@ -71,15 +71,15 @@ def event_name(raw: str) -> str:
 
 def pairs(text: str, *, what: str) -> dict[str, str]:
     """Read `a=b,c=d`."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (part.strip() for part in entry.partition("="))
         if not (key and equals and value):
             raise ConfigError(f"{what}: expected name=name, got '{entry}'.")
-        if key in found:
+        if key in values:
             raise ConfigError(f"{what}: '{key}' is given twice.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def is_rating(event: str) -> bool:

@@ -1,4 +1,4 @@
-"""Files as they lie on disk: which they are, what they hold, and whether they are what their names say."""
+"""Log files on disk: which there are, their format, and whether their content fits their names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DELIMITERS = ("::", "\t", ";", "|", ",")
 
 @dataclass(frozen=True)
 class BadLines:
-    """Lines that a reader could not make rows of: the first, with its place, and how many there are."""
+    """Lines that a reader could not make rows of: the first, with file and line number, and how many there are."""
 
     first: str
     count: int
@@ -71,20 +71,20 @@ def files_under(paths: Sequence[Path | str]) -> list[Path]:
     """The log files at `paths`; a folder stands for the files in it, or for its events.* where it has one."""
     if not paths:
         raise DataError("no log given: name a file or a folder.")
-    found: list[Path] = []
+    logs: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_log(file.relative_to(path))]
-            found += [file for file in inside if file.name.split(".")[0] == "events" and file.parent == path] or inside
+            logs += [file for file in inside if file.name.split(".")[0] == "events" and file.parent == path] or inside
             if not inside:
                 raise DataError(
                     f"{path} holds no log: expected files that end in .parquet, {', '.join(TEXT_SUFFIXES)}."
                 )
         elif path.is_file():
-            found.append(path)
+            logs.append(path)
         else:
             raise DataError(f"{path} does not exist.")
-    return found
+    return logs
 
 
 def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
@@ -92,13 +92,13 @@ def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
     if missing := [path for path in map(Path, paths) if not path.exists()]:
         raise DataError(f"{missing[0]} does not exist.")
     inside = [file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path])]
-    found = [file for file in inside if any(fnmatch(file.name, pattern) for pattern in patterns)]
-    if not found:
-        places = ", ".join(map(str, paths))
-        raise DataError(f"no {' or '.join(patterns)} in {places}: expected {what}, as downloaded.")
-    for file in found:
+    matching = [file for file in inside if any(fnmatch(file.name, pattern) for pattern in patterns)]
+    if not matching:
+        searched = ", ".join(map(str, paths))
+        raise DataError(f"no {' or '.join(patterns)} in {searched}: expected {what}, as downloaded.")
+    for file in matching:
         file_format(file)
-    return sorted(found)
+    return sorted(matching)
 
 
 def _is_log(path: Path) -> bool:

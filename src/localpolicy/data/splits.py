@@ -19,7 +19,7 @@ from localpolicy.data.store import SPLITS
 from localpolicy.errors import ConfigError, DataError
 
 LOG = logging.getLogger(__name__)
-FEWEST = 3  # sequences of a split, below which no number about it means anything
+FEWEST = 3  # sequences of a split; no number about fewer means anything
 
 Cut = str | int  # a prefix of an md5, or milliseconds
 
@@ -58,8 +58,8 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
 
 def split_sizes(engine: Engine) -> list[int]:
     """The number of sequences of each split; raises where one has too few."""
-    found = {int(split): int(count) for split, count in engine.rows(SPLIT_SIZES)}
-    sizes = [found.get(number, 0) for number in range(len(SPLITS))]
+    counts = {int(split): int(count) for split, count in engine.rows(SPLIT_SIZES)}
+    sizes = [counts.get(number, 0) for number in range(len(SPLITS))]
     for name, size in zip(SPLITS, sizes, strict=True):
         if size < FEWEST:
             listed = ", ".join(f"{name} {size:,}" for name, size in zip(SPLITS, sizes, strict=True))

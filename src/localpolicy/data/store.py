@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -25,12 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.growing_files import ArrayFile, ParquetFile, open_array
-from localpolicy.data.manifest import FORMAT, read_manifest
+from localpolicy.data.growing_files import open_array
+from localpolicy.data.manifest import read_manifest
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
-from localpolicy.runtime.files import sha256, write_json
-from localpolicy.runtime.folders import whole_folder
+from localpolicy.runtime.files import sha256
 from localpolicy.runtime.frames import to_frame
 
 SPLITS = ("train", "validation", "test")
@@ -42,7 +40,7 @@ DTYPES = {
     "policy": np.int16,
     "time": np.int64,
     "place": np.int16,  # in its list, from 0
-    "above": np.int16,  # rows of the same list that precede this one: all share the context of the first
+    "above": np.int16,  # rows of the same list before this one: all share the context of the first
 }
 OPTIONAL = ("propensity", "policy", "time", "place", "above")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
@@ -50,8 +48,6 @@ NO_ANSWER = "none"  # event of an item that was shown and not answered
 
 QUALITY_PAGE = "quality.html"  # added after the preparation
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
-
-Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -81,8 +77,8 @@ class Split:
         """How many events the split holds."""
         return int(self.offsets[-1])
 
-    def pieces(self, events: int = 1 << 20) -> Iterator[tuple[int, int]]:
-        """Ranges of whole sequences of about so many events each, for work a piece at a time."""
+    def chunks(self, events: int = 1 << 20) -> Iterator[tuple[int, int]]:
+        """Ranges of whole sequences, of about so many events each."""
         first = 0
         while first < len(self):
             reach = self.offsets[first] + events
@@ -111,7 +107,7 @@ class Prepared:
         self.splits = {name: self._open(name) for name in SPLITS}
 
     def _open(self, split: str) -> Split:
-        """Map the arrays; their headers and lengths must be what the manifest lets expect."""
+        """Map the arrays; their headers and lengths must fit the manifest."""
         folder = self.path / split
         offsets = open_array(folder / "offsets.npy", np.int64)
         names = [Path(name).stem for name in self.manifest["files"] if name.startswith(f"{split}/")]
@@ -193,7 +189,7 @@ class Prepared:
     @property
     def digests(self) -> set[str]:
         """Its digest, and those it had before persons were erased from it."""
-        return {self.digest, *(str(one["before"]) for one in self.manifest.get("erasures", ()))}
+        return {self.digest, *(str(erasure["before"]) for erasure in self.manifest.get("erasures", ()))}
 
     @cached_property
     def catalogue(self) -> pa.Table:
@@ -244,104 +240,3 @@ def digest_of(files: Mapping[str, Mapping[str, Any]]) -> str:
     """One digest over all files that results depend on, by name and content."""
     content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-class SplitWriter:
-    """Appends sequences to one split; counts events as they pass."""
-
-    def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
-        folder.mkdir()
-        self.folder = folder
-        self.columns = columns
-        self.events = events
-        self.counts = np.zeros(len(events), dtype=np.int64)
-        self._offsets = ArrayFile(folder / "offsets.npy", np.int64)
-        self._offsets.append(np.zeros(1))
-        self._arrays = {name: ArrayFile(folder / f"{name}.npy", DTYPES[name]) for name in columns}
-        self._ids = ParquetFile(folder / "sequences.parquet")
-
-    def append(self, lengths: np.ndarray, arrays: Arrays) -> None:
-        """Add len(lengths) sequences whose events lie one after another in `arrays`."""
-        ends = np.cumsum(lengths, dtype=np.int64)
-        assert set(arrays) == set(self.columns), (set(arrays), self.columns)
-        assert all(len(array) == (ends[-1] if len(ends) else 0) for array in arrays.values())
-        self._offsets.append(self._arrays["item"].length + ends)
-        for name, array in arrays.items():
-            self._arrays[name].append(array)
-        self.counts += np.bincount(arrays["event"], minlength=len(self.counts))
-
-    def append_ids(self, sequence_id: pa.Array) -> None:
-        """Add the ids of sequences, in order; where any are kept, all must be."""
-        self._ids.append(pa.table({"sequence_id": sequence_id}))
-
-    def close(self) -> dict[str, Any]:
-        """Finish the files; return this split's counts."""
-        for file in (self._offsets, *self._arrays.values()):
-            file.close()
-        self._ids.close()
-        events = {name: int(count) for name, count in zip(self.events, self.counts, strict=True)}
-        return {"sequences": self._offsets.length - 1, "events": events}
-
-
-class StoreWriter:
-    """What `writing` hands out: a `SplitWriter` per split, and the catalogue."""
-
-    def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
-        self.folder = folder
-        self.splits = {name: SplitWriter(folder / name, columns, events) for name in SPLITS}
-
-    def write_items(self, item_id: Any, count: np.ndarray) -> None:
-        """The catalogue: row i describes item index i."""
-        table = pa.table({"index": np.arange(len(count), dtype=np.int32), "item_id": item_id, "count": count})
-        pq.write_table(table, self.folder / "items.parquet")
-
-
-@contextmanager
-def writing(
-    path: Path | str,
-    *,
-    kind: str,
-    events: list[str],
-    rewards: Mapping[str, float] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    optional: tuple[str, ...] = (),
-    extra: Mapping[str, Any] | None = None,
-    force: bool = False,
-) -> Iterator[StoreWriter]:
-    """Write a prepared data set; it appears under `path` when the block ends well.
-
-    `optional` names the optional arrays it has; `extra` adds entries to the manifest.
-    """
-    assert kind in ("interactions", "impressions"), kind
-    assert len(events) <= 256, "event codes are one byte"
-    with whole_folder(Path(path), force=force, later=(QUALITY_PAGE,)) as folder:
-        store = StoreWriter(folder, ("item", "event", "reward", *optional), events)
-        try:
-            yield store
-        finally:  # after an error too: the files are thrown away, but must not stay open
-            splits = {name: writer.close() for name, writer in store.splits.items()}
-        catalogue = pq.read_metadata(folder / "items.parquet").num_rows
-        files = {
-            str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
-            for file in sorted(folder.rglob("*"))
-            if file.is_file()
-        }
-        write_json(
-            folder / "manifest.json",
-            {
-                "format": FORMAT,
-                "kind": kind,
-                "counts": {
-                    "sequences": sum(split["sequences"] for split in splits.values()),
-                    "items": catalogue,
-                    "events": {name: sum(split["events"][name] for split in splits.values()) for name in events},
-                },
-                "splits": splits,
-                "events": events,
-                "rewards": dict(rewards or {}),
-                "settings": dict(settings or {}),
-                **dict(extra or {}),
-                "files": files,
-                "digest": digest_of(files),
-            },
-        )

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from localpolicy.data.store import SPLITS, StoreWriter
+from localpolicy.data.store import SPLITS
+from localpolicy.data.store_writer import StoreWriter
 
 Sizes = Sequence[int]  # how many sequences each split has; sequences are numbered through them
 
@@ -25,37 +26,37 @@ def write_events(
 
     `rewards` are those of the event codes, where the log does not state its own.
     """
-    worth = np.array(rewards, dtype=np.float32)
+    reward_of = np.array(rewards, dtype=np.float32)
     waiting: pa.Table | None = None
     for batch in batches:
         if not len(batch):
             continue
-        piece = pa.Table.from_batches([batch])
+        rows = pa.Table.from_batches([batch])
         if waiting is not None:
-            piece = pa.concat_tables([waiting, piece])
-        changes = np.flatnonzero(np.diff(piece.column("sequence").to_numpy())) + 1
+            rows = pa.concat_tables([waiting, rows])
+        changes = np.flatnonzero(np.diff(rows.column("sequence").to_numpy())) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
         last = int(starts[-1])
-        _append(store, piece.slice(0, last), starts[:-1], columns, sizes, worth)
-        waiting = piece.slice(last)
+        _append(store, rows.slice(0, last), starts[:-1], columns, sizes, reward_of)
+        waiting = rows.slice(last)
     if waiting is not None:
-        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, sizes, worth)
+        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, sizes, reward_of)
 
 
 def _append(
-    store: StoreWriter, piece: pa.Table, starts: np.ndarray, columns: Sequence[str], sizes: Sizes, worth: np.ndarray
+    store: StoreWriter, rows: pa.Table, starts: np.ndarray, columns: Sequence[str], sizes: Sizes, reward_of: np.ndarray
 ) -> None:
     """Hand whole sequences to their splits."""
-    numbers = piece.column("sequence").to_numpy()[starts]
-    bounds = np.append(starts, piece.num_rows)
+    numbers = rows.column("sequence").to_numpy()[starts]
+    bounds = np.append(starts, rows.num_rows)
     borders = np.searchsorted(numbers, np.cumsum([0, *sizes]))
     for name, first, stop in zip(SPLITS, borders[:-1], borders[1:], strict=True):
         if first == stop:
             continue
-        part = piece.slice(bounds[first], bounds[stop] - bounds[first])
+        part = rows.slice(bounds[first], bounds[stop] - bounds[first])
         arrays = {column: part.column(column).to_numpy() for column in columns if column in part.column_names}
         if "reward" not in arrays:
-            arrays["reward"] = worth[arrays["event"]]
+            arrays["reward"] = reward_of[arrays["event"]]
         if "above" in columns:
             arrays["above"] = _above(part)
         store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays)
@@ -67,8 +68,8 @@ def _above(part: pa.Table) -> np.ndarray:
     same = pc.equal(request[1:], request[:-1]).to_numpy(zero_copy_only=False)
     named = pc.not_equal(request[1:], "").to_numpy(zero_copy_only=False)
     goes_on = np.concatenate([[False], same & named & (sequence[1:] == sequence[:-1])])
-    place = np.arange(len(goes_on))
-    return np.asarray(place - np.maximum.accumulate(np.where(goes_on, 0, place)))
+    row = np.arange(len(goes_on))
+    return np.asarray(row - np.maximum.accumulate(np.where(goes_on, 0, row)))
 
 
 def write_ids(store: StoreWriter, batches: Iterable[pa.RecordBatch], *, sizes: Sizes) -> None:

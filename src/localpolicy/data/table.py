@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def events_table(data: Prepared) -> pa.Table:
     """split, sequence_id, item_id, event, reward, and timestamp, propensity, policy where the log has them."""
-    return pa.concat_tables(_pieces(data))
+    return pa.concat_tables(_chunks(data))
 
 
-def _pieces(data: Prepared) -> Iterator[pa.Table]:
+def _chunks(data: Prepared) -> Iterator[pa.Table]:
     item_id = data.catalogue.column("item_id").combine_chunks()
     event_names = pa.array(data.events, pa.string())
     policies = pa.array(data.manifest.get("policies", []), pa.string())
@@ -25,7 +25,7 @@ def _pieces(data: Prepared) -> Iterator[pa.Table]:
     for name, split in data.splits.items():
         ids = data.sequence_ids(name) if data.has_sequence_ids else pa.array(np.arange(before, before + len(split)))
         before += len(split)
-        for first, stop in split.pieces():
+        for first, stop in split.chunks():
             bounds = split.offsets[first : stop + 1]
             arrays = {key: np.asarray(array[bounds[0] : bounds[-1]]) for key, array in split.arrays.items()}
             sequence = np.repeat(np.arange(first, stop), np.diff(bounds))

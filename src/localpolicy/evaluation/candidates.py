@@ -115,9 +115,9 @@ def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
     if data is not None:
         return _the_same(run, data)
     problem: LocalPolicyError = RunError(
-        f"{run.folder} was trained on {run.data_places[0]}, which is not there; say where it is with --data."
+        f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
     )
-    for path in filter(Path.exists, run.data_places):
+    for path in filter(Path.exists, run.data_folders):
         try:
             return _the_same(run, path)
         except (RunError, DataError) as error:  # something else lies there by now

@@ -36,7 +36,7 @@ from localpolicy.evaluation.scorer import Scorer
 from localpolicy.evaluation.segments import groups
 from localpolicy.results import Result
 
-__all__ = ["Check", "GateRules", "Verdict", "gate", "read_rules"]
+__all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
@@ -44,8 +44,8 @@ Answer = Literal["deploy", "do not deploy", "cannot tell"]
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Result):
-    """The answer, and every check behind it."""
+class Gate(Result):
+    """What a gate says: the answer, and every check behind it."""
 
     checks: list[Check]
     evaluation: Evaluation
@@ -133,7 +133,7 @@ def gate(
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     beta: float | None = None,
     device: str = "auto",
-) -> Verdict:
+) -> Gate:
     """Should `run` replace the first of `against`? Divergence is taken from all of these that estimate the log.
 
     A run, a saved baseline, or a CSV or Parquet file of lists may stand on either side; the word `log` among `against`
@@ -201,7 +201,7 @@ def gate(
     if deployed is not None and rules.metric is None and not leaks:
         checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
     imitates = not by_log and references[0].estimates_logging
-    return Verdict(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
+    return Gate(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
 
 
 def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:

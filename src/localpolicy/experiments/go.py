@@ -32,7 +32,7 @@ from localpolicy.evaluation.baselines.saved import fit_baseline
 from localpolicy.evaluation.candidates import RunLike
 from localpolicy.evaluation.compare import compare
 from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.gate import THE_LOG, GateRules, Verdict, gate
+from localpolicy.evaluation.gate import THE_LOG, Gate, GateRules, gate
 from localpolicy.evaluation.segments import is_rating
 from localpolicy.experiments.guess import Guess
 from localpolicy.experiments.jobs import Job, cores, train_all
@@ -158,7 +158,7 @@ class Went:
     data: Prepared
     plan: Plan
     chosen: Run  # the policy that was judged
-    verdict: Verdict
+    verdict: Gate
     comparison: Comparison
 
     @property

@@ -36,8 +36,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "reward": ("reward",),
 }  # fmt: skip
 NEEDED = ("sequence_id", "item_id")
-# Words in an event's name -> what it is worth, the first that fits.
-WORTH = (
+# Words in the name of an event -> its likely reward; the first that fits.
+LIKELY_REWARDS = (
     (("unlike", "dislike", "remove", "none", "impression", "show", "skip", "noclick"), 0.0),
     (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion"), 1.0),
     (("cart", "basket", "wish", "fav", "like", "share", "save", "follow", "subscribe"), 0.5),
@@ -111,8 +111,8 @@ def guess(
     counts: Counter[str] = Counter()
     for value, count in _values(path, meant["event"]).items():
         counts[rename.get(value, value)] += count
-    worth, unsure = guess_rewards(counts, path)
-    return Guess("events", ours, worth, rename=rename, unsure=unsure)
+    reward_map, unsure = guess_rewards(counts, path)
+    return Guess("events", ours, reward_map, rename=rename, unsure=unsure)
 
 
 def column_names(path: Path) -> tuple[str, ...]:
@@ -153,16 +153,16 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
             f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
             "(--columns event=NAME), or what each event is worth (--rewards)."
         )
-    worth = {value: _worth(value) for value in values}
-    listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in worth.items())
-    unsure = [value for value, reward in worth.items() if reward is None]
+    likely = {value: _likely_reward(value) for value in values}
+    listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in likely.items())
+    unsure = [value for value, reward in likely.items() if reward is None]
     note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"
     return listed, (note,) if unsure else ()
 
 
-def _worth(event: str) -> float | None:
+def _likely_reward(event: str) -> float | None:
     plain = re.sub(r"[^a-z0-9]", "", event.lower())
-    return next((reward for words, reward in WORTH if any(word in plain for word in words)), None)
+    return next((reward for words, reward in LIKELY_REWARDS if any(word in plain for word in words)), None)
 
 
 def _number(value: str) -> float | None:

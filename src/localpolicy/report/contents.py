@@ -1,4 +1,4 @@
-"""What a report says, before it is drawn: plain data that `demo.json` holds too."""
+"""What a report says, as plain data: pages are drawn from it, and `demo.json` holds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PolicyRow:
     gain: Interval | None = None  # J(π) - J(μ), paired
     metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
     js: Interval | None = None  # from the reference named in the section
-    unseen_by_js: bool = False  # within noise by JS, and yet it ranks surely otherwise than the baseline
+    unseen_by_js: bool = False  # within noise by JS, though its ranking differs from the baseline's beyond chance
     likelihood: Interval | None = None  # mean log π(a|x) of what was logged
     kl: Interval | None = None
     coverage: float | None = None  # share of the catalogue that is in some list of `Section.lists` items
@@ -44,10 +44,10 @@ class PolicyRow:
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """A claim, whether it holds here, and the figures that say so."""
+    """A claim, whether it holds here, and the figures behind the answer."""
 
     claim: str
-    holds: bool | None  # None: cannot be said
+    holds: bool | None  # None: cannot tell
     because: str
 
 

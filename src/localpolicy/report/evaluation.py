@@ -1,4 +1,4 @@
-"""An evaluation as tables: what a terminal, a page and a paper show of it."""
+"""An evaluation as tables, for a terminal, a page or a paper."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from localpolicy.report.table import Cell, Table, cells
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
-    found = [ranking_table(evaluation), policy_table(evaluation)]
+    tables = [ranking_table(evaluation), policy_table(evaluation)]
     if evaluation.divergence is not None:
-        found.append(divergence_table(evaluation.divergence))
+        tables.append(divergence_table(evaluation.divergence))
     if evaluation.off_policy is not None:
-        found.append(off_policy_table(evaluation.off_policy))
+        tables.append(off_policy_table(evaluation.off_policy))
     if evaluation.truth is not None:
-        found.append(truth_table(evaluation.truth))
-    return found
+        tables.append(truth_table(evaluation.truth))
+    return tables
 
 
 def ranking_table(evaluation: Evaluation) -> Table:
@@ -30,7 +30,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
     rows = []
     for group, figures in evaluation.metrics.items():
         if is_rating(group):
-            continue  # a rating: there are too many, and 'all' has them together
+            continue  # one group per rating would be too many; 'all' holds them together
         count = next(iter(figures.values())).n
         rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
     settings = evaluation.settings
@@ -44,7 +44,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
 
 
 def policy_table(evaluation: Evaluation) -> Table:
-    """What it would show, and earn by what is known."""
+    """Logged reward, coverage, entropy and popularity."""
     named = {**evaluation.rewards, **evaluation.policy}
     rows = [
         cells(name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value))
@@ -53,7 +53,7 @@ def policy_table(evaluation: Evaluation) -> Table:
     note = "popularity@K: mean count of a shown item over that of a logged one."
     if evaluation.imputation is not None:
         note += (
-            " iAR@1 comes from imputed ratings, and prefers policies that show the same few items to everyone: read it "
+            " iAR@1 comes from imputed ratings. It prefers policies that show the same few items to everyone: read it "
             "beside coverage and entropy."
         )
     return Table("What it would show", ["figure", "value"], rows, note)
@@ -80,21 +80,21 @@ def divergence_table(divergence: Divergence) -> Table:
     return Table("Divergence", ["from", "JS", "KL(π‖reference)"], rows, note)
 
 
-def off_policy_table(found: OffPolicy) -> Table:
-    """Estimates of J, or the refusal."""
-    overlap = found.overlap
+def off_policy_table(off_policy: OffPolicy) -> Table:
+    """Estimates of J, or the reason why there is none."""
+    overlap = off_policy.overlap
     weights = (
-        f"{overlap.n:,} decisions worth {overlap.effective:,.0f} of the policy's own; largest weight "
+        f"{overlap.n:,} decisions, effective sample {overlap.effective:,.0f}; largest weight "
         f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
-        f"{found.propensities}. Contexts are those the logging policy met."
+        f"{off_policy.propensities}. Contexts are those of the log."
     )
-    shown = {"the log itself": found.logged, **found.estimates}
+    shown = {"the log itself": off_policy.logged, **off_policy.estimates}
     rows = []
     for name, estimate in shown.items():
         intervals = [estimate.intervals.get(kind) for kind in ("normal", "bootstrap", "empirical Bernstein")]
-        texts = ["—" if one is None else f"{one.low:.4f} to {one.high:.4f}" for one in intervals]
+        texts = ["—" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}" for interval in intervals]
         rows.append(cells(name, with_error(estimate.value, estimate.se), *texts))
-    note = weights if found.refusal is None else f"NO ESTIMATE: {found.refusal}. {weights}"
+    note = weights if off_policy.refusal is None else f"NO ESTIMATE: {off_policy.refusal}. {weights}"
     return Table(
         "Value by off-policy estimates",
         ["estimator", "J", "95 % normal", "bootstrap", "empirical Bernstein"],
@@ -104,7 +104,7 @@ def off_policy_table(found: OffPolicy) -> Table:
 
 
 def truth_table(truth: Truth) -> Table:
-    """What the world says."""
+    """The true reward, which the simulated world knows."""
     rows = [
         cells("J of this policy", with_error(truth.value, truth.se)),
         cells("J of the logging policy", number(truth.logging)),

@@ -1,15 +1,15 @@
-"""A gate's verdict shown: the answer with its numbers and the next step, and every check with its reason."""
+"""A gate as a table and a page: the answer, its numbers, the next step, and every check with its reason."""
 
 from __future__ import annotations
 
-from localpolicy.evaluation.gate import Check, Verdict
+from localpolicy.evaluation.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {
-    "deploy": "Show it to a small share of the users first, and count.",
+    "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
 }
@@ -31,7 +31,7 @@ MEANINGS = {
 }
 
 
-def gate_table(verdict: Verdict) -> Table:
+def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
     rows = [[Cell(check.name), Cell(MARKS[check.outcome]), Cell(check.reason)] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
@@ -39,7 +39,7 @@ def gate_table(verdict: Verdict) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_headline(verdict: Verdict) -> Headline:
+def gate_headline(verdict: Gate) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     told = [check for check in verdict.checks if check.outcome != "not asked" or check.name == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
@@ -51,14 +51,14 @@ def gate_headline(verdict: Verdict) -> Headline:
     return Headline(verdict.sentence, numbers, step)
 
 
-def gate_findings(verdict: Verdict) -> list[CheckedClaim]:
+def gate_findings(verdict: Gate) -> list[CheckedClaim]:
     """Every check that was asked for."""
     asked = [check for check in verdict.checks if check.outcome != "not asked"]
     return [CheckedClaim(check.name, check.passed, check.reason) for check in asked]
 
 
-def gate_contents(verdict: Verdict) -> Contents:
-    """The verdict as a report of its own."""
+def gate_contents(verdict: Gate) -> Contents:
+    """A page of the gate alone."""
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
@@ -69,7 +69,7 @@ def gate_contents(verdict: Verdict) -> Contents:
     return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
-def _number(check: Check, verdict: Verdict) -> KeyNumber:
+def _number(check: Check, verdict: Gate) -> KeyNumber:
     value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
     meaning = MEANINGS[check.name]
     divergence = verdict.evaluation.divergence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import Table, cells
 
-MOST = 10  # lists and places shown; `to_frame()` has all
+MOST = 10  # lists and ranks shown; `to_frame()` has all
 
 
 def lists_table(lists: Lists) -> Table:

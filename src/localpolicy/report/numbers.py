@@ -1,4 +1,4 @@
-"""How figures are written: the same number of places down a column, and an interval in the way it is shortest."""
+"""How numbers are written: one number of decimals per column, and intervals in their shortest form."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def excludes_zero(interval: Interval | None) -> int:
 
 
 def ends(interval: Interval, figure: str) -> tuple[float, float]:
-    """Where the bar of a figure's interval ends: one over few values may leave what is possible, its bar does not."""
+    """Ends of the bar that shows an interval: cut off at 0 and 1 where the figure cannot go beyond them."""
     least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf
     most = 1.0 if SHARE.search(figure) else math.inf
     low = max(interval.low, least) if known(interval.low) else interval.mean
@@ -106,7 +106,7 @@ def ends(interval: Interval, figure: str) -> tuple[float, float]:
 
 
 def floor_text(section: Section) -> str:
-    """The noise floor in words, with as many places as the divergences beside it."""
+    """The noise floor in words, with as many decimals as the divergences beside it."""
     digits = decimals([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
 
@@ -118,7 +118,7 @@ def joined(names: Iterable[str]) -> str:
 
 
 def share_with_error(value: Estimate, digits: int = 4) -> str:
-    """0.1234 ± 0.0012; where the error seems to be 0, the interval that so few positions leave: 0.0000 (0 to 0.35)."""
+    """0.1234 ± 0.0012; where the standard error is 0, an exact interval instead: 0.0000 (0 to 0.35)."""
     if value.n == 0 or value.se > 0:
         return with_error(value.mean, value.se, digits)
     interval = value.within_unit()

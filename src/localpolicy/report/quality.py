@@ -15,7 +15,7 @@ from localpolicy.runtime.files import whole_file
 
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
-    """Everything there is to say about a prepared data set."""
+    """All tables about a prepared data set."""
     yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
@@ -61,36 +61,30 @@ def counts_table(data: Prepared) -> Table:
 def _findings(data: Prepared, quality: Quality) -> Table:
     rows: list[tuple[str, ...]] = []
 
-    def found(what: str, count: int | None, of: int, meaning: str) -> None:
+    def add(what: str, count: int | None, of: int, meaning: str) -> None:
         if count is None:
             rows.append((what, "-", "", "the log has no times"))
         else:
             rows.append((what, f"{count:,}", f"{count / max(of, 1):.1%}", meaning))
 
-    found("ties in time", quality.ties, quality.events, "their order is fixed, but means nothing")
-    found(
-        "duplicate events", quality.duplicates, quality.events, "same sequence, time, item and event: see --duplicates"
-    )
-    found("repeats", quality.repeats, quality.events, "item seen earlier in the sequence: easy to predict")
+    add("ties in time", quality.ties, quality.events, "their order is fixed, but means nothing")
+    add("duplicate events", quality.duplicates, quality.events, "same sequence, time, item and event: see --duplicates")
+    add("repeats", quality.repeats, quality.events, "item seen earlier in the sequence: easy to predict")
     for name in SPLITS[1:]:
         sequences, events = len(data[name]), data[name].events
-        found(
+        add(
             f"{name} overlaps training",
             quality.overlapping[name],
             sequences,
             "sequences that begin before training ends",
         )
-        found(
-            f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training"
-        )
-        found(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
+        add(f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training")
+        add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
     if quality.odd_times:
-        found(
-            "odd times", quality.odd_times, quality.events, "before 1971 or after 2099: sentinels, or see --time-unit"
-        )
+        add("odd times", quality.odd_times, quality.events, "before 1971 or after 2099: sentinels, or see --time-unit")
     if quality.long:
         meaning = f"of more than {LONG:,} events: a machine, or several people? See --session-gap and --most-recent"
-        found("long sequences", quality.long, len(data), meaning)
+        add("long sequences", quality.long, len(data), meaning)
     if quality.longest == 1:
         rows.append(("single events", f"{len(data):,}", "100.0%", "no history: train with --set train.min_history=0"))
     rows.append(
@@ -120,7 +114,7 @@ def write_page(data: Prepared, quality: Quality) -> Path:
 
 
 def _bars(title: str, counts: Histogram) -> Table:
-    """Bars in a table need no library, print well, and a screen reader can read them."""
+    """A histogram as a table with bars: it needs no library, prints well, and screen readers can read it."""
     most = max(counts.values(), default=1)
     rows = [[Cell(label), Cell(f"{count:,}"), Cell("", bar=count / most)] for label, count in counts.items()]
     kind, _, what = title.partition(" by ")

@@ -1,6 +1,6 @@
-"""How each result is shown: registered with `localpolicy.results` when this module is loaded.
+"""How each kind of result is shown: one function for its tables, one for its page.
 
-A table is a title, columns and rows (`report.table`); a page is one HTML file. One function per kind of result.
+They are registered with `localpolicy.results` when this module is loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.gate import Verdict
+from localpolicy.evaluation.gate import Gate
 from localpolicy.experiments.loop.result import Loop
 from localpolicy.experiments.sweep_result import Sweep
 from localpolicy.model.lists import Lists
@@ -42,7 +42,7 @@ def _(result: Comparison) -> list[Table]:
 
 
 @tables_of.register
-def _(result: Verdict) -> list[Table]:
+def _(result: Gate) -> list[Table]:
     return [gate_table(result)]
 
 
@@ -87,7 +87,7 @@ def _(result: Comparison, path: Path) -> Path:
 
 
 @write_page.register
-def _(result: Verdict, path: Path) -> Path:
+def _(result: Gate, path: Path) -> Path:
     return write_report(gate_contents(result), path)
 
 

@@ -9,7 +9,7 @@ from localpolicy.runs.run import Run
 
 
 def run_table(run: Run) -> Table:
-    """What training came to."""
+    """The selected epoch, its losses and weights, and the digest of the weights."""
     manifest, last = run.manifest, run.selected_metrics()
     within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
     rows = [
@@ -26,7 +26,7 @@ def run_table(run: Run) -> Table:
 
 
 def _weights(weights: dict[str, float]) -> list[tuple[str, str]]:
-    """How the log was weighed; nothing where no weights were: in closed form."""
+    """How training weighed the log; empty for the closed form, which has no weights."""
     shown = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
     return [(title, f"{weights[name]:.1%}") for name, title in shown.items() if name in weights]
 
@@ -47,7 +47,7 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an older run gave: the weights to start from, or the logging policy."""
+    """What came from an older run: the weights to start from, or the logging policy."""
     rows = []
     if start := manifest.get("warm_start"):
         rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))

@@ -30,43 +30,43 @@ def points_table(sweep: Sweep) -> Table:
     """One row per point."""
     floor = None if sweep.floor is None else sweep.floor["validation"].mean
     rows = []
-    for one in sweep.tried:
-        chosen = sweep.chosen is not None and one.point == sweep.chosen.point
-        if not one.good:
-            rows.append([Cell(one.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
+    for tried in sweep.tried:
+        chosen = sweep.chosen is not None and tried.point == sweep.chosen.point
+        if not tried.good:
+            rows.append([Cell(tried.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
             continue
-        ratio = f"{one.js.mean / floor:.1f}" if floor and one.js is not None else "—"
+        ratio = f"{tried.js.mean / floor:.1f}" if floor and tried.js is not None else "—"
         rows.append(
             [
-                Cell(_name(sweep, one)),
-                Cell(_worth(one), best=chosen and len(sweep.tried) > 1),
-                Cell("—" if one.js is None else with_error(one.js.mean, one.js.se, 3)),
+                Cell(_name(sweep, tried)),
+                Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
+                Cell("—" if tried.js is None else with_error(tried.js.mean, tried.js.se, 3)),
                 Cell(ratio),
-                Cell(_shares(one, "effective_share")),
-                Cell(_shares(one, "clipped_share")),
-                Cell(_verdict(sweep, one, chosen=chosen)),
+                Cell(_shares(tried, "effective_share")),
+                Cell(_shares(tried, "clipped_share")),
+                Cell(_remark(sweep, tried, chosen=chosen)),
             ]
         )
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
     return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep, floor))
 
 
-def _worth(one: Tried) -> str:
-    if len(one.good) < len(one.seeds):
-        return f"{len(one.seeds) - len(one.good)} of {len(one.seeds)} seeds failed"
-    return number(one.selection_score) if one.spread is None else with_error(one.selection_score, one.spread)
+def _score(tried: Tried) -> str:
+    if len(tried.good) < len(tried.seeds):
+        return f"{len(tried.seeds) - len(tried.good)} of {len(tried.seeds)} seeds failed"
+    return number(tried.selection_score) if tried.spread is None else with_error(tried.selection_score, tried.spread)
 
 
-def _shares(one: Tried, name: str) -> str:
-    """The mean over seeds; a dash for a closed form, which weighs nothing."""
-    shares = [share for each in one.good if (share := each.about["run"]["weights"].get(name)) is not None]
+def _shares(tried: Tried, name: str) -> str:
+    """The mean over seeds; a dash for the closed form, which has no weights."""
+    shares = [share for seed in tried.good if (share := seed.about["run"]["weights"].get(name)) is not None]
     return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
 
 
-def _verdict(sweep: Sweep, one: Tried, *, chosen: bool) -> str:
+def _remark(sweep: Sweep, tried: Tried, *, chosen: bool) -> str:
     if chosen:
         return "chosen"
-    beyond = sweep.max_js is not None and one.js is not None and one.js.mean > sweep.max_js
+    beyond = sweep.max_js is not None and tried.js is not None and tried.js.mean > sweep.max_js
     return "beyond the budget" if beyond else ""
 
 
@@ -79,7 +79,7 @@ def _note(sweep: Sweep, floor: float | None) -> str:
     if sweep.max_js is not None:
         parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
         if sweep.chosen is None:
-            nearest = min((one.js.mean for one in sweep.tried if one.js is not None), default=float("nan"))
+            nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=float("nan"))
             parts.append(f"NO point is within it; the nearest has JS {nearest:.4f}.")
     return " ".join(parts)
 
@@ -91,25 +91,25 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     rows = []
     for group in groups:
         for name in ("HR@20", "nDCG@20"):
-            found = test.estimate(f"{group}.{name}")
-            rows.append([Cell(f"{group}.{name}"), *_figure_cells(found)])
+            estimate = test.estimate(f"{group}.{name}")
+            rows.append([Cell(f"{group}.{name}"), *_estimate_cells(estimate)])
     js = test.js()
     if js is not None:
-        rows.append([Cell("JS"), *_figure_cells(js)])
+        rows.append([Cell("JS"), *_estimate_cells(js)])
     note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
-def _figure_cells(found: Estimate) -> list[Cell]:
-    return [Cell(number(found.mean)), Cell(number(found.se)), Cell(f"{found.n:,}")]
+def _estimate_cells(estimate: Estimate) -> list[Cell]:
+    return [Cell(number(estimate.mean)), Cell(number(estimate.se)), Cell(f"{estimate.n:,}")]
 
 
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     metric = f"validation {sweep.select}"
-    rows = [_row(sweep, one, metric) for one in sweep.tried if len(one.good) == len(one.seeds)]
+    rows = [_row(sweep, tried, metric) for tried in sweep.tried if len(tried.good) == len(tried.seeds)]
     floor = None if sweep.floor is None else sweep.floor["validation"]
-    keys = dict.fromkeys(key for one in sweep.tried for key, _ in one.point.settings)
+    keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
@@ -122,17 +122,17 @@ def section(sweep: Sweep) -> Section:
     )
 
 
-def _row(sweep: Sweep, one: Tried, metric: str) -> PolicyRow:
-    beta = dict(one.point.settings).get("objective.beta")
-    unknown = [math.nan] * len(one.seeds)  # how far one seed is from another, nobody knows who has one
+def _row(sweep: Sweep, tried: Tried, metric: str) -> PolicyRow:
+    beta = dict(tried.point.settings).get("objective.beta")
+    unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
     return PolicyRow(
-        name=_name(sweep, one),
+        name=_name(sweep, tried),
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
-        metrics={metric: over_seeds([each.selection_score for each in one.seeds], unknown)},
-        js=None if one.js is None else Interval.of(one.js.mean, one.js.se),
-        weights=one.good[0].about["run"]["weights"],
-        selected_epoch=one.good[0].epoch,
+        metrics={metric: over_seeds([seed.selection_score for seed in tried.seeds], unknown)},
+        js=None if tried.js is None else Interval.of(tried.js.mean, tried.js.se),
+        weights=tried.good[0].about["run"]["weights"],
+        selected_epoch=tried.good[0].epoch,
         selected_by=sweep.select,
     )
 
@@ -147,38 +147,38 @@ def verdict(sweep: Sweep) -> str:
 
 
 def findings(sweep: Sweep) -> list[CheckedClaim]:
-    """Whether anything keeps the budget, and whether the choice is more than a lucky seed."""
-    found = []
+    """Is any point within the budget, and is the chosen one better than the second best by more than noise?"""
+    claims = []
     if sweep.max_js is not None:
-        nearest = min((one.js.mean for one in sweep.tried if one.js is not None), default=math.nan)
+        nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=math.nan)
         claim = f"a point is within the budget of JS {sweep.max_js:g}"
-        found.append(CheckedClaim(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
+        claims.append(CheckedClaim(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
     if sweep.chosen is not None:
-        found.append(_lead(sweep, sweep.chosen))
-    return found
+        claims.append(_lead(sweep, sweep.chosen))
+    return claims
 
 
 def _lead(sweep: Sweep, chosen: Tried) -> CheckedClaim:
     """The chosen point against the second best, seed by seed."""
-    claim = f"the lead of {_name(sweep, chosen)} is larger than what seeds differ by"
-    others = [one for one in sweep.tried if one.point != chosen.point]
+    claim = f"the lead of {_name(sweep, chosen)} is larger than the noise between seeds"
+    others = [tried for tried in sweep.tried if tried.point != chosen.point]
     second = best_within(others, sweep.max_js)
     if second is None:
         return CheckedClaim(claim, None, "no other point to compare it with")
     differences = [
-        one.selection_score - other.selection_score for one, other in zip(chosen.seeds, second.seeds, strict=True)
+        ours.selection_score - theirs.selection_score for ours, theirs in zip(chosen.seeds, second.seeds, strict=True)
     ]
     lead = over_seeds(differences, [math.nan])
     text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
     if len(differences) == 1:
         return CheckedClaim(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
-    flattered = f"; the highest of {len(sweep.tried)} is flattered by that" if len(others) > 1 else ""
+    flattered = f"; it is the best of {len(sweep.tried)} points, so this lead is optimistic" if len(others) > 1 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
     return CheckedClaim(claim, lead.low > 0, f"{text}; {seeds}")
 
 
-def _name(sweep: Sweep, one: Tried) -> str:
-    return one.point.name or sweep.objective
+def _name(sweep: Sweep, tried: Tried) -> str:
+    return tried.point.name or sweep.objective
 
 
 def sweep_contents(sweep: Sweep) -> Contents:
@@ -188,13 +188,17 @@ def sweep_contents(sweep: Sweep) -> Contents:
         step = "Raise the budget, or add points with a larger β, which stay closer to the log."
         return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
     name = _name(sweep, chosen)
-    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation; it chose.")]
+    numbers = [
+        KeyNumber(
+            f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation: this figure chose the point."
+        )
+    ]
     if chosen.js is not None:
         noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
         numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
     if (share := _shares(chosen, "effective_share")) != NOTHING:
-        meaning = "Share of the log that decides what is learned. A small one means that few positions decide."
+        meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
         numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
     run = f"runs/{chosen.seeds[0].name}"
     step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
@@ -202,7 +206,7 @@ def sweep_contents(sweep: Sweep) -> Contents:
 
 
 def draw(sweep: Sweep, out: Path) -> list[Path]:
-    """frontier.svg, and frontier.html with its numbers; nothing but a line where nothing can be drawn."""
+    """Write frontier.svg and frontier.html; without the `report` extra, only log what to install."""
     if not can_draw():
         LOG.warning(MISSING)
         return []

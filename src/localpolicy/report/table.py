@@ -49,7 +49,7 @@ class Cell:
 
     text: str
     best: bool = False  # the largest of its column (see `largest_shown`)
-    stars: str = ""  # how sure that is
+    stars: str = ""  # significance of that
     value: float | str | None = None  # what a page sorts by
     around: str = ""  # the interval, in smaller type
     mark: Mark | None = None
@@ -75,31 +75,31 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns, rows and a note. The first column names the rows; the others are numbers, or sentences."""
+    """A title, columns, rows and a note. The first column names the rows; the others hold numbers or sentences."""
 
     title: str
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
-    foot: Sequence[Sequence[Cell]] = ()  # rows that belong below the others however these are sorted
+    foot: Sequence[Sequence[Cell]] = ()  # rows that stay at the bottom when a page sorts the others
 
     @property
     def heads(self) -> list[Column]:
-        """The columns; of one that was given by its title alone, the cells say whether it holds numbers."""
+        """The columns. A column given by its title alone is numeric unless most of its cells are sentences."""
         return [
-            column if isinstance(column, Column) else Column(column, numeric=place > 0 and not self._sentences(place))
-            for place, column in enumerate(self.columns)
+            column if isinstance(column, Column) else Column(column, numeric=index > 0 and not self._sentences(index))
+            for index, column in enumerate(self.columns)
         ]
 
-    def _sentences(self, place: int) -> bool:
-        return sum(len(row[place].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
+    def _sentences(self, index: int) -> bool:
+        return sum(len(row[index].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
 
     def plain(self) -> list[list[str]]:
         """Rows of plain text."""
         return [[cell.plain() for cell in row] for row in (*self.rows, *self.foot)]
 
     def terminal(self) -> rich.table.Table:
-        """For a terminal. One too narrow for it shows the widest cells on several lines; nothing is cut."""
+        """For a terminal. Cells that are too wide take several lines; nothing is cut off."""
         from rich import box
         from rich.table import Table as RichTable
 
@@ -114,31 +114,31 @@ class Table:
         return table
 
     def fitting(self, width: int) -> list[Table]:
-        """Tables no wider than `width` that say the same: numbers are not broken, the columns stand below one another.
+        """The same table in parts no wider than `width`: some columns each, so that no number is broken over lines.
 
-        Columns of sentences take several lines instead, so a table that has one stays whole.
+        A table with a column of sentences stays in one part: its sentences take several lines.
         """
         heads = self.heads
         lines = [[column.title for column in heads], *self.plain()]
-        wide = [max(len(line[place]) for line in lines) + GAP for place in range(len(heads))]
+        wide = [max(len(line[index]) for line in lines) + GAP for index in range(len(heads))]
         if sum(wide) + GAP <= width or not all(column.numeric for column in heads[1:]):
             return [self]
         parts: list[list[int]] = [[]]
-        for place in range(1, len(heads)):
-            if parts[-1] and wide[0] + sum(wide[one] for one in parts[-1]) + wide[place] + GAP > width:
+        for index in range(1, len(heads)):
+            if parts[-1] and wide[0] + sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
                 parts.append([])
-            parts[-1].append(place)
+            parts[-1].append(index)
         tables = [self._columns(part) for part in parts]
         return [
-            replace(table, title=self.title if place == 0 else "", note=self.note if table is tables[-1] else "")
-            for place, table in enumerate(tables)
+            replace(table, title=self.title if index == 0 else "", note=self.note if table is tables[-1] else "")
+            for index, table in enumerate(tables)
         ]
 
-    def _columns(self, places: Sequence[int]) -> Table:
+    def _columns(self, indices: Sequence[int]) -> Table:
         """The first column and these."""
-        kept = (0, *places)
-        rows, foot = ([[row[place] for place in kept] for row in part] for part in (self.rows, self.foot))
-        return replace(self, columns=[self.heads[place] for place in kept], rows=rows, foot=foot)
+        kept = (0, *indices)
+        rows, foot = ([[row[index] for index in kept] for row in part] for part in (self.rows, self.foot))
+        return replace(self, columns=[self.heads[index] for index in kept], rows=rows, foot=foot)
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -199,7 +199,7 @@ def cells(*values: str) -> list[Cell]:
 
 
 def word_cell(text: str) -> Cell:
-    """Words, by which a page sorts."""
+    """Text that a page can sort by."""
     return Cell(text, value=text)
 
 
@@ -221,6 +221,6 @@ def interval_cell(interval: Interval | None, digits: int, mark: Mark | None = No
 
 
 def largest_shown(value: float, column: Sequence[float], digits: int = 4) -> bool:
-    """Whether a value is the largest of its column as they are shown: equal ones all are, one alone is not."""
+    """Whether a value is the largest of its column, as shown. Ties are all largest; a single value is not."""
     known = [other for other in column if other == other]
     return len(known) > 1 and value == value and number(value, digits) == number(max(known), digits)

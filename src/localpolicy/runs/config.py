@@ -129,13 +129,13 @@ def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
         "objective": [objective] if objective else list(OBJECTIVES.values()),
         "train": [TrainConfig],
     }
-    found = {
+    fields = {
         f"{group}.{key}": field.annotation
         for group, models in classes.items()
         for model in models
         for key, field in model.model_fields.items()
     }
-    return {**found, "objective.name": str}
+    return {**fields, "objective.name": str}
 
 
 def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:

@@ -6,7 +6,7 @@ likeliest.safetensors  the weights of the epoch with the best held-out likelihoo
 last.safetensors     the weights of the last epoch
 metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
 manifest.json        written last: a run without it is not finished; holds the digests of all files above
-checkpoint/          while training, and .lock, which keeps others from training into the same folder
+checkpoint/          while training; so is .lock, which keeps other processes from training into this folder
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from localpolicy.runtime.full_disk import told_when_full
 
 LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
 LIKELIEST = "likeliest.safetensors"
-# Whoever opens one of these has its digest compared first.
+# Before one of these is opened, its digest is compared.
 FILES = (
     "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
 )  # fmt: skip
@@ -78,7 +78,7 @@ class Run(Result):
 
     @property
     def started(self) -> bool:
-        """Whether there is anything of a run here."""
+        """Whether training has begun in this folder."""
         return (self.folder / "config.yaml").exists()
 
     @property
@@ -96,16 +96,16 @@ class Run(Result):
                 else "is not a run; 'lpi train' makes one"
             )
             raise RunError(f"{self.folder} {what}.")
-        found = read_json(self.folder / "manifest.json")
-        if isinstance(found, dict) and found.keys() >= RECORDED:
-            return found
-        if isinstance(found, dict) and "counts" in found:
+        content = read_json(self.folder / "manifest.json")
+        if isinstance(content, dict) and content.keys() >= RECORDED:
+            return content
+        if isinstance(content, dict) and "counts" in content:
             raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
 
     @property
     def kept_by(self) -> str:
-        """The figure that kept its epochs. A policy of several towers keeps that of the log by likelihood."""
+        """The figure that selected its weights. Of several towers, the log's were selected by likelihood."""
         manifest = self.manifest
         return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
 
@@ -114,16 +114,16 @@ class Run(Result):
         """What an impression log calls the policy that served it: the beginning of its weights' digest."""
         return str(self.manifest["policy_sha256"])[:16]
 
-    def where(self, data: Path) -> dict[str, str]:
-        """Where the data lie: as given, and as seen from here, which stays true where both move together."""
+    def data_location(self, data: Path) -> dict[str, str]:
+        """The path of the data as given, and relative to the run: that one holds where both move together."""
         return {"path": str(data), "from_run": os.path.relpath(data.resolve(), self.folder.resolve())}
 
     @property
-    def data_places(self) -> list[Path]:
-        """Folders to look for the data in: the original one, and the one next to the run if both were moved."""
-        about = self.manifest["data"]
-        moved = [(self.folder / about["from_run"]).resolve()] if "from_run" in about else []  # older runs lack it
-        return [Path(about["path"]), *moved]
+    def data_folders(self) -> list[Path]:
+        """Where the data may be: the original folder, and the one relative to the run, if both were moved."""
+        recorded = self.manifest["data"]
+        moved = [(self.folder / recorded["from_run"]).resolve()] if "from_run" in recorded else []  # older runs lack it
+        return [Path(recorded["path"]), *moved]
 
     @property
     def config(self) -> Config:
@@ -212,17 +212,17 @@ class Run(Result):
         return next(line for line in self.metrics() if line["step"] == step)
 
     def write_config(self, config: Config) -> None:
-        """Record what this run is."""
+        """Write the configuration."""
         write_text(self.folder / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        """One more line."""
+        """Append one line to metrics.jsonl."""
         path = self.folder / "metrics.jsonl"
         with told_when_full(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def keep_metric_lines(self, count: int) -> None:
-        """Forget the lines written after the checkpoint one goes on from; the last may be half a line."""
+        """Keep the first `count` lines: those after the checkpoint come again, and the last may be half a line."""
         lines = self._metric_lines()[:count]
         write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 

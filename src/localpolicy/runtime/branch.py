@@ -1,4 +1,4 @@
-"""A branch of a captured graph: work that does not depend on what comes next, and may run beside it."""
+"""A branch of a captured graph: work that may run beside what comes next, since neither needs the other."""
 
 from __future__ import annotations
 

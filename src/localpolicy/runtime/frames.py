@@ -1,4 +1,4 @@
-"""Tables of the user's, in and out: pandas, Polars, Arrow, DuckDB. None of them but Arrow is required.
+"""The user's tables, in and out: pandas, Polars, Arrow, DuckDB. Only Arrow is required.
 
 In, through the Arrow C stream (or the older dataframe protocol), a batch at a time. Out, as pandas where it is
 installed, else as Polars.

@@ -12,7 +12,7 @@ ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if h
 
 
 def heard() -> list[signal.Signals]:
-    """Signals that ask for an end. One that is ignored stays so: nohup means that a closed terminal ends nothing."""
+    """Signals that ask for an end. An ignored one stays ignored: under nohup a closed terminal ends nothing."""
     return [number for number in ASKING if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[..., None]
-NOTE_EVERY = 0.5  # seconds between notes that cost something to make
+NOTE_EVERY = 0.5  # seconds between notes that are costly to make
 
 
 @contextmanager
 def progress(description: str, total: float | None) -> Iterator[Advance]:
     """Yields `advance(amount, note="")`; the note stands right of the bar.
 
-    A note that costs something (a device must be waited for) is given as a function: it is asked twice a second at
-    most, and never where there is no terminal.
+    A note that is costly (it waits for a device) is given as a function. It is called twice a second at most, and never
+    without a terminal.
     """
     if not sys.stderr.isatty():
         yield lambda amount=1, note="": None

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-PATIENCE = timedelta(minutes=10)  # a rank may validate or save meanwhile; torchrun ends ranks whose peer died at once
+TIMEOUT = timedelta(minutes=10)  # long, since a rank may validate or save; torchrun ends ranks whose peer died at once
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes the files and the log."""
         return self.rank == 0
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether this is the only process."""
         return self.total == 1
 
     def summed(self, *numbers: float) -> list[float]:
@@ -45,7 +45,7 @@ class Ranks:
         return [float(number) for number in tensor]
 
     def reduced(self, tensor: Tensor, *, largest: bool = False) -> Tensor:
-        """The sum (or the largest) of a tensor over ranks; the given one is left alone."""
+        """The sum (or the largest) of a tensor over ranks, as a new tensor."""
         if self.alone:
             return tensor
         tensor = tensor.detach().cpu().clone()
@@ -53,19 +53,19 @@ class Ranks:
         return tensor
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Becomes its sum over ranks, where it lies."""
+        """Replace `tensor` by its sum over ranks, in place."""
         if not self.alone:
             dist.all_reduce(tensor)
         return tensor
 
     def extreme_(self, tensor: Tensor, *, largest: bool) -> Tensor:
-        """Becomes its largest or smallest over ranks, element by element, where it lies."""
+        """Replace each element of `tensor` by its largest or smallest over ranks, in place."""
         if not self.alone:
             dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.MIN)
         return tensor
 
     def all_gather(self, tensor: Tensor) -> tuple[Tensor, slice]:
-        """The rows of all ranks one after another, on every rank and where they lie; and which of them are mine."""
+        """The rows of all ranks in rank order, on every rank, on the same device; and the slice of this rank's own."""
         if self.alone:
             return tensor, slice(0, len(tensor))
         lengths = self._lengths(len(tensor))
@@ -79,7 +79,7 @@ class Ranks:
         return whole, slice(first, first + len(tensor))
 
     def gather(self, tensor: Tensor) -> Tensor | None:
-        """The rows of all ranks one after another, in the leader's main memory; None elsewhere."""
+        """The rows of all ranks in rank order, in the main memory of rank 0; None on the others."""
         if self.alone:
             return tensor.detach().cpu()
         lengths = self._lengths(len(tensor))
@@ -97,10 +97,10 @@ class Ranks:
         return [int(length) for length in lengths]
 
     def gathered(self, array: np.ndarray) -> np.ndarray:
-        """The arrays of all ranks, one after another, on every rank. Lengths may differ."""
+        """The arrays of all ranks in rank order, on every rank. Lengths may differ."""
         if self.alone:
             return array
-        # gloo does not carry every type that numpy has: bytes it does.
+        # gloo carries bytes, but not every type that numpy has.
         flat = np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1) if array.size else None
         width = array.dtype.itemsize * int(np.prod(array.shape[1:]))
         rows = torch.zeros(0, width, dtype=torch.uint8) if flat is None else torch.from_numpy(flat.copy())
@@ -108,7 +108,7 @@ class Ranks:
         return whole.numpy().reshape(-1).view(array.dtype).reshape(len(whole), *array.shape[1:])
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Wait until all ranks are here."""
         if not self.alone:
             dist.barrier()
 
@@ -135,7 +135,7 @@ def joined() -> Iterator[Ranks]:
     if torch.cuda.is_available():  # `cuda` means this process's own device from now on
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     # Counts and figures travel over gloo on the CPU; gradients over NCCL where the network is on a GPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size())
     finally:

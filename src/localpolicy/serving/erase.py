@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from localpolicy.data.store import LOG, SPLITS, Prepared, writing
+from localpolicy.data.store import LOG, SPLITS, Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
 from localpolicy.serving.database import Database

@@ -158,7 +158,7 @@ def _histories(source: Run, policy: Policy | Baseline) -> tuple[list[list[Any]],
 
 def _data(source: Run, policy: Policy | Baseline) -> Prepared | None:
     """The data the run was trained on, where they still lie there."""
-    for folder in source.data_places:
+    for folder in source.data_folders:
         try:
             data = Prepared(folder)
         except LocalPolicyError:

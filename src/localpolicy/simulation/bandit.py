@@ -21,7 +21,7 @@ MOST_CELLS = 50_000_000  # X times V: the truth is held as whole matrices
 
 
 class BanditConfig(Settings):
-    """The dials of a bandit world."""
+    """The settings of a bandit world."""
 
     contexts: int = Field(200, ge=1, description="X, distinct contexts")
     items: int = Field(100, ge=2, description="V, items of the catalogue")
@@ -90,7 +90,7 @@ class BanditWorld:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """Click 1, none 0; empty where the noise dial makes a reward more than its event."""
+        """Click 1, none 0; empty where `noise` makes a reward more than its event."""
         return {NO_ANSWER: 0.0, CLICK: 1.0} if self.config.noise == 1 else {}
 
     def value(self, probabilities: np.ndarray) -> float:
@@ -124,8 +124,8 @@ class BanditWorld:
             rng = np.random.default_rng([seed, 1, number])
             size = min(CHUNK, sequences - first)
             context = np.minimum(np.searchsorted(arrivals, rng.random(size), "right"), self.config.contexts - 1)
-            place = np.searchsorted(line, context + rng.random(size), "right") - context * self.n_items
-            yield self._decisions(first, context, place.clip(0, self.n_items - 1), policy_XV, rng)
+            action = np.searchsorted(line, context + rng.random(size), "right") - context * self.n_items
+            yield self._decisions(first, context, action.clip(0, self.n_items - 1), policy_XV, rng)
 
     def _decisions(
         self,

@@ -73,7 +73,7 @@ class World(Protocol):
 
     @property
     def config(self) -> Settings:
-        """The dials."""
+        """The settings."""
         ...
 
     @property

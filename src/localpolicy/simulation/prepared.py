@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from localpolicy.data.store import NO_ANSWER, SPLITS, StoreWriter, writing
+from localpolicy.data.store import NO_ANSWER, SPLITS
+from localpolicy.data.store_writer import StoreWriter, writing
 from localpolicy.errors import ConfigError
 from localpolicy.simulation.events import LOGGING, Events, Progress, Tally, World
 from localpolicy.simulation.truth import write_truth

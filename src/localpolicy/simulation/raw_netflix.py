@@ -66,9 +66,9 @@ def write_netflix(
             rng = np.random.default_rng([seed, 2, chunk])
             rows = _ratings(first, min(CHUNK, sequences - first), films, config, rng)
             rows["film"] = number[rows["film"]]
-            place = np.searchsorted(bounds, rows["film"], "left") - 1
-            rows = rows[np.argsort(place, kind="stable")]
-            ends = np.cumsum(np.bincount(place, minlength=buckets))
+            bucket_of = np.searchsorted(bounds, rows["film"], "left") - 1
+            rows = rows[np.argsort(bucket_of, kind="stable")]
+            ends = np.cumsum(np.bincount(bucket_of, minlength=buckets))
             for file, part in zip(files, np.split(rows, ends[:-1]), strict=True):
                 file.write(part.tobytes())
             total += len(rows)
@@ -92,8 +92,8 @@ def _ratings(first: int, users: int, films: Assortment, config: NetflixConfig, r
     user = np.repeat(np.arange(users), np.clip(lengths, 1, config.max_length).astype(np.int64))
     preference = films.share * np.exp(0.7 * taste)
     line = np.cumsum(preference, 1) / preference.sum(1, keepdims=True) + np.arange(users)[:, None]
-    place = np.searchsorted(line.ravel(), user + rng.random(len(user)), "right") - user * config.categories
-    film = films.draw(place.clip(0, config.categories - 1), rng.random(len(user)))
+    genre = np.searchsorted(line.ravel(), user + rng.random(len(user)), "right") - user * config.categories
+    film = films.draw(genre.clip(0, config.categories - 1), rng.random(len(user)))
     user, film = np.divmod(np.unique(user * config.items + film), config.items)  # a film is rated once
     mood = 0.4 * rng.standard_normal(users)
     score = 3.5 + mood[user] + 0.4 * taste[user, films.category[film]] + 0.5 * films.quality[film]

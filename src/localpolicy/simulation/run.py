@@ -60,19 +60,19 @@ def simulate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Simulated:
-    """Build `world` from its dials (`changes`: "key=value") and write its log into the folder `out`."""
+    """Build `world` from its settings (`changes`: "key=value") and write its log into the folder `out`."""
     total = default_sequences(world) if sequences is None else sequences
     if total < 1:
         raise ConfigError(f"sequences must be at least 1, got {total}.")
     if seed < 0:
         raise ConfigError(f"seed must not be negative, got {seed}.")
-    dials = [*changes] if items is None else [*changes, f"items={items}"]
+    settings = [*changes] if items is None else [*changes, f"items={items}"]
     if world in RAW:
         if interactions or prepared:
             raise ConfigError(f"{world} is written as raw files alone: leave out --interactions and --prepared.")
-        return _raw(world, Path(out), dials, sequences=total, seed=seed, force=force, progress=progress)
+        return _raw(world, Path(out), settings, sequences=total, seed=seed, force=force, progress=progress)
     config, kind = WORLDS[world]
-    built: BanditWorld | StoreWorld = kind(config().with_changes(dials), seed=seed)
+    built: BanditWorld | StoreWorld = kind(config().with_changes(settings), seed=seed)
     write = write_prepared if prepared else write_log
     shown, written = write(
         built, out, sequences=total, seed=seed, interactions=interactions, force=force, progress=progress
@@ -90,10 +90,10 @@ def simulate(
 
 
 def _raw(
-    world: str, out: Path, dials: list[str], *, sequences: int, seed: int, force: bool, progress: Progress | None
+    world: str, out: Path, settings: list[str], *, sequences: int, seed: int, force: bool, progress: Progress | None
 ) -> Simulated:
     default, write = RAW[world]
-    config = default.with_changes(dials)
+    config = default.with_changes(settings)
     with whole_folder(out, force=force) as folder:
         rows = write(folder, config, sequences=sequences, seed=seed, progress=progress)
     return Simulated(path=out, rows=rows, sequences=sequences, items=config.items)

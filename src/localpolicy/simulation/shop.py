@@ -24,7 +24,7 @@ REWARDS = np.array([0.0, 0.2, 1.0])  # of none, click, purchase
 
 
 class StoreConfig(Settings):
-    """The dials of a shop."""
+    """The settings of a shop."""
 
     items: int = Field(1000, ge=2, description="V, items of the catalogue")
     categories: int = Field(20, ge=1, description="categories, over which shoppers have their tastes")
@@ -145,8 +145,8 @@ class StoreWorld:
             chosen, probability = chooser.choose(here, choices)
             answer = shoppers.answer(chosen, world)
             chooser.observe(chosen, answer)
-            place = start[:here] + step
-            item[place], event[place], propensity[place] = chosen, answer, probability
+            row = start[:here] + step
+            item[row], event[row], propensity[row] = chosen, answer, probability
         gaps = world.integers(5_000, 60_000, len(item))
         return Events(sequence, lengths, item, event, REWARDS[event], propensity, _times(sequence, lengths, gaps))
 
@@ -174,7 +174,7 @@ class StoreWorld:
         return RolloutValue(mean, se, (mean - 1.96 * se, mean + 1.96 * se), per_episode)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """None: what a shop holds follows from its dials and seed."""
+        """None: what a shop holds follows from its settings and seed."""
         return {}
 
     def hidden(self) -> dict[str, np.ndarray]:

@@ -22,17 +22,17 @@ class Myopic:
 
 @dataclass(frozen=True)
 class FarSighted:
-    """argmax_a E[reward now] + P(click) · lookahead · depth · worth · Σ_{k<remaining} memory^k.
+    """argmax_a E[reward now] + P(click) · lookahead · depth · intent_value · Σ_{k<remaining} memory^k.
 
     One price on purchase intent instead of a plan: not optimal, but what a unit of intent brings later is
     counted, so it beats `Myopic` where clicks move intent, and equals it where `lookahead` is 0.
     """
 
-    worth: float = 0.1  # reward per impression that one unit of intent brings while it lasts
+    intent_value: float = 0.1  # reward per impression that one unit of intent brings while it lasts
 
     def choose(self, shoppers: Shoppers, remaining: int) -> np.ndarray:
         """Items [B]."""
-        later = self.worth * INTENT_MEMORY * (1 - INTENT_MEMORY ** (remaining - 1)) / (1 - INTENT_MEMORY)
+        later = self.intent_value * INTENT_MEMORY * (1 - INTENT_MEMORY ** (remaining - 1)) / (1 - INTENT_MEMORY)
         click = shoppers.click_probabilities()
         gain = (shoppers.config.lookahead * later * shoppers.goods.depth).astype(np.float32)
         return np.asarray((_immediate(click, shoppers) + click * gain).argmax(1))

@@ -54,10 +54,10 @@ class Shoppers:
     def leave(self, remaining: int) -> None:
         """Only the first `remaining` stay."""
         if remaining < len(self.intent):
-            for each in fields(self):
-                value = getattr(self, each.name)
+            for member in fields(self):
+                value = getattr(self, member.name)
                 if isinstance(value, np.ndarray):
-                    setattr(self, each.name, value[:remaining])
+                    setattr(self, member.name, value[:remaining])
 
     def click_probability(self, item: np.ndarray) -> np.ndarray:
         """P(click) of one item each [B]."""
@@ -93,9 +93,9 @@ class Shoppers:
         luck = rng.random((2, len(item)), dtype=np.float32)
         clicked = luck[0] < self.click_probability(item)
         bought = clicked & (luck[1] < self.purchase_probability(item))
-        place = np.arange(len(item)), self.goods.category[item]
+        own_taste = np.arange(len(item)), self.goods.category[item]
         change = np.where(clicked, np.float32(TASTE_RISE), np.float32(-TASTE_FALL))
-        self.taste[place] = np.clip(self.taste[place] + change, -TASTE_BOUND, TASTE_BOUND)
+        self.taste[own_taste] = np.clip(self.taste[own_taste] + change, -TASTE_BOUND, TASTE_BOUND)
         self.intent *= INTENT_MEMORY
         self.intent += self.config.lookahead * self.goods.depth[item] * clicked
         slot = self.step % RECENT

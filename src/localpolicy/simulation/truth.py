@@ -59,10 +59,10 @@ def load_world(folder: Path | str) -> BanditWorld | StoreWorld:
     config, kind = WORLDS[written["world"]]
     world: BanditWorld | StoreWorld = kind(config.parse(written["config"]), seed=written["seed"])
     remedy = "the files were altered, or another version wrote them. Simulate the world again."
-    found = fingerprint(world)
+    rebuilt = fingerprint(world)
     for name, expected in written["fingerprint"].items():
         # Not equality: exp and log may differ in the last digit from one processor to another.
-        if name not in found or not np.isclose(found[name], expected, rtol=1e-9, atol=1e-12):
+        if name not in rebuilt or not np.isclose(rebuilt[name], expected, rtol=1e-9, atol=1e-12):
             raise DataError(f"{folder}: '{name}' of the world built again differs from what was written; {remedy}")
     for name, array in world.arrays().items():
         try:

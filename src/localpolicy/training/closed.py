@@ -225,7 +225,7 @@ class ClosedForm:
             {
                 "objective": self.objective.name,
                 "seed": config.train.seed,
-                "data": {**run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "data": {**run.data_location(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {"by": config.train.select, "value": value, "epoch": epoch, "step": step + 1},
                 "likeliest": {"value": figures["logp"], "epoch": epoch, "step": step + 1,
                               "sha256": sha256(run.folder / LIKELIEST)},

@@ -410,7 +410,7 @@ class Trainer:
             {
                 "objective": self.config.objective.name,
                 "seed": self.config.train.seed,
-                "data": {**self.run.where(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
+                "data": {**self.run.data_location(self.data.path), "digest": self.data.digest, "kind": self.data.kind},
                 "selected": {
                     "by": self.config.train.select,
                     "value": done.best,

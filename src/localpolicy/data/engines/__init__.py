@@ -27,7 +27,7 @@ class Engine(Protocol):
         """Compute `sql` once and keep the result as `name`."""
 
     def drop(self, *tables: str) -> None:
-        """Let go of tables that nothing will read again."""
+        """Drop tables that nothing will read again."""
 
     def view(self, name: str, sql: str) -> None:
         """Let `name` stand for `sql`."""
@@ -42,7 +42,7 @@ class Engine(Protocol):
         """A small result as a table."""
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """A large result, in order, a piece at a time."""
+        """A large result, in order, a batch at a time."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the engine; its tables are gone."""

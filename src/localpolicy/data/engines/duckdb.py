@@ -147,9 +147,9 @@ def _malformed(error: Exception) -> str:
     text = str(error)
     text = text[:4000] + text[-4000:]  # it may quote a line without end
     line, original = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"Original Line: ?(.*)", text)
-    file, found = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
+    file, column_counts = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
     if line and file:
-        what = found[0] if found else "the line cannot be cut into columns"
+        what = column_counts[0] if column_counts else "the line cannot be cut into columns"
         shown = f" ('{original[1][:80]}')" if original else ""
         return f"{file[1]}, line {line[1]}{shown}: {what}. Mend it, or pass over such lines with --skip-bad-rows."
     return f"{_first(error)} The file was cut short or altered, or is not what its name says: fetch it again."

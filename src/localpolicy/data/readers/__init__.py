@@ -41,21 +41,21 @@ READERS = {
 
 def _named(source: str) -> Any:
     """One of ours, a registered one, or package.module:Name, which the user names here and which is imported."""
-    found = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
-    if found is None:
+    reader = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
+    if reader is None:
         raise ConfigError(f"no source '{source}'{nearest(source, {*READERS, *plugins.registered('readers')})}")
-    return found() if isinstance(found, type) else found
+    return reader() if isinstance(reader, type) else reader
 
 
 def find_reader(source: str | object) -> tuple[str, Reader]:
     """The reader that `source` names or is, and the name that the manifest keeps."""
-    found: Any
+    reader: Any
     if isinstance(source, str):
-        name, found = source, _named(source)
+        name, reader = source, _named(source)
     else:
-        found, name = source, f"{type(source).__module__}:{type(source).__qualname__}"
-    if isinstance(found, Reader):
-        return name, found
-    if not callable(getattr(found, "tables", None)):
+        reader, name = source, f"{type(source).__module__}:{type(source).__qualname__}"
+    if isinstance(reader, Reader):
+        return name, reader
+    if not callable(getattr(reader, "tables", None)):
         raise ConfigError(f"{name} is not a reader: it has no method tables(paths, config, scratch).")
-    return name, Reader(found.tables, dict(getattr(found, "preset", {})))
+    return name, Reader(reader.tables, dict(getattr(reader, "preset", {})))

@@ -60,7 +60,7 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
                 _copy(file, writer)
     except pa.ArrowInvalid:
         with pq.ParquetWriter(made, SCHEMA, compression="lz4") as writer:
-            bad = [found for file in files if (found := _sift(file, writer)).count]
+            bad = [lines for file in files if (lines := _sift(file, writer)).count]
     return [SourceTable((made,), "parquet", COLUMNS, tuple(SCHEMA.names), originals=tuple(files), bad=tuple(bad))]
 
 
@@ -95,7 +95,7 @@ def _copy(file: Path, writer: pq.ParquetWriter) -> None:
 
 def _sift(file: Path, writer: pq.ParquetWriter) -> BadLines:
     """The same line by line; return the lines that are neither heading nor rating."""
-    movie, found, first, count = None, 0, "", 0
+    movie, ratings, first, count = None, 0, "", 0
     waiting: list[tuple[int, int, date, int]] = []
 
     def write() -> None:
@@ -110,14 +110,14 @@ def _sift(file: Path, writer: pq.ParquetWriter) -> BadLines:
                 movie = int(heading[1])
             elif movie is not None and (rating := _rating(line)):
                 waiting.append((*rating, movie))
-                found += 1
+                ratings += 1
             elif line.strip():
                 first = first or f"{file}, line {number}: expected {LINES}, found '{line.rstrip()[:80]}'"
                 count += 1
             if len(waiting) == ROWS_PER_GROUP:
                 write()
     write()
-    if found == 0:
+    if ratings == 0:
         raise DataError(first or f"{file} holds no ratings: expected {LINES}.")
     return BadLines(first, count)
 

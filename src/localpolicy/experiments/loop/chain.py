@@ -121,9 +121,9 @@ class Chain:
             return
         run = self.run(number)
         before = self.run(number - 1).policy() if number > 1 else None
-        gauge = RoundMeasure(self.world, episodes=self.config.episodes, seed=self.seed)
+        measures = RoundMeasure(self.world, episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
-        figures = gauge.of(run.policy(), before).to_dict()
+        figures = measures.of(run.policy(), before).to_dict()
         beside = {"weights": kept["weights"], "epoch": kept["epoch"], "version": run.version}
         write_json(path, {"round": number, **figures, **beside})
 

@@ -1,1 +1,1 @@
-"""A comparison shown: its tables, its page, its findings in words."""
+"""A comparison as tables, as a page, and as findings in words."""

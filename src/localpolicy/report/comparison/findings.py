@@ -1,4 +1,4 @@
-"""What a comparison found, in sentences: who leads, whether that is sure, how far it moved."""
+"""What a comparison found, in sentences: which policy leads, is that beyond chance, how far did it move."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from localpolicy.report.numbers import decimals, interval_text, known, short
 
 
 def comparison_findings(comparison: Comparison, section: Section) -> list[CheckedClaim]:
-    """The questions one asks before a test, each with its answer."""
+    """The questions to ask before an online test, each with its answer."""
     best = best_row(section)
-    found = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    found += _seen_by_js(comparison, section) + _alike(comparison)
-    found += [_listens(section)] if any(row.weights for row in section.rows) else []
-    found += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
-    return found
+    findings = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
+    findings += _seen_by_js(comparison, section) + _alike(comparison)
+    findings += [_enough_weight(section)] if any(row.weights for row in section.rows) else []
+    findings += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
+    return findings
 
 
 def main_value(row: PolicyRow, section: Section) -> float:
-    """The main metric; a figure that is missing loses."""
+    """The main metric of a row; a missing one counts as the lowest."""
     figure = row.metrics[section.main_metric]
     return figure.mean if known(figure.mean) else float("-inf")
 
 
 def best_row(section: Section) -> PolicyRow:
-    """Largest by the main metric."""
+    """The row with the largest main metric."""
     return max(section.rows, key=lambda row: main_value(row, section))
 
 
@@ -80,7 +80,7 @@ def _beats_simple(section: Section) -> list[CheckedClaim]:
 
 
 def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
-    """Said only where JS misleads."""
+    """A finding only where JS misleads."""
     missed = [row for row in section.rows if row.unseen_by_js]
     base = next((row for row in section.rows if row.name == section.baseline), None)
     if not missed or base is None:
@@ -89,19 +89,19 @@ def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
     noise = "" if section.floor is None else f" (noise {short(section.floor.mean, 2)})"
     ranks = ", ".join(short(main_value(row, section)) for row in missed)
     because = (
-        f"{js}{noise}, and yet a {section.main_metric} of {ranks} against {short(main_value(base, section))} of "
+        f"{js}{noise}, but a {section.main_metric} of {ranks} against {short(main_value(base, section))} of "
         f"{base.name}: JS hardly sees the order of the first few items"
     )
     return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
 
 
 def _alike(comparison: Comparison) -> list[CheckedClaim]:
-    """Said only where the policies differ in more than what is compared."""
+    """A finding only where the policies differ in more than what is compared."""
     claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
     return [CheckedClaim(claim, False, ". ".join(comparison.notes))] if comparison.notes else []
 
 
-def _listens(section: Section) -> CheckedClaim:
+def _enough_weight(section: Section) -> CheckedClaim:
     shares = {row.name: row.weights["effective_share"] for row in section.rows if "effective_share" in row.weights}
     few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < FEW]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"

@@ -12,9 +12,9 @@ from localpolicy.report.numbers import decimals, fixed, known, percent, short
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Headline:
-    """In words for somebody who decides, not for somebody who trains."""
+    """In words for the person who decides, not for the one who trains."""
     base = next((row for row in section.rows if row.name == section.baseline), None)
-    imitators = [candidate.estimates_logging for candidate in comparison.candidates]  # of the log, whatever their seeds
+    imitators = [candidate.estimates_logging for candidate in comparison.candidates]
     rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
     baselines = [row for row in section.rows if is_simple(row)]
     simple = max(baselines, key=lambda row: main_value(row, section), default=None)
@@ -89,7 +89,7 @@ def _after_simple(simple: PolicyRow) -> str:
 def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
     step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
     if section.floor is None:
-        step += " Train a second mle seed first, and give it with --against: without it nobody knows the noise."
+        step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
     if best.weights.get("effective_share", 1.0) < 0.1:
         step += " Its weights rest on less than a tenth of the log: try a larger β."
     return step
@@ -120,7 +120,7 @@ def _js_number(section: Section, best: PolicyRow) -> KeyNumber:
 
 
 def _last_number(section: Section, best: PolicyRow, base: PolicyRow) -> KeyNumber:
-    """What it earns, where a world knows it; else how much of the catalogue it shows."""
+    """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
     if best.gain is not None and section.logging_value is not None and section.logging_value.mean:
         share = best.gain.mean / section.logging_value.mean
         top = max((row for row in section.rows if row.gain), key=lambda row: row.gain.mean if row.gain else 0.0)

@@ -39,7 +39,7 @@ def _long_enough(data: Prepared, split: str) -> list[int]:
     """A few sequences with something to read, spread over the split."""
     lengths = np.diff(data[split].offsets)
     long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
-    return [int(long[at]) for at in np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]
+    return [int(index) for index in long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]]
 
 
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int, titles: Titles) -> SampleLists:

@@ -57,8 +57,8 @@ def comparison_section(
     names, baseline = names or {}, comparison.baseline or ""
     bins = _bins(comparison)
     rows = [
-        _row(comparison, one, candidate, bins, names, base)
-        for one, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
+        _row(comparison, evaluation, candidate, bins, names, base)
+        for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
     ]
     first = comparison.evaluations[0]
     section = Section(
@@ -82,29 +82,29 @@ def comparison_section(
 
 def _row(
     comparison: Comparison,
-    one: Evaluation,
+    evaluation: Evaluation,
     candidate: Candidate,
     bins: np.ndarray,
     names: Names,
     base: Path | None,
 ) -> PolicyRow:
-    metrics = {_words(column): Interval.from_estimate(one.estimate(column)) for column in comparison.columns}
-    metrics |= {name: Interval.from_estimate(value) for name, value in one.rewards.items()}
+    metrics = {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in comparison.columns}
+    metrics |= {name: Interval.from_estimate(value) for name, value in evaluation.rewards.items()}
     return PolicyRow(
-        name=names.get(one.name, one.name),
+        name=names.get(evaluation.name, evaluation.name),
         objective=candidate.about.objective,
-        truth=None if one.truth is None else Interval.of(one.truth.value, one.truth.se),
-        gain=None if one.truth is None else Interval.of(one.truth.gain, one.truth.gain_se),
+        truth=None if evaluation.truth is None else Interval.of(evaluation.truth.value, evaluation.truth.se),
+        gain=None if evaluation.truth is None else Interval.of(evaluation.truth.gain, evaluation.truth.gain_se),
         metrics=metrics,
-        js=None if one.divergence is None else Interval.from_estimate(one.divergence.js.overall),
-        unseen_by_js=one.name in comparison.unseen_by_js,
-        likelihood=Interval.from_estimate(one.estimate("logp")),
-        kl=None if one.divergence is None else Interval.from_estimate(one.divergence.kl.overall),
-        coverage=one.coverage,
-        entropy=one.estimate("entropy").mean,
-        segments=_segments(one, comparison.main),
-        js_histogram=_histogram(one, bins),
-        differences={_words(name): gain for name, gain in comparison.gains.get(one.name, {}).items()},
+        js=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.js.overall),
+        unseen_by_js=evaluation.name in comparison.unseen_by_js,
+        likelihood=Interval.from_estimate(evaluation.estimate("logp")),
+        kl=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.kl.overall),
+        coverage=evaluation.coverage,
+        entropy=evaluation.estimate("entropy").mean,
+        segments=_segments(evaluation, comparison.main),
+        js_histogram=_histogram(evaluation, bins),
+        differences={_words(name): gain for name, gain in comparison.gains.get(evaluation.name, {}).items()},
         **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
     )
 
@@ -125,36 +125,38 @@ def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
     }
 
 
-def _segments(one: Evaluation, column: str) -> list[dict[str, Any]]:
-    """The main metric by what is known before a position is scored."""
+def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
+    """The main metric by segments of the positions."""
     group, _, name = column.rpartition(".")
-    counted, values = groups(one.scores)[group], metric(name)(one.scores.rank)
-    found = []
-    for label, here in segments(one.scores, one.counts).items():
+    counted, values = groups(evaluation.scores)[group], metric(name)(evaluation.scores.rank)
+    shown = []
+    for label, here in segments(evaluation.scores, evaluation.counts).items():
         chosen = here & counted
         if not chosen.any():
             continue
         kind, _, part = label.partition(" ")
-        value = mean_estimate(values[chosen], one.scores.sequence[chosen])
+        value = mean_estimate(values[chosen], evaluation.scores.sequence[chosen])
         interval = Interval.from_estimate(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
-        found.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
-    often = Counter(one["by"] for one in found)
-    return [one for one in found if often[one["by"]] > 1]  # a cut with one part cuts nothing
+        shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
+    counts = Counter(segment["by"] for segment in shown)
+    return [segment for segment in shown if counts[segment["by"]] > 1]  # a cut into one segment shows nothing
 
 
 def _bins(comparison: Comparison) -> np.ndarray:
-    """One scale for all policies, from 0 to the furthest context; in steps of √JS, which tell small ones apart."""
-    furthest = [found.max() for one in comparison.evaluations if (found := one.js) is not None]
+    """Bins for all policies, from 0 to the largest JS; equal steps in √JS, so that small values are resolved."""
+    furthest = [js.max() for evaluation in comparison.evaluations if (js := evaluation.js) is not None]
     last = float(max(furthest, default=0.0)) or 1.0
-    return np.append(np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last)  # the square of a root may fall short
+    return np.append(
+        np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last
+    )  # exactly: rounding may put the square of a root below it
 
 
-def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
-    found = one.js
-    if found is None:
+def _histogram(evaluation: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
+    js = evaluation.js
+    if js is None:
         return []
-    counts, _ = np.histogram(found, bins)
+    counts, _ = np.histogram(js, bins)
     return [(float(a), float(b), int(n)) for a, b, n in zip(bins[:-1], bins[1:], counts, strict=True)]
 
 
@@ -163,11 +165,12 @@ def _histogram(one: Evaluation, bins: np.ndarray) -> list[tuple[float, float, in
 
 def _reference(comparison: Comparison, names: Names) -> str:
     said = [
-        f"{names.get(one.name, one.name)} ({one.about.objective}, seed {one.about.seed}, epoch {one.about.epoch})"
-        for one in comparison.references
+        f"{names.get(candidate.name, candidate.name)} "
+        f"({candidate.about.objective}, seed {candidate.about.seed}, epoch {candidate.about.epoch})"
+        for candidate in comparison.references
     ]
     if len(said) > 1:
-        return f"the mean over {', '.join(said)}, a policy itself left out"
+        return f"the mean over {', '.join(said)}, never of a policy with itself"
     return said[0] if said else ""
 
 
@@ -193,7 +196,7 @@ def _dates(data: Prepared) -> str:
 
 def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
     data, settings = comparison.data, comparison.evaluations[0].settings
-    found = {
+    facts = {
         "sequences": f"{len(data):,}",
         "items": f"{data.n_items:,}",
         **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
@@ -206,13 +209,13 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
     for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
         if candidate.run is not None and candidate.run.started:
             name = names.get(candidate.name, candidate.name)
-            found[f"settings of {name}"] = _changed(candidate.run.config)
-    return found
+            facts[f"settings of {name}"] = _changed(candidate.run.config)
+    return facts
 
 
 def _unmeasured(comparison: Comparison) -> list[Candidate]:
-    measured = {one.name for one in comparison.candidates}
-    return [one for one in comparison.references if one.name not in measured]
+    measured = {candidate.name for candidate in comparison.candidates}
+    return [reference for reference in comparison.references if reference.name not in measured]
 
 
 def _changed(config: Config) -> str:

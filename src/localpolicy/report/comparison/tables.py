@@ -12,37 +12,37 @@ from localpolicy.report.table import Cell, Table, largest_shown
 
 def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
     """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
-    found = [comparison_table(comparison)]
+    tables = [comparison_table(comparison)]
     if gains and comparison.gains:
-        found.append(gains_table(comparison))
+        tables.append(gains_table(comparison))
     if by_count:
-        found += [breakdown_table(comparison, event) for event in comparison.events]
+        tables += [breakdown_table(comparison, event) for event in comparison.events]
     if comparison.predicts_truth:
-        found.append(prediction_table(comparison))
-    return found
+        tables.append(prediction_table(comparison))
+    return tables
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
     rewards = list(comparison.evaluations[0].rewards)
     heads = [*comparison.columns, *rewards, "JS", "entropy", f"coverage@{comparison.evaluations[0].lists}"]
-    truth = any(one.truth is not None for one in comparison.evaluations)
+    truth = any(evaluation.truth is not None for evaluation in comparison.evaluations)
     rows = []
-    for one in comparison.evaluations:
-        row = [Cell(one.name), *(_cell(comparison, one, column) for column in comparison.columns)]
-        row += [Cell(number(one.rewards[name].mean)) for name in rewards]
-        js = None if one.divergence is None else one.divergence.js.overall.mean
-        row += [Cell(number(js, 3)), Cell(number(one.estimate("entropy").mean, 2))]
-        row.append(Cell(number(one.coverage, 3)))
+    for evaluation in comparison.evaluations:
+        row = [Cell(evaluation.name), *(_cell(comparison, evaluation, column) for column in comparison.columns)]
+        row += [Cell(number(evaluation.rewards[name].mean)) for name in rewards]
+        js = None if evaluation.divergence is None else evaluation.divergence.js.overall.mean
+        row += [Cell(number(js, 3)), Cell(number(evaluation.estimate("entropy").mean, 2))]
+        row.append(Cell(number(evaluation.coverage, 3)))
         if truth:
-            row.append(Cell("—" if one.truth is None else number(one.truth.value)))
+            row.append(Cell("—" if evaluation.truth is None else number(evaluation.truth.value)))
         rows.append(row)
     return Table("Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, _note(comparison))
 
 
-def _cell(comparison: Comparison, one: Evaluation, column: str) -> Cell:
-    lead, mean = comparison.leads.get(column), one.estimate(column).mean
-    stars = lead.stars if lead is not None and lead.best == one.name else ""
+def _cell(comparison: Comparison, evaluation: Evaluation, column: str) -> Cell:
+    lead, mean = comparison.leads.get(column), evaluation.estimate(column).mean
+    stars = lead.stars if lead is not None and lead.best == evaluation.name else ""
     return Cell(
         number(mean), largest_shown(mean, [each.estimate(column).mean for each in comparison.evaluations]), stars
     )
@@ -52,7 +52,7 @@ def _note(comparison: Comparison) -> str:
     first = comparison.evaluations[0]
     seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
     errors = ", ".join(
-        f"{column} ± {max(one.estimate(column).se for one in comparison.evaluations):.4f}"
+        f"{column} ± {max(evaluation.estimate(column).se for evaluation in comparison.evaluations):.4f}"
         for column in comparison.columns
     )
     parts = [
@@ -61,7 +61,7 @@ def _note(comparison: Comparison) -> str:
         "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
         "(* .05, ** .01, *** .001).",
     ]
-    measured = [one.divergence for one in comparison.evaluations if one.divergence is not None]
+    measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
     if measured:
         names = sorted({reference.name for each in measured for reference in each.references})
         floor = (
@@ -91,7 +91,7 @@ def _gain(gain: Gain) -> Cell:
 def bucket_cell(bucket: Bucket, name: str) -> Cell:
     """A policy's mean in a bucket, with the paper's marks."""
     mean = bucket.means[name].mean
-    best = largest_shown(mean, [one.mean for one in bucket.means.values()])
+    best = largest_shown(mean, [estimate.mean for estimate in bucket.means.values()])
     return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
 
 
@@ -99,10 +99,10 @@ def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20")
     """Sequence-level means by number of events."""
     buckets = comparison.breakdown(event, metric=metric)
     rows = []
-    for one in comparison.evaluations:
-        row = [Cell(one.name)]
+    for evaluation in comparison.evaluations:
+        row = [Cell(evaluation.name)]
         for bucket in buckets:
-            row.append(bucket_cell(bucket, one.name))
+            row.append(bucket_cell(bucket, evaluation.name))
         rows.append(row)
     heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
     note = "Means over sequences; stars: the largest against the second largest, paired t-test, not corrected."
@@ -111,7 +111,7 @@ def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20")
 
 def prediction_table(comparison: Comparison) -> Table:
     """Which figure would have put the policies in their true order?"""
-    found = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
-    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in found]
+    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
+    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in ranked]
     note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
     return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)

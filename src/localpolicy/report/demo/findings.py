@@ -58,7 +58,7 @@ def verdict(sections: Sequence[Section]) -> str:
 
 def numbers(sections: Sequence[Section]) -> list[KeyNumber]:
     """The best LPI policy of each world, and what earned more where something did."""
-    found = []
+    key_numbers = []
     for section in sections:
         best = _best_lpi(section)
         top = max(section.rows, key=lambda row: row.gain.mean if row.gain else 0.0)
@@ -67,8 +67,8 @@ def numbers(sections: Sequence[Section]) -> list[KeyNumber]:
         if top is not best:
             meaning += f" {top.name} earns {_share(top, section):+.0%}, but moves to JS {top.js.mean:.2f}."
         name = f"true reward of {best.name} over the log's policy, {_world(section)}"
-        found.append(KeyNumber(f"{_share(best, section):+.0%}", name, meaning))
-    return found
+        key_numbers.append(KeyNumber(f"{_share(best, section):+.0%}", name, meaning))
+    return key_numbers
 
 
 def _best_lpi(section: Section) -> PolicyRow:

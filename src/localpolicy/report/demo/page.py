@@ -23,7 +23,7 @@ def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int =
         played = [
             run_scenario(scenario, folder / scenario.world, seed=seed, episodes=episodes) for scenario in SCENARIOS
         ]
-        sections = [_section(one) for one in played]
+        sections = [_section(result) for result in played]
         contents = Contents(
             title="localpolicy demo",
             verdict=verdict(sections),

@@ -1,4 +1,4 @@
-"""A whole page, put together from its pieces."""
+"""A whole page, put together from its parts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def page(contents: Contents) -> str:
     """The HTML text."""
     drawn: dict[str, object] = {}
     sections = "".join(
-        _section(section, styles, f"s{place + 1}", drawn, alone=len(contents.sections) == 1)
-        for place, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
+        _section(section, styles, f"s{index + 1}", drawn, alone=len(contents.sections) == 1)
+        for index, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
     )
     settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
     return skeleton(
@@ -51,9 +51,9 @@ def page(contents: Contents) -> str:
 def _numbers(contents: Contents) -> str:
     """The numbers behind the answer."""
     cards = "".join(
-        f'<li><span class="value">{escape(one.value)}</span> <span class="name">{escape(one.name)}</span>'
-        f'<span class="meaning">{escape(one.meaning)}</span></li>'
-        for one in contents.numbers
+        f'<li><span class="value">{escape(number.value)}</span> <span class="name">{escape(number.name)}</span>'
+        f'<span class="meaning">{escape(number.meaning)}</span></li>'
+        for number in contents.numbers
     )
     return f'<ul class="numbers" aria-label="The numbers behind it">{cards}</ul>' if cards else ""
 
@@ -63,7 +63,7 @@ def _next_step(contents: Contents) -> str:
 
 
 def _menu(contents: Contents) -> str:
-    links = [(f"s{place + 1}", section.title) for place, section in enumerate(contents.sections)]
+    links = [(f"s{index + 1}", section.title) for index, section in enumerate(contents.sections)]
     links = [*(links if len(links) > 1 else []), ("glossary", "Glossary")]
     items = "".join(f'<li><a href="#{target}">{escape(title)}</a></li>' for target, title in links)
     return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
@@ -74,7 +74,7 @@ def _section(
 ) -> str:
     """One comparison; its charts' specs are added to `drawn`. `alone`: the page has no other."""
 
-    def place(charts: Sequence[Chart]) -> str:
+    def block(charts: Sequence[Chart]) -> str:
         drawn.update({chart.identity: chart.spec for chart in charts})
         figures = "".join(
             figure(chart.identity, chart.caption, height=chart.height, title=chart.title) for chart in charts
@@ -86,7 +86,7 @@ def _section(
         first = identity == "s1"  # the first picture belongs to the answer
         level = "h2" if first else "h3"
         heading = f"{section.title}: {chart.heading}" if first and not alone else chart.heading
-        picture = f'<div class="picture"><{level}>{escape(heading)}</{level}>{place([chart])}</div>'
+        picture = f'<div class="picture"><{level}>{escape(heading)}</{level}>{block([chart])}</div>'
         parts.insert(0 if first else 1, picture)
     if section.findings:
         findings = "".join(_finding(finding) for finding in section.findings)
@@ -95,20 +95,20 @@ def _section(
         numbers = folded(BEHIND, round_tables(section, f"{identity}-by-round"))
         legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
         note = f'<p class="aside">{escape(NOTE)}</p>'
-        parts.append(f"<h3>Round after round</h3>{legend}{place(lines)}{note}{numbers}")
+        parts.append(f"<h3>Round after round</h3>{legend}{block(lines)}{note}{numbers}")
     if section.rows:
         parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
     if lines := curves(section, styles, f"{identity}-curves"):
         numbers = folded(BEHIND, curve_tables(section, f"{identity}-epochs"))
         legend = _legend(section.rows, styles, [bool(row.curve) for row in section.rows], line=True)
-        parts.append(f"<h3>Training</h3>{legend}{place(lines)}{numbers}")
+        parts.append(f"<h3>Training</h3>{legend}{block(lines)}{numbers}")
     if chart := histogram(section, styles, f"{identity}-spread"):
         numbers = folded(BEHIND, histogram_table(section, f"{identity}-bins"))
-        parts.append(f"<h3>Distance, context by context</h3>{place([chart])}{numbers}")
+        parts.append(f"<h3>Distance, context by context</h3>{block([chart])}{numbers}")
     if cuts := segment_charts(section, styles, f"{identity}-segments"):
         numbers = folded(BEHIND, segment_tables(section, f"{identity}-parts"))
         legend = _legend(section.rows, styles, [bool(row.segments) for row in section.rows])
-        parts.append(f"<h3>Where it wins and loses</h3>{legend}{place(cuts)}{numbers}")
+        parts.append(f"<h3>Where it wins and loses</h3>{legend}{block(cuts)}{numbers}")
     if section.samples:
         parts.append(f"<h3>What would be shown</h3>{sample_lists(section.samples)}")
     if weighed := weights(section, styles, f"{identity}-weights"):

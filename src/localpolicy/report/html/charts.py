@@ -86,11 +86,11 @@ def styled(name: str, data: str) -> alt.Chart:
     return layer(name, data).transform_lookup(lookup="key", from_=styles)
 
 
-def style_of(row: PolicyRow, style: SeriesStyle, place: int) -> Datum:
+def style_of(row: PolicyRow, style: SeriesStyle, key: int) -> Datum:
     """Which policy a row is about, and how it is drawn."""
     return {
         "policy": row.name,
-        "key": place,
+        "key": key,
         "label": shortened(row.name),
         "colour": style.colour,
         "fill": style.fill,
@@ -105,14 +105,14 @@ def shortened(name: str, limit: int = LABEL_LIMIT) -> str:
 
 
 def domain(values: Sequence[float], *, padding: float = 0.08) -> list[float]:
-    """From the least to the greatest, with some air."""
+    """From the smallest to the largest value, with some padding."""
     low, high = min(values), max(values)
     air = padding * (high - low) or 0.1 * abs(high) or 1.0
     return [low - air, high + air]
 
 
 def whole_ticks(first: float, last: float) -> list[int]:
-    """Ticks of a count, all whole and told apart: a format alone would write 1.5 as a second 2."""
+    """Whole, distinct ticks of a count: a number format alone would write 1.5 as a second 2."""
     most = CONFIG["axis"]["tickCount"]  # more are thinned by the library
     steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
     step = next(step for step in steps if last - first < most * step)

@@ -46,7 +46,7 @@ def effective_share(epoch: Mapping[str, Any]) -> float | None:
 
 
 def reached(line: Mapping[str, Any]) -> float:
-    """Epochs done at a validation; one in the midst of an epoch says how much of it was."""
+    """Epochs done at a validation; within an epoch, with the share of it that was done."""
     epoch, share = int(line["epoch"]), line.get("epoch_share")
     return epoch if share is None else round(epoch - 1 + float(share), 4)
 
@@ -59,7 +59,7 @@ def kept(row: PolicyRow) -> Mapping[str, Any] | None:
 
 
 def rule(row: PolicyRow) -> str:
-    """The rule that picked the epoch: as said, else the one validation figure that always equals it."""
+    """The rule that picked the epoch: as recorded, else the validation figure that always equals it."""
     if row.selected_by or not row.curve:
         return row.selected_by
     names = list(row.curve[0].get("validation") or {})
@@ -74,15 +74,17 @@ def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> li
     rules = dict.fromkeys(
         rule(row) for row in section.rows if any(selected_by(epoch) is not None for epoch in row.curve)
     )
-    found = [
-        _chart(section, styles, f"{identity}-{place}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
-        for place, name in enumerate(rules)
+    charts = [
+        _chart(section, styles, f"{identity}-{index}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
+        for index, name in enumerate(rules)
     ]
     shares = [epoch for row in section.rows for epoch in row.curve if effective_share(epoch) is not None]
     if shares:
         title = "effective share of the weights"
-        found.append(_chart(section, styles, f"{identity}-share", title, effective_share, lambda row: True, share=True))
-    return found
+        charts.append(
+            _chart(section, styles, f"{identity}-share", title, effective_share, lambda row: True, share=True)
+        )
+    return charts
 
 
 def _chart(
@@ -98,13 +100,13 @@ def _chart(
     best = [kept(row) for row in section.rows]
     values: list[Datum] = [
         {
-            "key": place,
+            "key": key,
             "epoch": reached(line),
             "value": float(f"{value:.7g}"),
             "value_text": short(value),
-            "kept": line is best[place],
+            "kept": line is best[key],
         }
-        for place, row in enumerate(section.rows)
+        for key, row in enumerate(section.rows)
         if wanted(row)
         for line in row.curve
         if (value := reading(line)) is not None
@@ -152,23 +154,23 @@ def _chart(
 
 def curve_tables(section: Section, identity: str) -> str:
     """The numbers behind the curves: one row per validation, one column per policy."""
-    found = []
-    for place, (title, reading) in enumerate(
+    tables = []
+    for index, (title, reading) in enumerate(
         (("value of the selection rule", selected_by), ("effective share", effective_share))
     ):
         rows = [row for row in section.rows if any(reading(epoch) is not None for epoch in row.curve)]
         if not rows:
             continue
         values = [{reached(line): reading(line) for line in row.curve} for row in rows]
-        epochs = sorted({epoch for one in values for epoch in one})
+        epochs = sorted({epoch for by_epoch in values for epoch in by_epoch})
         columns = [Column("epoch"), *(Column(row.name) for row in rows)]
-        digits = [decimals(one.values()) for one in values]
+        digits = [decimals(by_epoch.values()) for by_epoch in values]
         body = [
             [
                 Cell(f"{epoch:g}", value=epoch),
-                *(number_cell(one.get(epoch), many) for one, many in zip(values, digits, strict=True)),
+                *(number_cell(by_epoch.get(epoch), many) for by_epoch, many in zip(values, digits, strict=True)),
             ]
             for epoch in epochs
         ]
-        found.append(table(Table(f"{title} by epoch", columns, body), identity=f"{identity}-{place}"))
-    return "".join(found)
+        tables.append(table(Table(f"{title} by epoch", columns, body), identity=f"{identity}-{index}"))
+    return "".join(tables)

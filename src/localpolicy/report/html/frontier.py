@@ -60,8 +60,8 @@ def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> 
     if axis is None:
         return None
     shown = [
-        (row, style_of(row, style, place), y, row.js)
-        for place, (row, style) in enumerate(zip(section.rows, styles, strict=True))
+        (row, style_of(row, style, key), y, row.js)
+        for key, (row, style) in enumerate(zip(section.rows, styles, strict=True))
         if (y := axis.of(row)) is not None and row.js is not None and known(row.js.mean)
     ]
     if not shown:
@@ -87,8 +87,8 @@ def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> 
         *(_level_layers(scales) if level else []),
         *_point_layers(axis, scales, gains=any(row.gain for row in section.rows), dials=bool(_dials(points))),
     ]
-    best = max(shown, key=lambda one: one[2].mean)
-    nearest = min(shown, key=lambda one: one[3].mean)
+    best = max(shown, key=lambda entry: entry[2].mean)
+    nearest = min(shown, key=lambda entry: entry[3].mean)
     summary = (
         f"Highest {axis.name}: {best[0].name} with {fixed(best[2].mean, digits_y)} "
         f"at JS {fixed(best[3].mean, digits_x)}. "
@@ -130,7 +130,7 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     if shown > 12:
         said.append("Names that find no room are left out: point at a mark, or style in the table.")
     drawn_keys = {point["key"] for point in points}
-    left = [shortened(row.name) for place, row in enumerate(section.rows) if place not in drawn_keys]
+    left = [shortened(row.name) for key, row in enumerate(section.rows) if key not in drawn_keys]
     more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
     if left:
         said.append(f"Not drawn, for want of a figure or a divergence: {joined(left[:SAID] + more)}.")
@@ -207,22 +207,22 @@ def _level_layers(scales: Scales) -> list[alt.Chart]:
 
 def _families(points: Sequence[Datum]) -> dict[str, list[Datum]]:
     """Objectives that stand there with at least two values of β, in its order."""
-    found: dict[str, list[Datum]] = {}
+    by_objective: dict[str, list[Datum]] = {}
     for point in points:
         if point["beta"]:
-            found.setdefault(point["objective"], []).append(point)
+            by_objective.setdefault(point["objective"], []).append(point)
     return {
         name: sorted(members, key=lambda point: (point["beta"], point["key"]))
-        for name, members in found.items()
+        for name, members in by_objective.items()
         if len({point["beta"] for point in members}) > 1
     }
 
 
 def _dials(points: Sequence[Datum]) -> list[Datum]:
     return [
-        {"objective": name, "colour": one["colour"], "order": order, "x": one["x"], "y": one["y"]}
+        {"objective": name, "colour": point["colour"], "order": order, "x": point["x"], "y": point["y"]}
         for name, members in _families(points).items()
-        for order, one in enumerate(members)
+        for order, point in enumerate(members)
     ]
 
 

@@ -28,16 +28,16 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
     digits = decimals([_narrowest(row for row, _ in rows)], 2)
     bins: list[Datum] = [
         {
-            "key": place,
+            "key": key,
             "from": float(start),
             "to": float(end),
-            "base": -float(place),
-            "top": -float(place) + TALLEST * count / max(row.js_histogram, key=lambda one: one[2])[2],
+            "base": -float(key),
+            "top": -float(key) + TALLEST * count / max(row.js_histogram, key=lambda part: part[2])[2],
             "range": f"{fixed(start, digits)} to {fixed(end, digits)}",
             "share": percent(count / _total(row)),
             "contexts": f"{count:,}",
         }
-        for place, (row, _) in enumerate(rows)
+        for key, (row, _) in enumerate(rows)
         for start, end, count in row.js_histogram
         if count
     ]
@@ -55,13 +55,13 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
         ),
     )
     names = [shortened(row.name, 24) for row, _ in rows]
-    said = "{" + ", ".join(f"'{-place}': {json.dumps(name)}" for place, name in enumerate(names)) + "}"
+    said = "{" + ", ".join(f"'{-key}': {json.dumps(name)}" for key, name in enumerate(names)) + "}"
     y = alt.Y(
         "base:Q",
         title=None,
         scale=alt.Scale(domain=[-(len(rows) - 1) - 0.04, 1.0 + AIR], nice=False, zero=False),
         axis=alt.Axis(
-            values=[-place for place in range(len(rows))],
+            values=[-key for key in range(len(rows))],
             tickCount=10 * len(rows),  # else the library thins the values
             labelExpr=f"{said}['' + datum.value]",
             labelBaseline="bottom",
@@ -72,7 +72,7 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
     tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "share", "contexts")]
     bars = styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
     layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
-    data = {"bins": bins, "styles": [style_of(row, style, place) for place, (row, style) in enumerate(rows)]}
+    data = {"bins": bins, "styles": [style_of(row, style, key) for key, (row, style) in enumerate(rows)]}
     floor = section.floor
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": floor_text(section)}]
@@ -102,7 +102,7 @@ def histogram_table(section: Section, identity: str) -> str:
     body: list[list[Cell]] = [
         [
             word_cell(f"{fixed(start, digits)} – {fixed(end, digits)}"),
-            *(share_cell(one.get((start, end))) for one in shares),
+            *(share_cell(by_bin.get((start, end))) for by_bin in shares),
         ]
         for start, end in bins
     ]

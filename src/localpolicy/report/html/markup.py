@@ -41,12 +41,12 @@ def _heading(column: Column, sortable: bool) -> str:
 def _row(row: Sequence[Cell], columns: Sequence[Column]) -> str:
     """A row; one whose name is indented belongs to the row above it."""
     under = ' class="under"' if row[0].text.startswith("  ") else ""
-    return f"<tr{under}>{''.join(_cell(cell, columns[place], place) for place, cell in enumerate(row))}</tr>"
+    return f"<tr{under}>{''.join(_cell(cell, columns[index], index) for index, cell in enumerate(row))}</tr>"
 
 
-def _cell(cell: Cell, column: Column, place: int) -> str:
+def _cell(cell: Cell, column: Column, index: int) -> str:
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
-    if place == 0:
+    if index == 0:
         return f'<th scope="row"{_numeric(column)}{value}>{_shown(cell)}</th>'
     label = f' data-column="{escape(column.title)}"'
     return f"<td{_numeric(column)}{value}{label}>{_shown(cell)}</td>"

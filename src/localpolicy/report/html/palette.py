@@ -74,21 +74,21 @@ def series_styles(contents: Contents) -> list[list[SeriesStyle]]:
 
 def _families(objectives: Iterable[str]) -> dict[str, tuple[str, str]]:
     strangers = [name for name in dict.fromkeys(objectives) if name not in OBJECTIVES]
-    return OBJECTIVES | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(strangers)}
+    return OBJECTIVES | {name: OTHERS[index % len(OTHERS)] for index, name in enumerate(strangers)}
 
 
 def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[SeriesStyle]:
     members: dict[str, list[PolicyRow]] = {}
     for row in section.rows:
         members.setdefault(row.objective, []).append(row)
-    found = []
+    styles = []
     for row in section.rows:
         kin = members[row.objective]
-        place = next(number for number, other in enumerate(kin) if other is row)
+        index = next(number for number, other in enumerate(kin) if other is row)
         colour, shape = family[row.objective]
-        tint = 0.9 * place / (len(kin) - 1) if len(kin) > 1 else 0.0
-        found.append(SeriesStyle(colour, shape, tinted(colour, tint), DASHES[place % len(DASHES)]))
-    return found
+        tint = 0.9 * index / (len(kin) - 1) if len(kin) > 1 else 0.0
+        styles.append(SeriesStyle(colour, shape, tinted(colour, tint), DASHES[index % len(DASHES)]))
+    return styles
 
 
 def tinted(colour: str, share: float) -> str:

@@ -49,41 +49,41 @@ Entry = Mapping[str, Any]
 
 def round_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per figure that any row has by round."""
-    found = []
-    for place, name in enumerate(_figures(section)):
+    charts = []
+    for index, name in enumerate(_figures(section)):
         spec = _spec(section, styles, name)
-        found.append(Chart(f"{identity}-{place}", spec, CAPTIONS.get(name, "By round."), HEIGHT, title=name))
-    return found
+        charts.append(Chart(f"{identity}-{index}", spec, CAPTIONS.get(name, "By round."), HEIGHT, title=name))
+    return charts
 
 
 def _figures(section: Section) -> list[str]:
-    return list(dict.fromkeys(str(one["figure"]) for row in section.rows for one in row.rounds if _shown(one)))
+    return list(dict.fromkeys(str(entry["figure"]) for row in section.rows for entry in row.rounds if _shown(entry)))
 
 
-def _shown(one: Entry) -> bool:
-    return one.get("mean") is not None and known(float(one["mean"]))
+def _shown(entry: Entry) -> bool:
+    return entry.get("mean") is not None and known(float(entry["mean"]))
 
 
 def _of(entries: Sequence[Entry], name: str) -> Iterator[tuple[int, Interval]]:
-    for one in entries:
-        if str(one["figure"]) == name and _shown(one):
-            mean = float(one["mean"])
-            low, high = one.get("low"), one.get("high")
-            yield int(one["round"]), Interval(mean, mean if low is None else low, mean if high is None else high)
+    for entry in entries:
+        if str(entry["figure"]) == name and _shown(entry):
+            mean = float(entry["mean"])
+            low, high = entry.get("low"), entry.get("high")
+            yield int(entry["round"]), Interval(mean, mean if low is None else low, mean if high is None else high)
 
 
 def _spec(section: Section, styles: Sequence[SeriesStyle], name: str) -> dict[str, Any]:
-    found = [(place, *entry) for place, row in enumerate(section.rows) for entry in _of(row.rounds, name)]
-    digits = decimals([figure.mean for _, _, figure in found])
+    points = [(key, *entry) for key, row in enumerate(section.rows) for entry in _of(row.rounds, name)]
+    digits = decimals([figure.mean for _, _, figure in points])
     values: list[Datum] = [
         {
-            "key": place,
+            "key": key,
             "round": number,
             "value": figure.mean,
             **dict(zip(("low", "high"), ends(figure, name), strict=True)),
             "value_text": interval_text(figure, digits),
         }
-        for place, number, figure in found
+        for key, number, figure in points
     ]
     shown = dict.fromkeys(datum["key"] for datum in values)
     data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in shown]}
@@ -122,8 +122,8 @@ def _spec(section: Section, styles: Sequence[SeriesStyle], name: str) -> dict[st
 
 def round_tables(section: Section, identity: str) -> str:
     """The numbers behind the charts: one row per round, one column per policy."""
-    found = []
-    for place, name in enumerate(_figures(section)):
+    tables = []
+    for index, name in enumerate(_figures(section)):
         rows = [(row.name, dict(_of(row.rounds, name))) for row in section.rows]
         rows = [(policy, values) for policy, values in rows if values]
         digits = decimals([figure.mean for _, values in rows for figure in values.values()])
@@ -133,8 +133,8 @@ def round_tables(section: Section, identity: str) -> str:
             [Cell(str(number), value=number), *(interval_cell(values.get(number), digits) for _, values in rows)]
             for number in numbers
         ]
-        found.append(table(Table(f"{name} by round", columns, body), identity=f"{identity}-{place}"))
-    return "".join(found)
+        tables.append(table(Table(f"{name} by round", columns, body), identity=f"{identity}-{index}"))
+    return "".join(tables)
 
 
 def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
@@ -143,17 +143,17 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
     width, height = PICTURE
     charts: list[dict[str, Any]] = []
     data: dict[str, list[Datum]] = {}
-    for place, name in enumerate(figures):
+    for index, name in enumerate(figures):
         spec = _spec(section, styles, name)
         for part in spec["layer"]:
             part.pop("params", None)  # nothing can be pointed at in a picture
             part["encoding"].pop("opacity", None)
-            _rename(part, place)
-        data |= {f"{key}-{place}": rows for key, rows in spec["datasets"].items()}
+            _rename(part, index)
+        data |= {f"{key}-{index}": rows for key, rows in spec["datasets"].items()}
         charts.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
     data["names"] = [
-        {**style_of(row, style, place), "place": place}
-        for place, (row, style) in enumerate(zip(section.rows, styles, strict=True))
+        {**style_of(row, style, index), "place": index}
+        for index, (row, style) in enumerate(zip(section.rows, styles, strict=True))
     ]
     whole = {
         "$schema": alt.SCHEMA_URL,
@@ -164,22 +164,22 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
     return str(vl_convert.vegalite_to_svg(whole))
 
 
-def _rename(part: dict[str, Any], place: int) -> None:
+def _rename(part: dict[str, Any], index: int) -> None:
     """Each chart of a picture has data sets and views of its own."""
-    part["name"] = f"{part['name']}-{place}"
-    part["data"]["name"] += f"-{place}"
+    part["name"] = f"{part['name']}-{index}"
+    part["data"]["name"] += f"-{index}"
     for step in part.get("transform", ()):
-        step["from"]["data"]["name"] += f"-{place}"
+        step["from"]["data"]["name"] += f"-{index}"
 
 
 def _legend(rows: int) -> dict[str, Any]:
     y = alt.Y("place:O", axis=None)
     marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4, opacity=1)
     words = layer("legend_words", "names").mark_text(align="left", dx=12, color=DARK)
-    place = alt.value(8)
+    left = alt.value(8)
     layers = [
-        marks.encode(x=place, y=y, fill=FILL, stroke=STROKE, shape=SHAPE),
-        words.encode(x=place, y=y, text="label:N"),
+        marks.encode(x=left, y=y, fill=FILL, stroke=STROKE, shape=SHAPE),
+        words.encode(x=left, y=y, text="label:N"),
     ]
     spec: dict[str, Any] = alt.layer(*layers).properties(width=170, height=22 * rows).to_dict()
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}

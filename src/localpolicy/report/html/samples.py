@@ -15,13 +15,13 @@ RECENT = 12  # items of a history
 
 def sample_lists(samples: Sequence[SampleLists]) -> str:
     """Each history with the lists of every policy; what the first list lacks is marked."""
-    shown = "".join(_sample(sample, place + 1) for place, sample in enumerate(samples[:MOST]))
+    shown = "".join(_sample(sample, index + 1) for index, sample in enumerate(samples[:MOST]))
     marks = '<p class="aside">Most recent item last. + marks an item that the first list lacks.</p>'
     left = len(samples) - MOST
     return marks + shown + (f'<p class="aside">{left} more histories are not shown.</p>' if left > 0 else "")
 
 
-def _sample(sample: SampleLists, place: int) -> str:
+def _sample(sample: SampleLists, number: int) -> str:
     earlier = len(sample.history) - RECENT
     items = "".join(f"<li>{escape(item)}</li>" for item in sample.history[-RECENT:])
     before = f'<li class="earlier">{earlier} earlier</li>' if earlier > 0 else ""
@@ -33,7 +33,7 @@ def _sample(sample: SampleLists, place: int) -> str:
         _list(name, sample.lists[name], known if number else None, most) for number, name in enumerate(names)
     )
     return (
-        f'<section class="sample"><h4>History {place}{hidden(", oldest first")}</h4>{history}'
+        f'<section class="sample"><h4>History {number}{hidden(", oldest first")}</h4>{history}'
         f'<div class="lists">{columns}</div></section>'
     )
 

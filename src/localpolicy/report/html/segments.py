@@ -23,48 +23,55 @@ Segment = Mapping[str, Any]
 def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per way of cutting and metric."""
     return [
-        _chart(section, styles, f"{identity}-{place}", by, metric) for place, (by, metric) in enumerate(_cuts(section))
+        _chart(section, styles, f"{identity}-{index}", by, metric) for index, (by, metric) in enumerate(_cuts(section))
     ]
 
 
 def _cuts(section: Section) -> list[tuple[str, str]]:
     return list(
         dict.fromkeys(
-            (str(one["by"]), str(one.get("metric", ""))) for row in section.rows for one in row.segments if _shown(one)
+            (str(segment["by"]), str(segment.get("metric", "")))
+            for row in section.rows
+            for segment in row.segments
+            if _shown(segment)
         )
     )
 
 
-def _shown(one: Segment) -> bool:
-    return one.get("mean") is not None and known(float(one["mean"]))
+def _shown(segment: Segment) -> bool:
+    return segment.get("mean") is not None and known(float(segment["mean"]))
 
 
 def _of(segments: Sequence[Segment], by: str, metric: str) -> Iterator[Segment]:
-    return (one for one in segments if _shown(one) and (str(one["by"]), str(one.get("metric", ""))) == (by, metric))
+    return (
+        segment
+        for segment in segments
+        if _shown(segment) and (str(segment["by"]), str(segment.get("metric", ""))) == (by, metric)
+    )
 
 
-def interval(one: Segment) -> Interval:
+def interval(segment: Segment) -> Interval:
     """A segment's figure."""
-    mean = float(one["mean"])
-    low, high = one.get("low"), one.get("high")
+    mean = float(segment["mean"])
+    low, high = segment.get("low"), segment.get("high")
     return Interval(mean, mean if low is None else float(low), mean if high is None else float(high))
 
 
 def _chart(section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str) -> Chart:
-    found = [one for row in section.rows for one in _of(row.segments, by, metric)]
-    digits = decimals([float(one["mean"]) for one in found])
+    shown = [segment for row in section.rows for segment in _of(row.segments, by, metric)]
+    digits = decimals([float(segment["mean"]) for segment in shown])
     values: list[Datum] = [
         {
-            "key": place,
-            "segment": str(one["segment"]),
+            "key": key,
+            "segment": str(segment["segment"]),
             "value": figure.mean,
             **dict(zip(("low", "high"), ends(figure, metric), strict=True)),
             "value_text": interval_text(figure, digits),
-            "n": f"{int(one['n']):,}" if one.get("n") is not None else "not said",
+            "n": f"{int(segment['n']):,}" if segment.get("n") is not None else "not said",
         }
-        for place, row in enumerate(section.rows)
-        for one in _of(row.segments, by, metric)
-        for figure in (interval(one),)
+        for key, row in enumerate(section.rows)
+        for segment in _of(row.segments, by, metric)
+        for figure in (interval(segment),)
     ]
     names = list(dict.fromkeys(datum["segment"] for datum in values))
     policies = list(dict.fromkeys(datum["key"] for datum in values))
@@ -107,11 +114,14 @@ def _chart(section: Section, styles: Sequence[SeriesStyle], identity: str, by: s
 
 def segment_tables(section: Section, identity: str) -> str:
     """The numbers behind the charts: segments across, policies down."""
-    found = []
-    for place, (by, metric) in enumerate(_cuts(section)):
-        rows = [(row, {str(one["segment"]): one for one in _of(row.segments, by, metric)}) for row in section.rows]
+    tables = []
+    for index, (by, metric) in enumerate(_cuts(section)):
+        rows = [
+            (row, {str(segment["segment"]): segment for segment in _of(row.segments, by, metric)})
+            for row in section.rows
+        ]
         names = list(dict.fromkeys(name for _, parts in rows for name in parts))
-        digits = decimals([float(one["mean"]) for _, parts in rows for one in parts.values()])
+        digits = decimals([float(segment["mean"]) for _, parts in rows for segment in parts.values()])
         columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
         body: list[list[Cell]] = [
             [
@@ -121,8 +131,8 @@ def segment_tables(section: Section, identity: str) -> str:
             for row, parts in rows
             if parts
         ]
-        found.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{place}"))
-    return "".join(found)
+        tables.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{index}"))
+    return "".join(tables)
 
 
 def _positions(rows: Sequence[tuple[Any, Mapping[str, Segment]]], name: str) -> str:

@@ -50,5 +50,5 @@ def notebook(content: Table) -> str:
 
 def blocks(tables: Sequence[Table]) -> str:
     """Tables one below the other."""
-    return "".join(f'<div class="block">{table(one, identity=f"table-{place + 1}")}</div>\n'
-                   for place, one in enumerate(tables))  # fmt: skip
+    return "".join(f'<div class="block">{table(content, identity=f"table-{index + 1}")}</div>\n'
+                   for index, content in enumerate(tables))  # fmt: skip

@@ -36,16 +36,19 @@ class Figures:
 
 def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
     """All policies side by side; the logging policy's own value below them."""
-    shown = [one for one in _figures(section) if any(_has(one.of(row)) for row in section.rows)]
+    shown = [figures for figures in _figures(section) if any(_has(figures.of(row)) for row in section.rows)]
     level = section.logging_value
-    digits = [decimals([_mean(one.of(row)) for row in section.rows]) for one in shown]
-    if [one.column.title for one in shown[:2]] == ["J(π)", "gain"]:
-        digits[1] = digits[0]  # a difference has the places of what it is a difference of
-    columns = [Column("policy", numeric=False), *(one.column for one in shown)]
+    digits = [decimals([_mean(figures.of(row)) for row in section.rows]) for figures in shown]
+    if [figures.column.title for figures in shown[:2]] == ["J(π)", "gain"]:
+        digits[1] = digits[0]  # a difference has as many decimals as the values it comes from
+    columns = [Column("policy", numeric=False), *(figures.column for figures in shown)]
     rows = [
         [
             named(row, style),
-            *(interval_cell(one.of(row), many, one.mark(row)) for one, many in zip(shown, digits, strict=True)),
+            *(
+                interval_cell(figures.of(row), many, figures.mark(row))
+                for figures, many in zip(shown, digits, strict=True)
+            ),
         ]
         for row, style in zip(section.rows, styles, strict=True)
     ]
@@ -88,7 +91,7 @@ def _figures(section: Section) -> list[Figures]:
 
 
 def _note(section: Section, shown: Sequence[Figures]) -> str:
-    titles = {one.column.title for one in shown}
+    titles = {figures.column.title for figures in shown}
     said = ["Intervals of 95 %; a figure without one is exact."]
     if "gain" in titles:
         said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
@@ -115,7 +118,7 @@ def named(row: PolicyRow, style: SeriesStyle) -> Cell:
 
 
 def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """How the objective weighed the log, at the epoch that was kept; nothing where no row says."""
+    """How the objective weighed the log at the selected epoch; empty if no row has weights."""
     rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
     if not rows:
         return ""
@@ -148,7 +151,7 @@ def _scarce(key: str, row: PolicyRow) -> Mark | None:
 
 
 def sources(section: Section, identity: str) -> str:
-    """The folder and digest of each policy's run; empty where no row has one."""
+    """The folder and digest of each policy's run; empty if no row has one."""
     rows = [row for row in section.rows if row.run or row.digest or row.selected_by]
     if not rows:
         return ""

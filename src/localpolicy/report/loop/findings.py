@@ -25,12 +25,12 @@ class Symptom:
 
 
 def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symptom]:
-    """All signs of collapse of one objective; `rounds` begins with μ, `stopped` says at which round a seed ended."""
-    found = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
+    """All signs of collapse of one objective. `rounds` begins with μ; `stopped`: round -> why a seed ended."""
+    signs = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
     if stopped:
         number, reason = min(stopped.items())
-        found.append(Symptom("stopped", number, f"could not be trained in round {number}: {reason}"))
-    return found
+        signs.append(Symptom("stopped", number, f"could not be trained in round {number}: {reason}"))
+    return signs
 
 
 def change(start: float, end: float) -> str:
@@ -47,7 +47,7 @@ def _loses(rounds: Sequence[Figures]) -> list[Symptom]:
 
 
 def _fell(rounds: Sequence[Figures]) -> list[Symptom]:
-    """J came down from a best of the loop's own, by more than its intervals allow: the deepest such fall."""
+    """The deepest fall of J from an earlier best, if it is larger than the intervals."""
     values = [figures["J(π)"] for figures in rounds]
     falls = []
     for low in range(2, len(values)):
@@ -109,54 +109,55 @@ def _few(rounds: Sequence[Figures]) -> list[Symptom]:
     return [Symptom("few decide", low[0], said + many)]
 
 
-def summary(name: str, rounds: Sequence[Figures], found: Sequence[Symptom]) -> str:
-    """One objective's way in one sentence."""
+def summary(name: str, rounds: Sequence[Figures], symptoms: Sequence[Symptom]) -> str:
+    """One objective's loop in one sentence."""
     start, end = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean
     text = f"{name}: J {start:.4f} → {end:.4f} ({change(start, end)})"
     text += f" at JS {rounds[-1]['JS from the first μ'].mean:.2f} from μ"
-    return f"{text}. {'Nothing went wrong.' if not found else ' '.join(_sentence(one.said) for one in found)}"
+    wrong = " ".join(_sentence(symptom.said) for symptom in symptoms)
+    return f"{text}. {wrong or 'Nothing went wrong.'}"
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def loop_findings(found: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[CheckedClaim]:
-    """For each objective: did it earn more in the end, and without a sign of collapse?"""
+def loop_findings(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[CheckedClaim]:
+    """For each objective: did it earn more at the end, and without a sign of collapse?"""
     findings = []
-    for name, (rounds, wrong) in found.items():
+    for name, (rounds, wrong) in by_arm.items():
         start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
         earns = True if gain.low > 0 else False if gain.high < 0 else None
         because = f"J {start:.4f} → {end:.4f} ({change(start, end)}) in {len(rounds) - 1} rounds"
         findings.append(CheckedClaim(f"{name} ends above the policy it started from", earns, because))
-        signs = [one.said for one in wrong if one.kind != "loses"]
+        signs = [symptom.said for symptom in wrong if symptom.kind != "loses"]
         healthy = "entropy, coverage and the effective share of its weights stay in bounds"
         findings.append(CheckedClaim(f"{name} shows no sign of collapse", not signs, "; ".join(signs) or healthy))
     return findings
 
 
-def loop_verdict(found: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> str:
-    """Who earns most in the end, and who lost or came down."""
-    last = max(len(rounds) for rounds, _ in found.values()) - 1
-    ends = {name: rounds[-1] for name, (rounds, _) in found.items() if len(rounds) == last + 1}
-    first = next(iter(found.values()))[0][0]["J(π)"].mean
+def loop_verdict(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> str:
+    """Which objective earns most at the end, and which lost or fell."""
+    last = max(len(rounds) for rounds, _ in by_arm.values()) - 1
+    ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items() if len(rounds) == last + 1}
+    first = next(iter(by_arm.values()))[0][0]["J(π)"].mean
     best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
     value, js = ends[best]["J(π)"].mean, ends[best]["JS from the first μ"].mean
     said = [
         f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} "
         f"against the first policy, at JS {js:.2f} from it."
     ]
-    kinds = {name: {one.kind for one in symptoms} for name, (_, symptoms) in found.items()}
-    stopped = [name for name in found if "stopped" in kinds[name]]
-    lost = [name for name in found if "loses" in kinds[name] and name not in stopped]
-    fell = [name for name in found if "fell" in kinds[name] and name not in [*stopped, *lost]]
-    still = [name for name in found if "no exploration" in kinds[name] and name not in [*stopped, *lost]]
-    for names, one, many in (
+    kinds = {name: {symptom.kind for symptom in symptoms} for name, (_, symptoms) in by_arm.items()}
+    stopped = [name for name in by_arm if "stopped" in kinds[name]]
+    lost = [name for name in by_arm if "loses" in kinds[name] and name not in stopped]
+    fell = [name for name in by_arm if "fell" in kinds[name] and name not in [*stopped, *lost]]
+    still = [name for name in by_arm if "no exploration" in kinds[name] and name not in [*stopped, *lost]]
+    for names, singular, plural in (
         (stopped, "could not go on", "could not go on"),
         (lost, "ends below where it began", "end below where they began"),
         (fell, "came down from an earlier best", "came down from earlier bests"),
         (still, "no longer explores", "no longer explore"),
     ):
         if names:
-            said.append(f"{joined(names)} {many if len(names) > 1 else one}.")
+            said.append(f"{joined(names)} {plural if len(names) > 1 else singular}.")
     return " ".join(said)

@@ -28,13 +28,13 @@ Trajectory = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
     """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
-    out, paths = Path(out), trajectories(loop)
-    contents = loop_contents(loop, paths)
-    content = loop_json(loop, paths)
+    out, by_arm = Path(out), trajectories(loop)
+    contents = loop_contents(loop, by_arm)
+    content = loop_json(loop, by_arm)
     for path in (out / "loop.json", *([json] if json is not None else [])):
         write_json(path, content)
     with whole_file(out / "loop.md") as partial:
-        partial.write_text(loop_markdown(loop, paths), encoding="utf-8")
+        partial.write_text(loop_markdown(loop, by_arm), encoding="utf-8")
     write_report(contents, out / "report.html")
     from localpolicy.report.html.rounds import rounds_picture  # after the page: it says what to install
 
@@ -54,19 +54,19 @@ def trajectories(loop: Loop) -> dict[str, Trajectory]:
     return {arm.name: trajectory(loop, arm.name) for arm in loop.arms}
 
 
-def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
+def loop_contents(loop: Loop, by_arm: dict[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
-    rows = [_row(arm, *paths[arm.name]) for arm in loop.arms]
+    rows = [_row(arm, *by_arm[arm.name]) for arm in loop.arms]
     scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
-    first = paths[loop.arms[0].name][0][0]
-    last = _last(paths)
+    first = by_arm[loop.arms[0].name][0][0]
+    last = _last(by_arm)
     section = Section(
         title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         rows=rows,
         logging_value=first["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
-        findings=loop_findings(paths),
+        findings=loop_findings(by_arm),
         facts=_facts(loop, last),
         lists=1,
     )
@@ -77,7 +77,7 @@ def loop_contents(loop: Loop, paths: dict[str, Trajectory]) -> Contents:
         "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no "
         "longer show what would have been better."
     )
-    return Contents(f"A loop of {last} rounds", loop_verdict(paths), [section], settings, numbers, step)
+    return Contents(f"A loop of {last} rounds", loop_verdict(by_arm), [section], settings, numbers, step)
 
 
 def _number(row: PolicyRow, first: Figures) -> KeyNumber:
@@ -140,26 +140,31 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def loop_json(loop: Loop, paths: dict[str, Trajectory]) -> dict[str, Any]:
+def loop_json(loop: Loop, by_arm: dict[str, Trajectory]) -> dict[str, Any]:
     """For machines: every figure, and what went wrong."""
     content = loop.to_dict()
-    for name, found in paths.items():
-        content["arms"][name] |= {"symptoms": [asdict(one) for one in found[1]], "summary": summary(name, *found)}
+    for name, trajectory in by_arm.items():
+        content["arms"][name] |= {
+            "symptoms": [asdict(symptom) for symptom in trajectory[1]],
+            "summary": summary(name, *trajectory),
+        }
     return content
 
 
-def loop_tables(loop: Loop, paths: dict[str, Trajectory], *, narrow: bool = False) -> list[Table]:
+def loop_tables(loop: Loop, by_arm: dict[str, Trajectory], *, narrow: bool = False) -> list[Table]:
     """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
-    last = _last(paths)
+    last = _last(by_arm)
     rows = []
-    for name, (rounds, _) in paths.items():
+    for name, (rounds, _) in by_arm.items():
         values = [figures["J(π)"] for figures in rounds]
         cells = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
         rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
-    widest = max((one["J(π)"].high - one["J(π)"].low) / 2 for rounds, _ in paths.values() for one in rounds)
+    widest = max(
+        (figures["J(π)"].high - figures["J(π)"].low) / 2 for rounds, _ in by_arm.values() for figures in rounds
+    )
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
-    ends = [_end(name, rounds) for name, (rounds, _) in paths.items()]
+    ends = [_end(name, rounds) for name, (rounds, _) in by_arm.items()]
     return [
         Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
         Table("The last round", heads, ends, "Intervals of 95 %; a figure without one is exact."),
@@ -179,21 +184,21 @@ def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
     return [Cell(name), *map(Cell, texts)]
 
 
-def loop_markdown(loop: Loop, paths: dict[str, Trajectory]) -> str:
+def loop_markdown(loop: Loop, by_arm: dict[str, Trajectory]) -> str:
     """The tables, and what went wrong, for people."""
-    facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(paths)).items()]
+    facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(by_arm)).items()]
     parts = [
         f"# A loop in the {loop.config.world}",
-        loop_verdict(paths),
+        loop_verdict(by_arm),
         _world_about(loop),
-        *(table.markdown().rstrip() for table in loop_tables(loop, paths)),
+        *(table.markdown().rstrip() for table in loop_tables(loop, by_arm)),
         "## What went wrong",
-        "\n".join(f"- {summary(name, *found)}" for name, found in paths.items()),
+        "\n".join(f"- {summary(name, *trajectory)}" for name, trajectory in by_arm.items()),
         "## Settings",
         "\n".join(["| setting | |", "|---|---|", *facts]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _last(paths: dict[str, Trajectory]) -> int:
-    return max(len(rounds) for rounds, _ in paths.values()) - 1
+def _last(by_arm: dict[str, Trajectory]) -> int:
+    return max(len(rounds) for rounds, _ in by_arm.values()) - 1

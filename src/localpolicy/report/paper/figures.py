@@ -56,7 +56,7 @@ def dial_spec(dial: DialFigure) -> dict[str, Any]:
 
 def breakdown_tables(table: Table3) -> list[Table]:
     """nDCG@20 per sequence by number of events: the numbers behind the picture."""
-    found = []
+    tables = []
     for event in EVENTS:
         buckets = table.breakdown(event)
         names = list(buckets[0].means) if buckets else []
@@ -67,8 +67,8 @@ def breakdown_tables(table: Table3) -> list[Table]:
             f"{fast}{table.data.about} Test split, means over sequences. Stars: the largest against the second, "
             "paired t-test (* .05, ** .01, *** .001), as in the paper."
         )
-        found.append(Table(f"nDCG@20 by number of {event}s: {table.data.name}", ["policy", *heads], rows, note))
-    return found
+        tables.append(Table(f"nDCG@20 by number of {event}s: {table.data.name}", ["policy", *heads], rows, note))
+    return tables
 
 
 def breakdown_spec(table: Table3) -> dict[str, Any]:
@@ -79,25 +79,25 @@ def breakdown_spec(table: Table3) -> dict[str, Any]:
         {
             "event": event,
             "bucket": bucket.label.removeprefix(f"{event} "),
-            "n": one.n,
-            "place": place,
+            "n": estimate.n,
+            "place": index,
             "policy": name,
-            "y": one.mean,
-            **dict(zip(("low", "high"), ends(_interval(one), "nDCG@20"), strict=True)),
+            "y": estimate.mean,
+            **dict(zip(("low", "high"), ends(_interval(estimate), "nDCG@20"), strict=True)),
             "stars": bucket.stars if bucket.best == name else "",
         }
         for event in EVENTS
-        for place, bucket in enumerate(table.breakdown(event))
-        for name, one in bucket.means.items()
+        for index, bucket in enumerate(table.breakdown(event))
+        for name, estimate in bucket.means.items()
     ]
     policies = [POLICIES[name] for name in TUNED if table.row(name) is not None]
     return bars(rows, policies=policies, title=_title(table.data, table.recipe.fast))
 
 
-def _interval(one: Estimate) -> Interval:
+def _interval(estimate: Estimate) -> Interval:
     """Student's over the sequences of a bucket, which may be few; none of a single one."""
-    reach = float(stats.t.ppf(0.975, one.n - 1)) * one.se if one.n > 1 else 0.0
-    return Interval(one.mean, one.mean - reach, one.mean + reach)
+    reach = float(stats.t.ppf(0.975, estimate.n - 1)) * estimate.se if estimate.n > 1 else 0.0
+    return Interval(estimate.mean, estimate.mean - reach, estimate.mean + reach)
 
 
 def _title(data: DataSet, fast: bool) -> str:

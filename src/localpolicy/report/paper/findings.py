@@ -11,7 +11,7 @@ from localpolicy.report.contents import CheckedClaim
 
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 SURE = 0.05  # paired t-test by sequence, of one difference alone
-NOISE = 1.2  # a JS of less than so many times the floor is another seed's
+NOISE = 1.2  # a JS below this many times the floor is seed noise
 
 
 def findings(table: Table3) -> list[CheckedClaim]:
@@ -28,7 +28,7 @@ def findings(table: Table3) -> list[CheckedClaim]:
 def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> CheckedClaim:
     """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
 
-    It holds where every difference is surely above 0, fails where one is surely below, and cannot be said otherwise.
+    It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
     """
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
     pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
@@ -43,7 +43,7 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Che
     }
     better = sum(test.difference > 0 and test.p < SURE for test in tests.values())
     worse = sum(test.difference < 0 and test.p < SURE for test in tests.values())
-    least, test = min(tests.items(), key=lambda one: one[1].difference)
+    least, test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
     return CheckedClaim(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
@@ -75,7 +75,7 @@ def _ips_worst(table: Table3) -> CheckedClaim:
 
 
 def _above_noise(table: Table3) -> CheckedClaim:
-    """Not the paper's claim but what reading its JS column takes for granted."""
+    """Not a claim of the paper, but reading its JS column assumes it."""
     claim = "all policies differ from μ̂ by more than another seed does"
     others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
     if table.floor is None or not others:

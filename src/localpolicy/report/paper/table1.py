@@ -8,13 +8,13 @@ from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
 
 
-def table1_table(found: Table1) -> Table:
+def table1_table(table: Table1) -> Table:
     """Ours beside the paper's."""
-    every = [row.estimate("iAR@1").mean for row in found.rows]
+    every = [row.estimate("iAR@1").mean for row in table.rows]
     rows = []
-    for row in found.rows:
+    for row in table.rows:
         ar, imputed, js = (row.estimate(name) for name in FIGURES)
-        there = found.published.get(row.name, {})
+        there = table.published.get(row.name, {})
         cells = [
             Cell(row.label),
             Cell(number(ar.mean)),
@@ -23,8 +23,8 @@ def table1_table(found: Table1) -> Table:
             Cell(number(row.policy("entropy"), 2)),
             Cell(f"{row.policy('coverage@1'):.1%}"),
         ]
-        for name in FIGURES if found.published else ():
-            distance = found.distance(row, name)
+        for name in FIGURES if table.published else ():
+            distance = table.distance(row, name)
             beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
             cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else "—"))
         rows.append(cells)
@@ -32,33 +32,33 @@ def table1_table(found: Table1) -> Table:
         *FIGURES,
         "entropy",
         "shown first",
-        *((f"published {name}" for name in FIGURES) if found.published else ()),
+        *((f"published {name}" for name in FIGURES) if table.published else ()),
     ]
-    return Table(f"Table 1: {found.data.name}", ["policy", *heads], rows, _note(found))
+    return Table(f"Table 1: {table.data.name}", ["policy", *heads], rows, _note(table))
 
 
-def _note(found: Table1) -> str:
-    parts = [found.data.about]
-    if found.recipe.fast:
+def _note(table: Table1) -> str:
+    parts = [table.data.about]
+    if table.recipe.fast:
         parts.insert(0, "FAST VERSION: a small network, short contexts, few epochs; it says that the recipe runs.")
-    if found.missing:
-        parts.append(f"NOT COMPLETE: {len(found.missing)} arms are still to be trained.")
-    parts += [f"{name} could not be trained: {reason}" for name, reason in found.failed.items()]
-    if found.rows:
-        errors = ", ".join(f"{name} {max(row.estimate(name).se for row in found.rows):.4f}" for name in FIGURES)
-        counts = sorted({len(row.seeds) for row in found.rows})
+    if table.missing:
+        parts.append(f"NOT COMPLETE: {len(table.missing)} arms are still to be trained.")
+    parts += [f"{name} could not be trained: {reason}" for name, reason in table.failed.items()]
+    if table.rows:
+        errors = ", ".join(f"{name} {max(row.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
+        counts = sorted({len(row.seeds) for row in table.rows})
         parts.append(
             f"Largest standard errors, clustered by user: {errors}; seeds at each row: {' or '.join(map(str, counts))}."
         )
-    if found.quality:
+    if table.quality:
         parts.append(
-            f"The imputation orders {found.quality['order']:.0%} of held-out pairs rightly (an item's mean rating: "
-            f"{found.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
+            f"The imputation orders {table.quality['order']:.0%} of held-out pairs rightly (an item's mean rating: "
+            f"{table.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
             "that are some user's first."
         )
-    if found.floor is not None:
+    if table.floor is not None:
         seeds = " and ".join(map(str, REFERENCE_SEEDS))
-        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {found.floor['test'].mean:.3f} (the floor).")
-    if found.published and not (found.data.original and found.data.source == "netflix"):
+        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    if table.published and not (table.data.original and table.data.source == "netflix"):
         parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
     return " ".join(parts)

@@ -15,13 +15,13 @@ def table2_tables(counts: Table2) -> list[Table]:
 
 
 def _table(counts: Table2, data: DataSet) -> Table:
-    found, expected = counts.found(data), counts.expected(data)
+    counted, expected = counts.found(data), counts.expected(data)
     there = {row["what"]: row for row in expected.get("counts", [])}
-    names = [name for name in SHOWN if name in found or name in there] + [name for name in there if name not in SHOWN]
+    names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
     rows = []
     for name in names:
         row = there.get(name)
-        count = row["found"] if row is not None else found.get(name, 0)
+        count = row["found"] if row is not None else counted.get(name, 0)
         agrees = "—" if row is None else "yes" if row["agrees"] else "no"
         published = "—" if row is None else f"{row['expected']:,}"
         note = "" if row is None else row["note"]

@@ -23,7 +23,7 @@ def main_table(table: Table3) -> Table:
     truth = any(row.truth is not None for row in table.rows)
     rows: list[list[Cell]] = []
     for row in table.rows:
-        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a distance is no merit
+        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a larger distance is not better
         mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), js]
         rows.append([*mine, Cell(number(row.truth))] if truth else mine)
         there, rest = table.published.get(row.objective), [Cell("—")] if truth else []
@@ -41,7 +41,9 @@ def main_table(table: Table3) -> Table:
 def _cell(table: Table3, row: Row, name: str) -> Cell:
     lead, mean = table.leads.get(name), row.pooled.estimate(name).mean
     stars = lead.stars if lead is not None and lead.best == row.pooled.name else ""
-    return Cell(number(mean, 3), largest_shown(mean, [one.pooled.estimate(name).mean for one in table.rows], 3), stars)
+    return Cell(
+        number(mean, 3), largest_shown(mean, [other.pooled.estimate(name).mean for other in table.rows], 3), stars
+    )
 
 
 def _note(table: Table3) -> str:
@@ -54,10 +56,11 @@ def _note(table: Table3) -> str:
     if not table.rows:
         return " ".join(parts)
     for event in ("purchase", "click"):
-        errors = [row.pooled.estimate(name) for row in table.rows for name in COLUMNS if name.startswith(event)]
+        names = [name for name in COLUMNS if name.startswith(event)]
+        estimates = [row.pooled.estimate(name) for row in table.rows for name in names]
         parts.append(
-            f"{event}: largest standard error {max(one.plain_se for one in errors):.4f} over positions (the "
-            f"paper's), {max(one.se for one in errors):.4f} clustered by sequence."
+            f"{event}: largest standard error {max(estimate.plain_se for estimate in estimates):.4f} over positions "
+            f"(the paper's), {max(estimate.se for estimate in estimates):.4f} clustered by sequence."
         )
     counts = {len(row.pooled.seeds) for row in table.rows}
     over = f"{max(counts)} seeds" if max(counts) > 1 else "one seed"
@@ -69,9 +72,9 @@ def _note(table: Table3) -> str:
     if table.floor is not None:
         seeds = " and ".join(map(str, REFERENCE_SEEDS))
         parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
-    if known := [one["logging"] for row in table.rows for one in row.truths]:
+    if logged := [truth["logging"] for row in table.rows for truth in row.truths]:
         parts.append(
-            f"True J: mean reward per impression in the simulated world; the logging policy's is {known[0]:.4f}."
+            f"True J: mean reward per impression in the simulated world; the logging policy's is {logged[0]:.4f}."
         )
     if table.published and not table.data.original:
         parts.append(
@@ -83,28 +86,28 @@ def _note(table: Table3) -> str:
 
 def claims(table: Table3) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
-    rows = [[Cell(one.claim), Cell(SIGNS[one.holds]), Cell(one.because)] for one in findings(table)]
+    rows = [[Cell(finding.claim), Cell(SIGNS[finding.holds]), Cell(finding.because)] for finding in findings(table)]
     note = "Beyond chance: paired t-test by sequence, p < .05, each difference alone."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
 def choices(table: Table3) -> Table:
-    """The validation figure at each point of the grids; the true one only for reading, it chose nothing."""
+    """The validation figure at each point of the grids. The true J is shown, but did not choose."""
     truth, rows = any(row.truths for row in table.rows), []
     for row in table.rows:
-        for point, one in row.grid.items():
+        for point, arm in row.grid.items():
             head = [Cell(POLICIES[row.objective]), Cell(point or "—")]
-            if one.failed:
+            if arm.failed:
                 rows.append([*head, Cell("failed"), *[Cell("—")] * (3 + truth)])
                 continue
-            js, chosen = one.js("validation"), point == row.chosen
+            js, chosen = arm.js("validation"), point == row.chosen
             rows.append(
                 [
                     *head,
-                    Cell(number(one.selection_score), best=chosen and len(row.grid) > 1),
+                    Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1),
                     Cell(number(None if js is None else js.mean, 3)),
-                    Cell(f"{one.epoch} of {one.about['run']['epochs']}"),
-                    *([Cell(number(one.truth["value"] if one.truth else None))] if truth else []),
+                    Cell(f"{arm.epoch} of {arm.about['run']['epochs']}"),
+                    *([Cell(number(arm.truth["value"] if arm.truth else None))] if truth else []),
                     Cell("chosen" if chosen else ""),
                 ]
             )

@@ -1,0 +1,159 @@
+"""The steps of one preparation, from opened tables to the data set on disk."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from localpolicy.data import sql
+from localpolicy.data.append import check_fits, earlier_log, refuse_taken, write_log
+from localpolicy.data.config import PrepareConfig
+from localpolicy.data.engines import Engine
+from localpolicy.data.event_codes import make_event_codes
+from localpolicy.data.events import fields_of
+from localpolicy.data.filters import keep
+from localpolicy.data.inputs import digests, inputs_of
+from localpolicy.data.load import load, open_tables
+from localpolicy.data.reading import Reading
+from localpolicy.data.sources import SourceTable
+from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
+from localpolicy.data.store import LOG, OPTIONAL, Prepared
+from localpolicy.data.store_writer import writing
+from localpolicy.data.stream import write_events, write_ids
+from localpolicy.errors import ConfigError, DataError
+
+log = logging.getLogger("localpolicy.data.prepare")  # the steps of `prepare`, under its name
+
+
+class Preparation:
+    """One preparation: the steps share an engine, a config and perhaps earlier data sets."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tables: list[SourceTable],
+        config: PrepareConfig,
+        earlier: Prepared | None,
+        model: Prepared | None,
+        scratch: Path,
+        beside: Executor,
+    ) -> None:
+        self.engine, self.tables, self.config = engine, tables, config
+        self.earlier = earlier  # whose rows come first
+        self.model = model  # whose indices, codes and cuts hold
+        self.scratch, self.beside = scratch, beside
+
+    def run(
+        self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, keep_log: bool, force: bool
+    ) -> Prepared:
+        """All steps, from files to the store."""
+        engine, earlier, model = self.engine, self.earlier, self.model
+        known: Mapping[str, Any] = {} if model is None else model.manifest
+        before = []
+        if earlier is not None:
+            # Where there are no times, its rows precede the new ones.
+            before = [earlier_log(earlier)]
+            refuse_taken(earlier, digests(self.tables))
+        else:
+            known = {**known, "policies": []}  # who served the rows of `model` has no part in these
+        log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
+        reading = Reading.decide(raws, self.config)
+        if self.config.split == "time" and not reading.has_time:
+            raise ConfigError("split=time needs times, and this log has none: map a timestamp, or use split=random.")
+        for other in filter(None, (earlier, model)):
+            check_fits(other, self.tables, reading)
+        first = earlier is None and model is None
+        codes = make_event_codes(engine, raws, reading, self.config, earlier=known, first=first)
+        for other in filter(None, (earlier, model)):
+            if codes.kind != other.kind:
+                raise DataError(f"the new log holds {codes.kind}; {other.path} holds {other.kind}.")
+        config = self.config.model_copy(update={"rewards": codes.reward_map})
+        rows, problems = load(engine, raws, reading, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        inputs = self.beside.submit(digests, self.tables)  # not sooner: a log that is refused needs none
+        engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
+        fields = fields_of(reading, codes)
+        if keep_log:
+            log.info("keeping the log")
+            write_log(engine, self.scratch / LOG, fields, reading, codes)
+        order = sql.order(fields, impressions=codes.rate_items)
+        click = codes.events.index("click") if "click" in codes.events else None
+        log.info("filtering")
+        kept = keep(engine, config, fields=fields, order=order, click=click)
+        log.info("indexing items and sequences")
+        by_time = config.split == "time"
+        keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
+        # Shares at random need each key once: no table then, since md5s are the widest column of all.
+        (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
+        asked = {*given} if earlier is None else {*given, *earlier.manifest.get("given", ())}
+        config = fitting(engine, config, given=asked)
+        cuts = cut_points(engine, config, known=known.get("cuts"))
+        engine.table("sequences", sql.sequences(literals(cuts)))
+        sizes = split_sizes(engine)
+        engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
+        engine.drop(*kept.tables)
+        engine.table("items", sql.ITEMS)
+        dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
+        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
+        extra: dict[str, Any] = {
+            "source": source,
+            "asked": self.config.model_dump(mode="json", exclude_unset=True),
+            "given": sorted(asked),
+            "rows": rows,
+            "policies": codes.policies if "policy" in fields else [],
+            "dates": dates,
+            "cuts": cuts,
+            "filters": kept.trail,
+            "bad_rows": _added({} if earlier is None else earlier.manifest["bad_rows"], problems),
+            "inputs": {},
+        }
+        if earlier is not None:
+            extra["continues"] = earlier.digest
+        if model is not None:
+            extra["like"] = model.digest
+        log.info("sorting and writing")
+        with writing(
+            out,
+            kind=codes.kind,
+            events=codes.events,
+            rewards=codes.rewards,
+            settings=config.model_dump(mode="json"),
+            optional=optional,
+            extra=extra,
+            force=force,
+        ) as store:
+            parts = sql.parts(sum(sizes), int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0]))
+            events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
+            columns, rewards = ("item", "event", "reward", *optional), list(codes.rewards.values())
+            write_events(store, events, columns, sizes=sizes, rewards=rewards)
+            write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
+            items = engine.arrow(sql.CATALOGUE)
+            store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+            if keep_log:
+                shutil.move(self.scratch / LOG, store.folder / LOG)
+            taken = [] if earlier is None else earlier.manifest["inputs"]["taken"]
+            extra["inputs"] = inputs_of([*taken, *inputs.result()])
+        return Prepared(out)
+
+
+def _dates(first: int, last: int) -> dict[str, str]:
+    """The first and the last time, as people write them (UTC)."""
+    return {name: str(np.datetime64(time, "ms")) for name, time in (("first", first), ("last", last))}
+
+
+def _added(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in sorted({*counts, *more})}
+
+
+def _known_items(earlier: Prepared | None, *, integer: bool) -> pa.Table:
+    """Items whose indices must stay."""
+    schema = pa.schema({"item_id": pa.int64() if integer else pa.string(), "index": pa.int32()})
+    return schema.empty_table() if earlier is None else earlier.catalogue.select(["item_id", "index"]).cast(schema)
