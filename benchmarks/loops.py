@@ -119,6 +119,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a line of JSON for each policy and seed, as they end")
     parser.add_argument("--table", type=Path, help="show the lines of such a file")
     parser.add_argument("--world", choices=sorted(USUAL), help="one world alone")
+    parser.add_argument("--without", action="append", default=[], metavar="OBJECTIVE", help="leave this one out")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
@@ -131,6 +132,7 @@ def main() -> None:
         for world in ([given.world] if given.world else sorted(USUAL, reverse=True))
         for objective in reversed(USUAL[world][0])  # LPI takes longest
         for seed in range(given.seeds)
+        if objective not in given.without
     ]
     lines = []
     for _, line in in_processes(partial(measure, rounds=given.rounds), tasks, processes=given.processes):

@@ -276,7 +276,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first log")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=4_096, help="visits behind a store's figures")
-    parser.add_argument("--precise", action="store_true", help=f"more visits until the error is {ENOUGH:.1%} of J(μ)")
+    parser.add_argument("--precise", action="store_true", help=f"more visits until the error is {ENOUGH:g} of J(μ)")
     parser.add_argument("--chosen-only", action="store_true", help="measure no other β")
     given = parser.parse_args()
     if given.table is not None:
