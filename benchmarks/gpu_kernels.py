@@ -16,7 +16,7 @@ from ceilings import measure
 from kernel_tiles import TYPES, inputs, work
 
 # Products over [N, V] and exponentials of each element.
-COSTS = {"summed": (1, 1), "pulled": (2, 1), "valued": (2, 1), "gradient": (2, 1), "largest": (1, 0)}
+COSTS = {"summed": (1, 1), "pulled": (2, 1), "valued": (2, 1), "both": (3, 1), "gradient": (2, 1), "largest": (1, 0)}
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
                 run()
                 taken = triton.testing.do_bench_cudagraph(run, rep=50, return_mode="median")
                 rate = ceilings.bf16 if type_name == "bf16" else ceilings.tf32
-                table = v * given.width * (dtype.itemsize * (2 if kind == "valued" else 1))
+                table = v * given.width * (dtype.itemsize * (2 if kind in ("valued", "both") else 1))
                 written = v * given.width * 4 if kind == "gradient" else 0
                 floors = (
                     2 * n * v * given.width * products / rate * 1e3,

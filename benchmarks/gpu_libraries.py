@@ -60,10 +60,11 @@ def libraries() -> dict[str, Loss]:
 
 def inputs(n: int, v: int, d: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Hidden states, a table and items, all at random."""
+    # Drawn on the CPU: a capture that failed would leave the device's generator unusable.
     torch.manual_seed(0)
-    hidden = torch.randn(n, d, device="cuda").to(dtype).requires_grad_()
-    weight = (torch.randn(v, d, device="cuda") / 8).to(dtype).requires_grad_()
-    return hidden, weight, torch.randint(v, (n,), device="cuda")
+    hidden = torch.randn(n, d).to("cuda", dtype).requires_grad_()
+    weight = (torch.randn(v, d) / 8).to("cuda", dtype).requires_grad_()
+    return hidden, weight, torch.randint(v, (n,)).to("cuda")
 
 
 def gradients(loss: Loss, hidden: Tensor, weight: Tensor, items: Tensor) -> tuple[Tensor, ...]:

@@ -3,8 +3,8 @@ and as plain PyTorch would do the same mathematics.
 
     python benchmarks/gpu_step.py [--items 48255] [--objectives mle,critic,lpi_rl] [--ways …] [--batch 256] [--profile]
 
-Prints milliseconds per step (300 steps after a warm-up, all of them timed together), its ratio to the padded way, and
-the peak memory. `mle` and `critic` are the towers of the closed form (the default). The ways:
+Prints milliseconds per step (300 steps after a warm-up, again and again for two seconds), how many times the first way
+takes as long, and the peak memory. `mle` and `critic` are the towers of the closed form (the default). The ways:
 
     padded     every sequence filled up to 20 positions, whole logits, step by step
     packed     real positions only, whole logits, step by step
@@ -41,16 +41,16 @@ WAYS: dict[str, dict[str, Any]] = {
     "fused": {},
     "fused-bf16": {"precision": "bf16"},
 }
-WARM, STEPS = 60, 300
+WARM, STEPS, SECONDS = 60, 300, 2.0
 
 
-def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 40_000) -> Prepared:
+def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 40_000, tested: int = 100) -> Prepared:
     """Random sequences with heavy-tailed items."""
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)
     rewards = {"click": 0.2, "purchase": 1.0}
     with writing(path, kind="interactions", events=["click", "purchase"], rewards=rewards) as store:
-        for split, count in (("train", sequences), ("validation", max(100, sequences // 8)), ("test", 100)):
+        for split, count in (("train", sequences), ("validation", max(100, sequences // 8)), ("test", tested)):
             lengths = np.minimum(1 + rng.geometric(1 / (mean_length - 1), count), 20)
             total = int(lengths.sum())
             event = (rng.random(total) < 0.05).astype(np.uint8)
@@ -129,11 +129,13 @@ def measure(data: Prepared, objective: str, way: str, folder: Path, size: int, *
     for number, batch in enumerate(ready):  # sizes that did not come before are captured now
         trainer.step(batch, number)
     torch.cuda.synchronize()
-    began = time.perf_counter()
-    for number, batch in enumerate(ready):
-        trainer.step(batch, number)
-    torch.cuda.synchronize()
-    taken = (time.perf_counter() - began) / steps * 1e3
+    began, done = time.perf_counter(), 0
+    while done == 0 or time.perf_counter() - began < SECONDS:
+        for number, batch in enumerate(ready):
+            trainer.step(batch, number)
+        torch.cuda.synchronize()
+        done += steps
+    taken = (time.perf_counter() - began) / done * 1e3
     if profile:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
             for number, batch in zip(range(20), chain(ready, repeat(ready[0]))):  # noqa: B905

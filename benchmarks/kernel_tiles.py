@@ -1,6 +1,7 @@
 """Time every tile shape of the fused kernels, to choose those in `catalogue/kernels/tiles.py`.
 
     python benchmarks/kernel_tiles.py [--width 64] [--shapes 1472x48255,4096x1000000] [--types bf16,fp32]
+        [--kinds pulled,summed,valued,both,gradient,largest]
 
 Kernels are compiled by several processes first; then each is timed alone (median of repeated launches).
 """
@@ -23,8 +24,8 @@ from localpolicy.catalogue.kernels.tiles import Tile
 from localpolicy.catalogue.logits import Head, LinearLogits
 
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.VALUED, "gradient": tiles.GRADIENT,
-          "largest": tiles.LARGEST}  # fmt: skip
+TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.VALUED, "both": tiles.BOTH,
+          "gradient": tiles.GRADIENT, "largest": tiles.LARGEST}  # fmt: skip
 SHAPES = [(64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 64, 8), (128, 128, 4), (128, 128, 8), (64, 128, 8),
           (64, 256, 8), (128, 256, 8), (256, 64, 8), (32, 128, 4), (64, 32, 4)]  # fmt: skip
 
@@ -48,13 +49,14 @@ def work(kind: str, rows: LinearLogits, values: LinearLogits, items: torch.Tenso
         "pulled": lambda: softmax_sums(rows, pull=True, items=items),
         "summed": lambda: softmax_sums(rows, items=items),
         "valued": lambda: softmax_sums(rows, values=values, items=items),
+        "both": lambda: softmax_sums(rows, values=values, pull=True, items=items),
         "gradient": lambda: head_gradient(rows, normal, upstream),
         "largest": lambda: largest(rows),
     }[kind]
 
 
-def cases(types: list[str], stages: list[int]) -> Iterator[tuple[str, str, Tile]]:
-    for kind in TABLES:
+def cases(kinds: list[str], types: list[str], stages: list[int]) -> Iterator[tuple[str, str, Tile]]:
+    for kind in kinds:
         for type_name in types:
             for positions, items, warps in SHAPES:
                 if type_name == "fp32" and positions * items > 128 * 128:
@@ -86,10 +88,12 @@ def main() -> None:
     parser.add_argument("--shapes", default="1472x48255,4096x1000000")
     parser.add_argument("--types", default="bf16,fp32")
     parser.add_argument("--stages", default="3")
+    parser.add_argument("--kinds", default=",".join(TABLES))
     given = parser.parse_args()
     shapes = [tuple(map(int, one.split("x"))) for one in given.shapes.split(",")]
     types, stages = given.types.split(","), list(map(int, given.stages.split(",")))
-    every = list(cases(types, stages))
+    kinds = given.kinds.split(",")
+    every = list(cases(kinds, types, stages))
     jobs = [(*case, given.width, shape) for case in every for shape in shapes[:1]]
     with multiprocessing.get_context("spawn").Pool(min(12, os.cpu_count() or 1)) as pool:
         failed = [message for message in pool.map(compile_one, jobs, chunksize=4) if message]
@@ -97,7 +101,7 @@ def main() -> None:
     for type_name in types:
         for n, v in shapes:
             rows, values, items = inputs(n, v, given.width, TYPES[type_name])
-            for kind in TABLES:
+            for kind in kinds:
                 run = work(kind, rows, values, items)
                 timed = []
                 for one_kind, one_type, shape in every:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import torch
 
 from localpolicy.catalogue import dense, fused, sharded
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.catalogue.shards import Shard, ShardedHead
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.adam import TableAdamW
 
 
 def draw_rows(n, v, d, dtype=torch.float32, *, device="cpu", seed=0, scale=1.0, bias=True):
@@ -64,11 +68,26 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
 
 
-def gradients(module, rows, items, upstream):
+def gradients(module, rows, items, upstream, *, constant_weight=False):
+    """Of hidden states, weights and biases, where there are any."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
+    leaves[1].requires_grad_(not constant_weight)
     value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
-    return [leaf.grad for leaf in leaves]
+    return [leaf.grad for leaf in leaves if leaf.requires_grad]
+
+
+def check_freed(module, rows, items):
+    """A result that nobody holds is gone at once. A captured step fails where an older graph is still alive."""
+    hidden = rows.hidden.detach().clone().requires_grad_()
+    gc.disable()
+    try:
+        result = module.log_prob(rows._replace(hidden=hidden), items)
+        watched = weakref.ref(result)
+        del result
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
@@ -83,6 +102,10 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+    # A head over constant items: hidden states and biases get the same gradients without the weights'.
+    without = gradients(fused, rows, items, upstream, constant_weight=True)
+    for one, other in zip(without, found[:1] + found[2:], strict=True):
+        assert far(one, other.double()) < tolerance
 
 
 def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
@@ -108,6 +131,33 @@ def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
                 far(found[name].double() / (v if name == "rank" else 1), column / (v if name == "rank" else 1))
                 < tolerance
             ), name
+
+
+def check_adam(device):
+    """Tables and small parameters move as AdamW in float64 moves them."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(601, 7), (5,)]
+    start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    settings = {"lr": 0.01, "weight_decay": 0.1}
+    exact_ones = [torch.nn.Parameter(one.clone()) for one in start]
+    ours = [torch.nn.Parameter(one.float().to(device)) for one in start]
+    expected = torch.optim.AdamW(exact_ones, **settings)
+    rate = torch.tensor(settings["lr"], device=device)
+    found = TableAdamW(ours, **settings | {"lr": rate}, capturable=True)
+    for number in range(40):
+        for one, other in zip(exact_ones, ours, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator, dtype=torch.float64)
+            other.grad = one.grad.float().to(device)
+        if number == 20:  # a rate that changes is read where it lies
+            expected.param_groups[0]["lr"] = 0.002
+            rate.fill_(0.002)
+        expected.step()
+        found.step()
+    for one, other, begun in zip(exact_ones, ours, start, strict=True):
+        assert float((other.detach().cpu().double() - one.detach()).abs().max()) < 1e-5
+        assert float((one.detach() - begun).abs().min()) > 1e-5, "what does not move proves nothing"
+    assert expected.state[exact_ones[0]].keys() == found.state[ours[0]].keys()
+    assert found.state[ours[0]]["step"] == 40
 
 
 class ThroughMemory(Ranks):

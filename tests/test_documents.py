@@ -117,3 +117,15 @@ def test_the_project_speaks_of_itself_alone():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
     for page in pages:
         assert not re.search(r"(?<![\w.])/(root|home|work)/", page.read_text()), page
+
+
+def test_the_files_that_contributing_names_exist():
+    """So that the walk leads to the code of today."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    walk = page[page.index("## The tree and the walk") : page.index("## An objective of your own")]
+    files = {f"/{path.relative_to(ROOT)}" for path in (ROOT / "src" / "localpolicy").rglob("*.py")}
+    named = re.findall(r"(?<![\w/])[\w/]+\.py\b", walk)
+    assert len(named) > 20
+    assert [
+        name for name in named if not (ROOT / name).exists() and not any(f.endswith(f"/{name}") for f in files)
+    ] == []

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from fused_checks import check_freed
 
 from localpolicy.catalogue import BACKENDS, backend, chunked, chunks, dense
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits, tilted
@@ -122,6 +123,11 @@ def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
     for found, expected in zip(gradients(backend(name)), gradients(dense), strict=True):
         assert expected.abs().max() > 1e-3
         close(found, expected, torch.float64)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_result_that_nobody_holds_is_gone(name):
+    check_freed(backend(name), rows(5, 30), items_of(5, 30))
 
 
 def test_kept_buffers_do_not_pile_up(keep):

@@ -11,7 +11,16 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
 
-from fused_checks import check_gradients, check_sharded, check_statistics, check_values, draw_items, draw_rows, exact
+from fused_checks import (
+    check_freed,
+    check_gradients,
+    check_sharded,
+    check_statistics,
+    check_values,
+    draw_items,
+    draw_rows,
+    exact,
+)
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
@@ -87,3 +96,7 @@ def test_everything_evaluation_asks():
 @pytest.mark.cluster
 def test_the_rows_of_each_rank():
     in_processes(2, check_sharded, "cpu", 9, 141, 6, 1e-5)
+
+
+def test_a_result_that_nobody_holds_is_gone():
+    check_freed(fused, draw_rows(5, 30, 8), draw_items(5, 30))

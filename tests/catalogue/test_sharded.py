@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fused_checks import check_freed
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunks, dense, sharded
@@ -119,6 +120,11 @@ def check_both(ranks):
 @pytest.mark.parametrize("total", POSITIONS)
 def test_statistics_and_gradients_equal_the_definition(total):
     in_processes(total, check_both)
+
+
+def test_a_result_that_nobody_holds_is_gone():
+    shard = Shard(ALONE, ITEMS)
+    check_freed(sharded, ShardedHead(draw(ITEMS, WIDTH), None, shard).logits(draw(5, WIDTH)), torch.arange(5))
 
 
 @pytest.mark.parametrize(("items", "total"), [(11, 3), (5, 5), (100, 7)])

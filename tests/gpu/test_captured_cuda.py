@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 from broken_runs import train_until
+from fused_checks import check_adam
 from small_logs import write_small
 
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.training import adam
 from localpolicy.training.loop import Trainer, train
+from localpolicy.training.losses import Losses
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,6 +73,23 @@ def test_dropout_differs_between_replays_and_comes_again_with_its_seed(tmp_path)
     assert first != second, "the same numbers are dropped in every replay"
     assert first == pytest.approx(again, rel=1e-9)
     assert first == pytest.approx(single, rel=1e-5)
+
+
+def test_a_capture_that_fails_costs_nothing_but_speed(tmp_path, monkeypatch):
+    data = write_small(tmp_path / "data")
+    plain = train(data, out=tmp_path / "plain", config=config("mle", dropout=0.1, capture=False))
+    forward = Losses.forward
+
+    def asks_the_device(*arguments):
+        loss, means, terms = forward(*arguments)
+        float(loss.detach())  # not while a graph is captured
+        return loss, means, terms
+
+    monkeypatch.setattr(Losses, "forward", asks_the_device)
+    broken = train(data, out=tmp_path / "broken", config=config("mle", dropout=0.1))
+    assert "capture failed" in broken.manifest["steps_not_captured"]
+    for ours, theirs in zip(broken.metrics(), plain.metrics(), strict=True):
+        assert ours["losses"] == pytest.approx(theirs["losses"], rel=0.05)
 
 
 def test_both_heads_of_a_double_critic_are_fitted(tmp_path):
@@ -129,3 +149,9 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
     here = Path(__file__).parent
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(here), str(here.parent)]
     subprocess.run(command, env=environment, check=True)
+
+
+@pytest.mark.parametrize("large", [4000, 1 << 30], ids=["our kernel", "torch's"])
+def test_parameters_move_as_adamw_moves_them(large, monkeypatch):
+    monkeypatch.setattr(adam, "LARGE", large)
+    check_adam("cuda")

@@ -276,11 +276,13 @@ def test_a_tied_critic_and_logging_head_read_the_embeddings_through_a_projection
     hidden = made.hidden(batch).detach()
     for head in ("logging", "q_a", "reward"):
         table = made.head(head).logits(hidden).chunk(0, ITEMS)
-        logits, shift = made.scores(head, hidden)
+        ours = made.scores(head, hidden)
         for token in range(len(batch.row)):
             expected = scores(made, hidden[token], head)
             torch.testing.assert_close(table[token], expected, rtol=1e-11, atol=1e-12)
-            torch.testing.assert_close(logits.chunk(0, ITEMS)[token] + shift[token], expected, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(
+                ours.logits.chunk(0, ITEMS)[token] + ours.shift[token], expected, rtol=1e-11, atol=1e-12
+            )
 
 
 def test_the_tied_logging_heads_likelihood_leaves_policy_and_embeddings_alone(data):

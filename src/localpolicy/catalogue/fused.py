@@ -67,14 +67,16 @@ class FusedSoftmax:
     """The sums of `softmax` over tiles. Backward needs no second pass for hidden states: Σ p·weight is kept."""
 
     def __init__(self) -> None:
-        self.forward: Sums | None = None
+        self.kept: Sums | None = None
 
     def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`."""
         from localpolicy.catalogue.kernels.softmax import softmax_sums
 
-        self.forward = softmax_sums(rows, values=values, pull=wanted[0], items=items, precision=TRAINING)
-        return self.forward
+        sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, precision=TRAINING)
+        # Not the results themselves: they lead to the autograd graph, which leads here, and would keep each other.
+        self.kept = Sums(sums.normaliser, pulled=sums.pulled)
+        return sums
 
     def gradient(
         self,
@@ -89,7 +91,7 @@ class FusedSoftmax:
         """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
         from localpolicy.catalogue.kernels.gradient import head_gradient, taken_gradient
 
-        assert self.forward is not None, "sums come before gradients"
+        assert self.kept is not None, "sums come before gradients"
         upstream = upstream.float().contiguous()
         for_weight = for_bias = None
         wants_weight, wants_bias = wanted[1], wanted[2] and rows.head.bias is not None
@@ -97,7 +99,7 @@ class FusedSoftmax:
             for_weight, for_bias = head_gradient(
                 rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
             )
-        for_hidden = taken_gradient(rows, items, upstream, self.forward, normaliser, for_weight, for_bias, here=here)
+        for_hidden = taken_gradient(rows, items, upstream, self.kept, normaliser, for_weight, for_bias, here=here)
         return for_hidden, for_weight, for_bias
 
 

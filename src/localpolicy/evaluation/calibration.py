@@ -26,6 +26,7 @@ class Calibration(NamedTuple):
     low: float  # lower confidence bound of the slope
     r2: float  # 1 - Var(G - g - Â) / Var(G - g): what Â explains beyond g(x), as it stands; negative: it misleads
     spread: float  # standard deviation of Â over actions of μ
+    error: float  # mean squared error of Q to the return
     n: int
     sequences: int
 
@@ -50,7 +51,8 @@ def calibrate(
     """b of G - g = c + b Â + e, with se² = Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u being Â less its mean."""
     observed, advantage = returns - baseline, values - baseline
     n, sequences = len(observed), len(np.unique(sequence))
-    nothing = Calibration(0.0, np.inf, -np.inf, 0.0, 0.0, n, sequences)
+    error = float(np.mean((returns - values) ** 2)) if n else np.nan
+    nothing = Calibration(0.0, np.inf, -np.inf, 0.0, 0.0, error, n, sequences)
     if sequences < 3:
         return nothing
     centred, outcome = advantage - advantage.mean(), observed - observed.mean()
@@ -64,4 +66,4 @@ def calibrate(
     total = float(outcome @ outcome)
     unexplained = float(((outcome - centred) ** 2).sum())
     r2 = 1 - unexplained / total if total > 0 else 0.0
-    return Calibration(slope, se, low, r2, float(np.sqrt(squares / n)), n, sequences)
+    return Calibration(slope, se, low, r2, float(np.sqrt(squares / n)), error, n, sequences)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -42,11 +43,20 @@ class ModelConfig(Settings):
     )  # fmt: skip
 
 
-class Scores(NamedTuple):
-    """Logits, and a number that all items of a context share, which is added to them."""
+class Scores:
+    """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
 
-    logits: Logits
-    shift: Tensor | None = None  # [N]
+    def __init__(self, logits: Logits, hidden: Tensor, context: Tensor | None = None) -> None:
+        self.logits = logits
+        self.hidden = hidden
+        self.context = context  # v and c: [D + 1]
+
+    @cached_property
+    def shift(self) -> Tensor | None:
+        """[N]. A softmax and an argmax do not ask for it."""
+        if self.context is None:
+            return None
+        return torch.mv(self.hidden.to(self.context.dtype), self.context[:-1]) + self.context[-1]
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]: [N]."""
@@ -205,16 +215,15 @@ class Network(nn.Module):
         names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
         heads = [head for one in names if isinstance(head := self.heads[one], ProjectedHead)]
         if not heads:
-            return Scores(self.head(name).logits(hidden))
+            return Scores(self.head(name).logits(hidden), hidden)
         a, b = heads[0], heads[-1]
         projection, bias, context = (
             (a.projection, a.bias, a.context)
             if a is b
             else ((a.projection + b.projection) / 2, (a.bias + b.bias) / 2, (a.context + b.context) / 2)
         )
-        state = hidden.to(projection.dtype)
-        rows = _head(self._shared(name), bias, self.shard).logits((state @ projection.T).to(hidden.dtype))
-        return Scores(rows, torch.mv(state, context[:-1]) + context[-1])
+        projected = hidden @ projection.T.to(hidden.dtype)
+        return Scores(_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
 
     def _shared(self, name: str) -> Tensor:
         """The item embeddings as a projected head reads them."""

@@ -48,6 +48,7 @@ BASELINE_FIELD = {
     "value": "value",
     "none": None,
 }
+CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
 FAR = 0.15  # JS from μ̂
 WEIGHTED = ("baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
@@ -71,7 +72,7 @@ class Improvement(Objective):
         0.3, gt=0, description="closed: a critic's learning rate, relative to train.learning_rate: it starts from μ̂"
     )
     critic_dropout: float | None = Field(
-        None, ge=0, lt=1, description="closed: dropout of the critics (default: the model's)"
+        None, ge=0, lt=1, description="closed: dropout of the critics (default: 0.3 for lpi_rl, the model's for lpi_cb)"
     )
     believe: bool = Field(
         False, description="closed: tilt by the critic as it is, also where held-out actions say that it knows nothing"
@@ -97,6 +98,11 @@ class Improvement(Objective):
     def weighted_cap(self) -> float:
         """The cap of the weighted form."""
         return 20.0 if self.cap is None else self.cap
+
+    @property
+    def tower_dropout(self) -> float | None:
+        """Dropout of the critics; None: the model's."""
+        return self.critic_dropout
 
     @property
     def closed_cap(self) -> float | None:
@@ -205,6 +211,11 @@ class LPI(Improvement, TDObjective):
     def ceiling(self) -> float | None:
         """Estimates speak of one step among μ's contexts; the visits of a policy far away hold others."""
         return FAR if self.max_js is None else self.max_js
+
+    @property
+    def tower_dropout(self) -> float | None:
+        """Returns are noisier than what is taken next: a critic overfits sooner than μ̂, where it starts from."""
+        return CRITIC_DROPOUT if self.critic_dropout is None else self.critic_dropout
 
     @property
     def closed_cap(self) -> float | None:

@@ -35,13 +35,18 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What the closed form chose, and what its critic knows."""
     if improvement is None:
         return []
-    calibration = improvement["calibration"]
+    calibration, by, errors = improvement["calibration"], improvement["chosen_by"], improvement.get("critic_error")
     said = improvement["said"]
     return [
-        (f"β, chosen by {improvement['chosen_by']}", f"{improvement['beta']:.4g}"),
+        ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
         ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
         ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
         ("the critic counts", f"{improvement['slope']:.3f} times"),
+        *(
+            [("its squared error, held out (item and user means)", f"{errors['critic']:.4g} ({errors['plain']:.4g})")]
+            if errors
+            else []
+        ),
         *([("note", said)] if said else []),
     ]
 

@@ -10,6 +10,8 @@ Nothing in a step waits for the host, so a loss that is not finite is found late
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -63,6 +65,8 @@ class CapturedSteps:
         self.planner = Planner(windows, config.train.batch_size)
         self.log = EpochLog(windows.device)
         self.sequences = torch.zeros(config.train.batch_size, dtype=torch.long, device=windows.device)
+        # Single steps run where steps are captured: autograd remembers the stream on which it first saw a parameter.
+        self.stream = torch.cuda.Stream(windows.device) if self.sequences.is_cuda else None
         self.seen: set[Kind] = set()
         self.graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
         self.refused: str | None = None  # why nothing more is captured
@@ -76,7 +80,7 @@ class CapturedSteps:
         if kind in self.graphs:
             self.graphs[kind].replay()
         else:
-            self._run(kind, number)
+            self._run_once(kind, number)
             self.seen.add(kind)
 
     def _capture(self, kind: Kind, number: int) -> None:
@@ -84,13 +88,27 @@ class CapturedSteps:
         first = next(iter(self.graphs.values()), None)
         try:
             # One pool for all: only one graph runs at a time, and nothing it leaves there is read later.
-            with torch.cuda.graph(graph, pool=None if first is None else first.pool()):
+            with (
+                _streams_may_differ(),
+                torch.cuda.graph(graph, pool=None if first is None else first.pool(), stream=self.stream),
+            ):
                 self._run(kind, number)
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
             self.optimiser.zero_grad(set_to_none=True)
+            _restart_generator(self.sequences.device)
         else:
             self.graphs[kind] = graph
+
+    def _run_once(self, kind: Kind, number: int) -> None:
+        if self.stream is None:
+            self._run(kind, number)
+            return
+        here = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            self._run(kind, number)
+        here.wait_stream(self.stream)
 
     def _run(self, kind: Kind, number: int) -> None:
         with tf32_products():
@@ -107,3 +125,22 @@ class CapturedSteps:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
         self.log.add(terms.detached(), batch.counted)
+
+
+@contextmanager
+def _streams_may_differ() -> Iterator[None]:
+    """Within the block torch does not warn of gradients that arrive from a branch of the graph: it waits for them."""
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    try:
+        yield
+    finally:
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(True)
+
+
+def _restart_generator(device: torch.device) -> None:
+    """A capture that failed leaves the device's generator waiting for its end: give it a new state, with its seed."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    seed = generator.initial_seed()
+    generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+    generator.manual_seed(seed)

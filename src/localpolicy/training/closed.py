@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, Stopped
+from localpolicy.evaluation.plain_critic import CriticError, fit_plain, read_decisions
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
@@ -39,7 +41,7 @@ from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
-from localpolicy.training.choice import choose
+from localpolicy.training.choice import Choice, choose
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
@@ -114,7 +116,7 @@ class ClosedForm:
             f"critic-{number + 1}",
             self._changed(
                 objective,
-                dropout=self.objective.critic_dropout,
+                dropout=self.objective.tower_dropout,
                 select=objective.default_selection,
                 warm_start=str(logging.folder),
                 seed=seed,
@@ -180,13 +182,25 @@ class ClosedForm:
         figures = validate(policy, windows, config, events=self.data.events, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
+            errors = self._errors(windows, choice)
             self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
-            self._record(logging, critics, figures | choice.figures(), choice.json(), seconds)
+            improvement = {**choice.json(), "critic_error": errors.json()}
+            self._record(logging, critics, figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            if choice.said is not None:
-                LOG.info("note: %s", choice.said)
+            for said in (choice.said, errors.said):
+                if said is not None:
+                    LOG.info("note: %s", said)
         ranks.wait()
         return run
+
+    def _errors(self, windows: Windows, choice: Choice) -> CriticError:
+        """The critics' held-out error, beside that of item and user means."""
+        gamma = self.objective.critic_objective("").gamma
+        known = Windows(self.data, "train", self.config.data, device=self.config.train.device)
+        plain = fit_plain(read_decisions(known, gamma=gamma), n_items=self.data.n_items)
+        held_out = read_decisions(windows, gamma=gamma)
+        error = float(np.mean((plain(held_out) - held_out.returns) ** 2))
+        return CriticError(choice.calibration.error, error, float(held_out.returns.var()))
 
     def _open(self, shard: Shard | None) -> Policy:
         policy = Policy.load(self.run.folder, backbone=copy.deepcopy(self.backbone), shard=shard)

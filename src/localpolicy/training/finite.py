@@ -12,9 +12,8 @@ from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import LARGEST, EpochLog
 from localpolicy.types import Terms
 
-ADVICE = (
-    "The last checkpoint is untouched. Lower the learning rate, raise beta, or clip the gradient (train.gradient_clip)."
-)
+ADVICE = "The last checkpoint is untouched. Lower train.learning_rate, or clip the gradient (train.gradient_clip)."
+WEIGHTS = 1e3  # from here on the objective's weights are the likely cause
 
 
 def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> None:
@@ -22,9 +21,7 @@ def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> 
     for name, value in means.items():
         if not torch.isfinite(value):
             largest = float(terms.weight.max()) if len(terms.weight) else 0.0
-            raise TrainingError(
-                f"step {number}: the term '{name}' is {value.item()} (largest weight {largest:g}). {ADVICE}"
-            )
+            raise TrainingError(f"step {number}: the term '{name}' is {value.item()} {_weights(largest)}")
 
 
 def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
@@ -32,9 +29,15 @@ def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
     broken = [name for name, value in log.losses.items() if not torch.isfinite(value)]
     if broken:
         raise TrainingError(
-            f"steps {first} to {last}: the term '{broken[0]}' is no longer finite (largest weight "
-            f"{float(log.moments[LARGEST]):g}). {ADVICE}"
+            f"steps {first} to {last}: the term '{broken[0]}' is no longer finite "
+            f"{_weights(float(log.moments[LARGEST]))}"
         )
+
+
+def _weights(largest: float) -> str:
+    """The largest weight, and what to do: where weights are huge, they are the cause."""
+    lighter = " Weights that large come from a small β, a high cap or small propensities: raise β or lower the cap."
+    return f"(largest weight {largest:g}). {ADVICE}{lighter if not largest <= WEIGHTS else ''}"
 
 
 def refuse_broken_weights(network: nn.Module, logp: float, step: int, ranks: Ranks) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from localpolicy.catalogue import backend, chosen, sharded
+from localpolicy.catalogue import backend, chosen, fused, sharded
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError
@@ -16,6 +16,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.adam import TableAdamW
 from localpolicy.training.logging_policy import over_catalogue, served
 from localpolicy.training.selection import rule
 
@@ -87,6 +88,8 @@ def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
     rate: float | torch.Tensor = config.train.learning_rate
     if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
         rate = torch.tensor(rate, device=network.embedding.device)
+    if network.embedding.is_cuda and fused.missing() is None:
+        return TableAdamW(groups, lr=rate, capturable=True)
     return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=network.embedding.is_cuda)
 
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import PULLED, SUMMED, VALUED, operands, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import BOTH, PULLED, SUMMED, VALUED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.catalogue.softmax import Sums
 
@@ -142,7 +142,7 @@ def softmax_sums(
     other = rows if values is None else values
     value_hidden, value_weight, value_bias = (hidden, weight, bias) if values is None else operands(values)
     value_width = value_weight.shape[1]
-    table = PULLED if pull else SUMMED if values is None else VALUED
+    table = (PULLED if values is None else BOTH) if pull else (SUMMED if values is None else VALUED)
     shape = tile(table, max(width, value_width), hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
     cuts, part = splits(v, blocks, shape.items, hidden.device)

@@ -45,6 +45,10 @@ VALUED = {
     16: _wide(Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
     32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 1)),
 }
+BOTH = {  # Σ p·value and Σ p·weight in one pass
+    16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(128, 64, 8, 2), Tile(64, 64, 8, 2), Tile(64, 32, 8, 1)),
+}
 GRADIENT = {
     16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 2), Tile(32, 64, 8, 2)),
     32: _wide(Tile(64, 128, 4, 3), Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
