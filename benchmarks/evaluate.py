@@ -61,7 +61,7 @@ def share_of_training(items: int) -> tuple[float, float]:
     from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
-    from localpolicy.training.loop import Trainer
+    from localpolicy.training.trainer import Trainer
 
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)

@@ -20,8 +20,9 @@ from localpolicy.data.batches import Windows
 from localpolicy.evaluation.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training import loop
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training import trainer as training
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     marks: list[float] = []  # begin and end of each validation
-    validate = loop.validate
+    validate = training.validate
 
     def timed(*arguments: Any, **options: Any) -> dict[str, float]:
         torch.cuda.synchronize()
@@ -44,7 +45,7 @@ def main() -> None:
         marks.append(time.perf_counter())
         return figures
 
-    loop.validate = timed
+    training.validate = timed
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=5.8, sequences=given.sequences)
         settings = {"device": "cuda", "epochs": given.epochs, "precision": given.precision}

@@ -22,7 +22,7 @@ from gpu_step import batches, setting, write_data
 from localpolicy.data.store import Prepared
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import Trainer
+from localpolicy.training.trainer import Trainer
 
 WARM = 120
 

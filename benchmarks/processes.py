@@ -31,7 +31,7 @@ from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.checkpoint import Checkpoints, Progress
-from localpolicy.training.loop import Trainer
+from localpolicy.training.trainer import Trainer
 
 WAYS = {
     "one process, two threads": (1, 2, False),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 
 class Killed(Exception):

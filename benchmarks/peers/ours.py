@@ -23,7 +23,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.training.epoch_log import EpochLog
-from localpolicy.training.loop import Trainer
+from localpolicy.training.trainer import Trainer
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
 

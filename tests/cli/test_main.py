@@ -180,7 +180,7 @@ def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, c
         raise PermissionError(13, "Permission denied", "somewhere/lists")
 
     monkeypatch.setattr("localpolicy.serving.recommend.whole_file", forbidden)
-    monkeypatch.setattr("localpolicy.cli.main.leave_when_unread", lambda: None)
+    monkeypatch.setattr("localpolicy.cli.main.exit_on_closed_pipe", lambda: None)
     (tmp_path / "x").write_text('{"history": [100]}\n')
     words = ["lpi", "recommend", walked[0] / "run", "--histories", tmp_path / "x", "--out", tmp_path / "lists"]
     monkeypatch.setattr("sys.argv", [str(word) for word in words])

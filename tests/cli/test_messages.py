@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from localpolicy.cli.main import main
-from localpolicy.cli.messages import EPOCHS, PREPARING, listen, show_steps
+from localpolicy.cli.messages import EPOCHS, PREPARING, show_messages, show_steps
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def silence():
 
 
 def test_people_get_the_message_alone(capsys):
-    listen()
-    listen()  # again: no line twice
+    show_messages()
+    show_messages()  # again: no line twice
     logging.getLogger("localpolicy.experiments.jobs").info("%s: trained", "one")
     logging.getLogger("localpolicy.data.splits").warning("too few")
     logging.getLogger("localpolicy.cli.main").error("no such run")
@@ -33,7 +33,7 @@ def test_people_get_the_message_alone(capsys):
 
 
 def test_steps_are_shown_where_they_are_asked_for(capsys):
-    listen()
+    show_messages()
     logging.getLogger(EPOCHS).info("epoch 1")
     logging.getLogger(PREPARING).info("filtering")
     assert capsys.readouterr().err == ""

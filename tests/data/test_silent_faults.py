@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from raw_logs import random_log, stored, write_csv, write_parquet
 
-from localpolicy.data import prepare as preparing
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import measure
 from localpolicy.data.sources import check_text
@@ -66,7 +65,7 @@ def test_gzip_cut_short_is_refused_whatever_the_engine_says(tmp_path: Path, part
     with pytest.raises(DataError, match=r"cut.csv.gz is not whole .*cut short or altered"):
         check_text(cut)
     checked: list[Path] = []
-    monkeypatch.setattr(preparing, "check_text", checked.append)
+    monkeypatch.setattr("localpolicy.data.inputs.check_text", checked.append)
     whole = tmp_path / "whole.csv.gz"
     whole.write_bytes(content)
     check_text(whole)

@@ -12,7 +12,7 @@ import pytest
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.experiments.jobs import Job, in_processes, train_all
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import Trainer
+from localpolicy.training.trainer import Trainer
 
 
 def config(objective="mle", **train):

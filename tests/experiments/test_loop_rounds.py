@@ -25,7 +25,8 @@ from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
 from localpolicy.report.loop.page import trajectory, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {

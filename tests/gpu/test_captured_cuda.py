@@ -17,8 +17,9 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import adam
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
 from localpolicy.training.losses import Losses
+from localpolicy.training.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,

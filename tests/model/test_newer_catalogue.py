@@ -14,7 +14,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.newer_catalogue import OverNewerCatalogue, places
+from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Origin, Policy
 
 EVENTS = ["none", "click"]
@@ -99,7 +99,7 @@ def test_some_tokens_only(data):
 
 
 def test_ids_are_matched_across_types():
-    assert places(table(NEW), table(OLD)).tolist() == [-1, 3, 0, -1, 2, 1]
-    assert places(table([3, 1, 7]), table(["1", "3"])).tolist() == [1, 0, -1]
+    assert match_items(table(NEW), table(OLD)).tolist() == [-1, 3, 0, -1, 2, 1]
+    assert match_items(table([3, 1, 7]), table(["1", "3"])).tolist() == [1, 0, -1]
     with pytest.raises(RunError, match="cannot be matched"):
-        places(table([3, 1]), table(["one"]))
+        match_items(table([3, 1]), table(["one"]))

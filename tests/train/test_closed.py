@@ -16,7 +16,8 @@ from localpolicy.model.towers import Towers
 from localpolicy.model.weights import load_weights
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 HISTORIES, ANSWERS = [[100, 101, 105], [], [111]], [["click", "none", "purchase"], [], ["none"]]
 LOGGING_STEPS = 12  # 96 sequences in batches of 16, two epochs
@@ -126,7 +127,7 @@ def test_a_stage_that_is_done_is_not_taken_over_by_other_settings_or_data(small,
 
 
 def test_stopping_names_the_run_not_the_stage(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("localpolicy.training.loop.stop_asked_for", asked)
+    monkeypatch.setattr("localpolicy.training.trainer.stop_asked_for", asked)
     with pytest.raises(Stopped, match=r"Go on with --resume: .*/run$"):
         train(small, out=tmp_path / "run", config=config())
 

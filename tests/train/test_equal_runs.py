@@ -14,8 +14,8 @@ from small_logs import write_small
 from localpolicy.model.backbones import BACKBONES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import Trainer
 from localpolicy.training.numerics import deterministic
+from localpolicy.training.trainer import Trainer
 
 SEQUENCES = 10_000  # 36,000 actions in a step: torch splits no smaller work over threads
 

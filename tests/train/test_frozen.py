@@ -18,8 +18,9 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
 from localpolicy.training.setup import open_logging_policy, shard_of
+from localpolicy.training.trainer import Trainer
 from localpolicy.types import Readout
 
 NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]

@@ -80,7 +80,7 @@ def test_what_was_set_is_set_again(before):
 def test_on_a_cpu_it_changes_no_number(small, tmp_path, monkeypatch):
     plain = train(small, out=tmp_path / "plain", config=config())
     seen = []
-    from localpolicy.training.loop import Trainer
+    from localpolicy.training.trainer import Trainer
 
     step = Trainer.step
     monkeypatch.setattr(

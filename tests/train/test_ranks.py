@@ -20,7 +20,8 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 pytestmark = pytest.mark.cluster
 
@@ -215,7 +216,7 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path):
     # Rank 1 dies at step 7, without a word.
     script.write_text(
         "import os, sys\n"
-        "from localpolicy.training.loop import Trainer\n"
+        "from localpolicy.training.trainer import Trainer\n"
         "step = Trainer.step\n"
         "def dies(self, batch, number, **options):\n"
         "    if self.ranks.rank == 1 and number == 7: os._exit(9)\n"

@@ -14,7 +14,8 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import training_lock
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 
 SETTINGS = {
     "objective": {"name": "mle"},
@@ -25,7 +26,8 @@ SETTINGS = {
 FIRST = """
 import json, sys
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 step = Trainer.step
 def pauses(self, batch, number, **options):
     if number == 4:

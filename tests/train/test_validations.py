@@ -9,7 +9,8 @@ from small_logs import write_small
 
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
 
 BATCHES = 6  # of an epoch: 96 sequences, 16 each
@@ -44,13 +45,13 @@ def test_the_best_may_lie_within_an_epoch(small, tmp_path, monkeypatch):
     """The weights kept are those of the step that was best, not of its epoch's end."""
     values = iter([0.1, 0.5, 0.2, 0.3])
     kept = {}
-    monkeypatch.setattr("localpolicy.training.loop.selection_score", lambda select, figures: next(values))
+    monkeypatch.setattr("localpolicy.training.trainer.selection_score", lambda select, figures: next(values))
 
     def remembers(policy, *positional, **named):
         kept[len(kept)] = policy.network.embedding.detach().clone()
         return validate(policy, *positional, **named)
 
-    monkeypatch.setattr("localpolicy.training.loop.validate", remembers)
+    monkeypatch.setattr("localpolicy.training.trainer.validate", remembers)
     run = train(small, out=tmp_path / "run", config=config(validate_every=8))
     assert [line["step"] for line in run.metrics()] == [6, 8, 12]
     assert run.manifest["selected"] == {"by": run.config.train.select, "value": 0.5, "epoch": 2, "step": 8}
@@ -64,7 +65,7 @@ def test_the_best_may_lie_within_an_epoch(small, tmp_path, monkeypatch):
 def test_patience_counts_validations(every, steps, epochs, small, tmp_path, monkeypatch):
     """The first is the best; after two more that are not, it ends at once, within an epoch too."""
     values = iter([3.0, 2.0, 2.5, 1.0, 1.0, 1.0, 1.0])
-    monkeypatch.setattr("localpolicy.training.loop.selection_score", lambda select, figures: next(values))
+    monkeypatch.setattr("localpolicy.training.trainer.selection_score", lambda select, figures: next(values))
     run = train(small, out=tmp_path / "run", config=config(epochs=9, patience=2, validate_every=every))
     assert [line["step"] for line in run.metrics()] == steps
     assert run.manifest["steps"] == steps[-1]
@@ -89,7 +90,7 @@ def test_killed_and_resumed_it_ends_the_same(stop, checkpoint_every, small, tmp_
 def test_out_of_patience_and_killed_before_the_end_was_written(small, tmp_path, monkeypatch):
     """The checkpoint of the last validation knows that it was the last."""
     monkeypatch.setattr(
-        "localpolicy.training.loop.selection_score", lambda select, figures: 1.0
+        "localpolicy.training.trainer.selection_score", lambda select, figures: 1.0
     )  # none is better than the first
     settings = config(epochs=9, patience=2, validate_every=4)
     whole = train(small, out=tmp_path / "whole", config=settings)

@@ -14,7 +14,8 @@ from small_logs import write_small
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import Trainer, train
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
 from localpolicy.training.warm_start import NEWCOMERS, _by_event, warm_start
 
 NEWER = [205, 111, 100, 101, 110, 102, 103, 204, 104, 105, 106, 109, 107, 108]  # another order, and two new ones

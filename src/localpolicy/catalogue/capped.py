@@ -43,7 +43,7 @@ class CappedLogits(NamedTuple):
     def part(self, start: int, stop: int) -> CappedLogits:
         """Positions start:stop, where no rank has others."""
         assert isinstance(self.base, LinearLogits) and isinstance(self.values, LinearLogits)
-        base, values = (LinearLogits(one.hidden[start:stop], one.head) for one in (self.base, self.values))
+        base, values = (LinearLogits(part.hidden[start:stop], part.head) for part in (self.base, self.values))
         return CappedLogits(base, values, self.scale, self.ceiling[start:stop])
 
 

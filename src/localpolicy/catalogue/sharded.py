@@ -27,7 +27,7 @@ def _gathered(rows: ShardedRows) -> tuple[LinearLogits | CappedLogits, slice]:
     """The positions of all ranks over the items of this one, and which positions are mine."""
     if isinstance(rows, CappedLogits):
         ceiling, mine = shard_of(rows).ranks.all_gather(rows.ceiling)
-        base, values = (_gathered_linear(one)[0] for one in (rows.base, rows.values))
+        base, values = (_gathered_linear(part)[0] for part in (rows.base, rows.values))
         return CappedLogits(base, values, rows.scale, ceiling), mine
     return _gathered_linear(rows)
 

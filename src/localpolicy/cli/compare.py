@@ -19,8 +19,8 @@ from localpolicy.cli.evaluate import (
     MinHistory,
     Split,
     World,
-    give,
     settings,
+    write_and_print,
 )
 
 LOG = logging.getLogger(__name__)
@@ -81,6 +81,6 @@ def compare(
         from localpolicy.report.comparison.section import write_comparison
 
         write_comparison(result, html, titles=None if titles is None else read_titles(titles))
-    give(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
     if html is not None:
         LOG.info("report: %s", html)

@@ -79,7 +79,7 @@ def evaluate(
         out=out,
         device=device,
     )
-    give(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print(evaluation_tables(result), result.to_dict(), json=json, markdown=markdown, latex=latex)
     for note in result.settings["notes"]:
         LOG.info("note: %s.", note)
     LOG.info("values per position and per sequence: %s", out or run / "evaluation")
@@ -91,7 +91,7 @@ def settings(*, metrics: str | None = None, **given: Any) -> dict[str, Any]:
     return named if metrics is None else {**named, "metrics": tuple(part.strip() for part in metrics.split(","))}
 
 
-def give(
+def write_and_print(
     tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
 ) -> None:
     """Write the files, then print the tables. Printing comes last: in `lpi … | head` it ends the program."""

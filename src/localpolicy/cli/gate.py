@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, give, settings
+from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, settings, write_and_print
 
 EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
 
@@ -19,8 +19,8 @@ def gate(
     against: Annotated[
         list[Path],
         typer.Option(
-            help="what is deployed first: a run, a baseline, a CSV or Parquet file of its lists, or the word log (an "
-            "impression log's own policy); then mle runs of other seeds, for the distance and its noise floor"
+            help="first, what is deployed now: a run, a baseline, a CSV or Parquet file of its lists, or the word log "
+            "(the policy of an impression log); then mle runs of other seeds, for the distance and its noise floor"
         ),
     ],
     rules: Annotated[Path | None, typer.Option(help="a YAML file of rules (default: the built-in ones)")] = None,
@@ -48,6 +48,6 @@ def gate(
         beta=beta,
         device=device,
     )
-    give([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Device, give
+from localpolicy.cli.evaluate import Device, write_and_print
 from localpolicy.cli.output import show, show_table
 from localpolicy.limits import LARGEST_SEED
 
@@ -87,7 +87,9 @@ def go(
     )
     went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), titles=called)
     write_go(went, out / "report.html", titles=None if called is None else read_titles(called, item=item))
-    give([gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
+    write_and_print(
+        [gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None
+    )
     LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     from localpolicy.cli.gate import EXIT

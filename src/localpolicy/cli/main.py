@@ -25,8 +25,8 @@ from localpolicy.cli.export import export
 from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
-from localpolicy.cli.messages import listen
-from localpolicy.cli.output import leave_when_unread
+from localpolicy.cli.messages import show_messages
+from localpolicy.cli.output import exit_on_closed_pipe
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
@@ -102,7 +102,7 @@ def _options(
         bool, typer.Option("--log-json", help="write messages to stderr as JSON, one object per line")
     ] = False,
 ) -> None:
-    listen(as_json=log_json)
+    show_messages(as_json=log_json)
     if modules:
         from localpolicy import plugins
 
@@ -112,8 +112,8 @@ def _options(
 
 def main() -> None:
     """Run `lpi`."""
-    leave_when_unread()
-    listen()
+    exit_on_closed_pipe()
+    show_messages()
     try:
         app()
     except Stopped as stop:

@@ -43,7 +43,7 @@ class JsonLine(logging.Formatter):
         return json.dumps(content, ensure_ascii=False)
 
 
-def listen(*, as_json: bool = False) -> None:
+def show_messages(*, as_json: bool = False) -> None:
     """Show messages from here on."""
     logger = logging.getLogger("localpolicy")
     for shown in [handler for handler in logger.handlers if isinstance(handler, Stderr)]:

@@ -65,7 +65,7 @@ class Piped(io.TextIOWrapper):
             sys.exit(2)
 
 
-def leave_when_unread() -> None:
+def exit_on_closed_pipe() -> None:
     """From now on, printing to a closed pipe ends the program."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.evaluate import Device, give
+from localpolicy.cli.evaluate import Device, write_and_print
 from localpolicy.cli.paper_options import (
     Betas,
     Changes,
@@ -77,7 +77,7 @@ def table1(
     sets = data_of(data, out, simulate, sequences, items, fast, ratings=True)
     results = [run(*study, recipe) for study in studies_of(sets, out, processes, minutes, keep, truth=False)]
     content = {result.data.name: result.to_dict() for result in results}
-    _give("table1", [table1_table(result) for result in results], content, out)
+    _write_and_print("table1", [table1_table(result) for result in results], content, out)
     _stop_unless_done([name for result in results for name in result.missing])
 
 
@@ -95,7 +95,7 @@ def table2(
     from localpolicy.report.paper.table2 import table2_tables
 
     result = Table2(data_of(data, out, simulate, sequences, items, fast, ratings=None))
-    _give("table2", table2_tables(result), result.to_dict(), out)
+    _write_and_print("table2", table2_tables(result), result.to_dict(), out)
 
 
 @app.command("table3")
@@ -126,7 +126,7 @@ def table3(
     sets = data_of(data, out, simulate, sequences, items, fast)
     results = [run(*study, recipe) for study in studies_of(sets, out, processes, minutes, keep, truth=truth)]
     content = {result.data.name: result.to_dict() for result in results}
-    _give("table3", [table for result in results for table in table3_tables(result)], content, out)
+    _write_and_print("table3", [table for result in results for table in table3_tables(result)], content, out)
     _stop_unless_done([name for result in results for name in result.missing])
 
 
@@ -203,7 +203,7 @@ def figure_breakdown(
     name = partial(_figure_name, "figure-breakdown", results=results)
     drawn = [draw(partial(breakdown_spec, result), out, name(result.data)) for result in results if result.rows]
     tables = [table for result in results for table in breakdown_tables(result)]
-    _give("figure-breakdown", tables, content, out, [path for pictures in drawn for path in pictures])
+    _write_and_print("figure-breakdown", tables, content, out, [path for pictures in drawn for path in pictures])
     _stop_unless_done([name for result in results for name in result.missing])
 
 
@@ -218,7 +218,7 @@ def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, 
         if result.points
     ]
     content = {result.data.name: result.to_dict() for result in results}
-    _give(
+    _write_and_print(
         name,
         [dial_table(result) for result in results],
         content,
@@ -232,7 +232,9 @@ def _figure_name(name: str, data: DataSet, results: Sequence[Any]) -> str:
     return name if len(results) == 1 else f"{name}-{data.folder}"
 
 
-def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()) -> None:
+def _write_and_print(
+    name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()
+) -> None:
     """Write the tables in every format, then print them. Printing comes last: in `| head` it ends the program."""
     from localpolicy.report.html.skeleton import tables_page
     from localpolicy.runtime.files import whole_file
@@ -240,7 +242,7 @@ def _give(name: str, tables: Sequence[Table], content: Any, out: Path, pictures:
     files = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     with whole_file(files["html"]) as file:
         file.write_text(tables_page(tables, title=tables[0].title), encoding="utf-8")
-    give(tables, content, json=files["json"], markdown=files["md"], latex=files["tex"])
+    write_and_print(tables, content, json=files["json"], markdown=files["md"], latex=files["tex"])
     LOG.info("written: %s", ", ".join(map(str, [*files.values(), *pictures])))
 
 

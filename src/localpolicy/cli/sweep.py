@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Against, give
+from localpolicy.cli.evaluate import Against, write_and_print
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def sweep(
         processes=processes,
     )
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
-    give(
+    write_and_print(
         sweep_tables(result),
         result.to_dict(),
         json=out / "sweep.json",

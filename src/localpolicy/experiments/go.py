@@ -40,8 +40,8 @@ from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, whole_file, write_json
-from localpolicy.training.loop import Trainer
 from localpolicy.training.setup import resolve
+from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)

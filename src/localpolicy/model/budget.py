@@ -84,10 +84,10 @@ def beta_within(
 
 def _contexts(policy: Policy, windows: Windows, count: int) -> torch.Tensor:
     """Hidden states of the first `count` positions."""
-    found, total = [], 0
+    hidden, total = [], 0
     for batch in windows.in_order(256):
-        found.append(policy.network.hidden_without_dropout(batch)[batch.scored])
-        total += len(found[-1])
+        hidden.append(policy.network.hidden_without_dropout(batch)[batch.scored])
+        total += len(hidden[-1])
         if total >= count:
             break
-    return torch.cat(found)[:count]
+    return torch.cat(hidden)[:count]

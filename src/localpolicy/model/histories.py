@@ -91,10 +91,10 @@ def lists_from(
 
     everything = set(range(len(policy.items))) if candidates is not None else set()
     forbidden = []
-    for place, history in enumerate(histories):
+    for row, history in enumerate(histories):
         mine = known(exclude) | (known(history) if exclude_seen else set())
-        mine |= known(exclude_each[place]) if exclude_each is not None else set()
-        allowed = None if candidates is None else candidates[place]
+        mine |= known(exclude_each[row]) if exclude_each is not None else set()
+        allowed = None if candidates is None else candidates[row]
         forbidden.append(sorted(mine if allowed is None else mine | (everything - known(allowed))))
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     return draw_lists(

@@ -128,7 +128,7 @@ def draw_lists(
     allowed: Logits = Without(rows, forbidden) if any(forbidden) else rows
     _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
     normaliser = catalogue.logsumexp(allowed)
-    log_probability = torch.stack([rows.at(index[:, place]) - normaliser for place in range(k)], dim=1)
+    log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
     propensity = None
     if sample:
         # What was left at place j is what nobody drew plus what was drawn from j on. 1 - Σ π would cancel: for a
@@ -137,5 +137,5 @@ def draw_lists(
         drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]
         undrawn = (catalogue.logsumexp(Without(rows, drawn)) - normaliser).double().exp()
         propensity = share / (undrawn[:, None] + share.flip(1).cumsum(1).flip(1))
-    items = [ids.take(one.tolist()).to_pylist() for one in index]
+    items = [ids.take(row.tolist()).to_pylist() for row in index]
     return Lists(items, index, log_probability, propensity)

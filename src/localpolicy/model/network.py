@@ -213,7 +213,7 @@ class Network(nn.Module):
     def scores(self, name: str, hidden: Tensor) -> Scores:
         """What `head(name)` gives for these hidden states, without forming a projected table of V rows."""
         names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
-        heads = [head for one in names if isinstance(head := self.heads[one], ProjectedHead)]
+        heads = [head for head_name in names if isinstance(head := self.heads[head_name], ProjectedHead)]
         if not heads:
             return Scores(self.head(name).logits(hidden), hidden)
         a, b = heads[0], heads[-1]
@@ -244,8 +244,9 @@ class Network(nn.Module):
     @property
     def n_parameters(self) -> int:
         """How many parameters there are, on all ranks together."""
-        rows = {name: self.n_items if name in self.split else len(one) for name, one in self.named_parameters()}
-        return sum(one.numel() // max(len(one), 1) * rows[name] for name, one in self.named_parameters())
+        named = list(self.named_parameters())
+        rows = {name: self.n_items if name in self.split else len(parameter) for name, parameter in named}
+        return sum(parameter.numel() // max(len(parameter), 1) * rows[name] for name, parameter in named)
 
     def _numbers(self, name: str) -> AnyHead:
         head = self.heads[name]

@@ -23,7 +23,7 @@ from localpolicy.model.towers import Towers
 from localpolicy.types import START, Batch
 
 
-def places(newer: pa.Table, older: pa.Table) -> np.ndarray:
+def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
     """For each item of the newer catalogue, its index in the older one, or -1: matched by id, in any order."""
     ids, known = newer["item_id"].combine_chunks(), older["item_id"].combine_chunks()
     if ids.type != known.type:
@@ -31,8 +31,8 @@ def places(newer: pa.Table, older: pa.Table) -> np.ndarray:
             known = known.cast(ids.type)
         except pa.ArrowInvalid:
             raise RunError(f"item ids are {ids.type} here and {known.type} there: they cannot be matched.") from None
-    found = pc.fill_null(pc.index_in(ids, value_set=known), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+    index = pc.fill_null(pc.index_in(ids, value_set=known), -1)
+    return np.asarray(index.to_numpy(zero_copy_only=False), np.int64)
 
 
 class OverNewerCatalogue(Policy):
@@ -41,24 +41,24 @@ class OverNewerCatalogue(Policy):
     def __init__(self, policy: Policy, items: pa.Table) -> None:
         super().__init__(policy.network, policy.origin, items)
         device = policy.network.embedding.device
-        self.place = torch.from_numpy(places(items, policy.items)).to(device)
+        self.older_index = torch.from_numpy(match_items(items, policy.items)).to(device)
         network = policy.network
         base, values = network.parts() if isinstance(network, Towers) else (network.head("policy"), None)
         self._base = self._extended(base, unknown=-torch.inf)
         self._values = None if values is None else self._extended(values, unknown=0.0)
 
     def _extended(self, head: AnyHead, *, unknown: float) -> Head:
-        weight, bias, known = head.weight.detach(), head.bias, self.place >= 0
+        weight, bias, known = head.weight.detach(), head.bias, self.older_index >= 0
         extended = weight.new_zeros(len(known), weight.shape[1])
-        extended[known] = weight[self.place[known]]
+        extended[known] = weight[self.older_index[known]]
         constant = weight.new_full((len(known),), unknown)
-        constant[known] = 0.0 if bias is None else bias.detach()[self.place[known]]
+        constant[known] = 0.0 if bias is None else bias.detach()[self.older_index[known]]
         return Head(extended, constant)
 
     @torch.no_grad()
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
         """Unnormalised log μ̂(·|x) over the newer catalogue at these tokens."""
-        known, before = known_history(batch, self.place)
+        known, before = known_history(batch, self.older_index)
         tokens = tokens if batch.context is None else batch.context[tokens]
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
         if isinstance(self.network, Towers):
@@ -67,13 +67,13 @@ class OverNewerCatalogue(Policy):
         return LinearLogits(hidden, self._base.to(hidden.dtype))
 
 
-def known_history(batch: Batch, place: Tensor) -> tuple[Batch, Tensor]:
+def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
     """The batch without tokens whose item is unknown, in the older catalogue's indices; and for each token of the old
     batch [M] the token of the new one that stands for its context.
     """
     first = batch.column == 0
     begins = batch.previous_item == START
-    older = place[batch.previous_item.clamp(min=0)]
+    older = older_index[batch.previous_item.clamp(min=0)]
     unknown = ~begins & (older < 0)
     kept = ~unknown | first  # a sequence without any token has no context: its first one becomes the empty one
     number = kept.long().cumsum(0) - 1  # the last kept token at or before each

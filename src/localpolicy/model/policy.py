@@ -248,29 +248,29 @@ class _TowersDescription(_Description):
 
 def _description(path: Path) -> _Description:
     content = read_json(path)
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise RunError(f"{path.parent} has format {shown(found)}; this version reads {FORMAT}.")
+    version = content.get("format") if isinstance(content, dict) else None
+    if version != FORMAT:
+        raise RunError(f"{path.parent} has format {shown(version)}; this version reads {FORMAT}.")
     try:
         towers = isinstance(content.get("network"), dict) and "critics" in content["network"]
-        about = (_TowersDescription if towers else _Description).model_validate(content)
+        description = (_TowersDescription if towers else _Description).model_validate(content)
     except ValidationError as error:
-        why = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        why = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise RunError(f"{path} is not a policy's: it was altered. Train again. ({why})") from None
-    heads = ("logging",) if isinstance(about.network, _MadeTowers) else about.network.heads
-    if about.origin.estimates_logging not in (None, *heads):
+    heads = ("logging",) if isinstance(description.network, _MadeTowers) else description.network.heads
+    if description.origin.estimates_logging not in (None, *heads):
         raise RunError(f"{path} is not a policy's: it was altered. Train again. (origin.estimates_logging is no head)")
-    return about
+    return description
 
 
 def _catalogue(path: Path, items: int) -> pa.Table:
     try:
-        found = pq.read_table(path)
+        table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise RunError(f"{path} cannot be read ({error}): it was altered.") from None
-    if "item_id" not in found.column_names or len(found) != items:
-        raise RunError(f"{path} does not name the {items:,} items of the policy ({len(found):,} rows): it was altered.")
-    return found
+    if "item_id" not in table.column_names or len(table) != items:
+        raise RunError(f"{path} does not name the {items:,} items of the policy ({len(table):,} rows): it was altered.")
+    return table
 
 
 class _HeadPolicy(Policy):

@@ -111,8 +111,8 @@ class Towers(nn.Module):
         base, values = self.logging.head("policy"), [tower.head(self.critic) for tower in self.towers[1:]]
         if len(values) == 1:
             return base, values[0]
-        biases = [one.bias for one in values if one.bias is not None]
-        weight = torch.cat([one.weight for one in values], dim=1) / len(values)
+        biases = [head.bias for head in values if head.bias is not None]
+        weight = torch.cat([head.weight for head in values], dim=1) / len(values)
         return base, base.replaced(weight, torch.stack(biases).mean(0))
 
     @torch.no_grad()
@@ -135,7 +135,7 @@ class Towers(nn.Module):
     @property
     def split(self) -> frozenset[str]:
         """Names of the parameters whose rows are split over ranks."""
-        named = {"logging.": self.logging, **{f"critics.{k}.": one for k, one in enumerate(self.towers[1:])}}
+        named = {"logging.": self.logging, **{f"critics.{k}.": tower for k, tower in enumerate(self.towers[1:])}}
         return frozenset(f"{prefix}{name}" for prefix, tower in named.items() for name in tower.split)
 
     @property
@@ -167,6 +167,6 @@ def build(made: dict[str, Any], *, backbone: nn.Module | None = None, shard: Sha
     )
     if "critics" not in made:
         return network
-    critics = [build(one, backbone=copy.deepcopy(backbone), shard=shard) for one in made["critics"]]
-    assert all(isinstance(one, Network) for one in critics)
+    critics = [build(critic, backbone=copy.deepcopy(backbone), shard=shard) for critic in made["critics"]]
+    assert all(isinstance(critic, Network) for critic in critics)
     return Towers(network, critics, beta=made["beta"], slope=made["slope"], cap=made["cap"])  # type: ignore[arg-type]

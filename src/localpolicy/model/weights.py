@@ -35,11 +35,11 @@ def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard
         if name not in split:
             whole[name] = tensor
             continue
-        place = tensor.data_ptr()
-        if place not in gathered:
-            gathered[place] = shard.ranks.gather(tensor)
-        if (found := gathered[place]) is not None:
-            whole[name] = found
+        address = tensor.data_ptr()
+        if address not in gathered:
+            gathered[address] = shard.ranks.gather(tensor)
+        if (table := gathered[address]) is not None:
+            whole[name] = table
     return whole
 
 
@@ -87,11 +87,11 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
     """sha256 over names, types, shapes and numbers."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name, tensor in tensors:
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(_bytes(tensor))
-    return found.hexdigest()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(_bytes(tensor))
+    return sha.hexdigest()
 
 
 def digest_on_disk(path: Path) -> str | None:
@@ -106,15 +106,17 @@ def digest_on_disk(path: Path) -> str | None:
 def fill(network: nn.Module, weights: dict[str, Tensor], *, source: Path) -> None:
     """Load weights that `save_weights` wrote into a network of the same shape."""
     try:
-        found = network.load_state_dict(weights, strict=False)
+        result = network.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         raise RunError(f"{source} does not fit the network: {error}") from None
     # A tied head is the embedding, and is stored once.
     present = {parameter.data_ptr() for name, parameter in network.named_parameters() if name in weights}
     state = network.state_dict()
-    missing = {name for name in found.missing_keys if state[name].data_ptr() not in present}
-    if missing or found.unexpected_keys:
-        raise RunError(f"{source} does not fit: lacks {sorted(missing)}, has {sorted(found.unexpected_keys)} too many.")
+    missing = {name for name in result.missing_keys if state[name].data_ptr() not in present}
+    if missing or result.unexpected_keys:
+        raise RunError(
+            f"{source} does not fit: lacks {sorted(missing)}, has {sorted(result.unexpected_keys)} too many."
+        )
 
 
 def refuse_other_shapes(network: nn.Module, path: Path) -> None:
@@ -124,13 +126,13 @@ def refuse_other_shapes(network: nn.Module, path: Path) -> None:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (FileNotFoundError, SafetensorError):
         return  # `load_weights` says so
     for name, tensor in network.state_dict().items():
-        if name in found and found[name] != tuple(tensor.shape):
+        if name in shapes and shapes[name] != tuple(tensor.shape):
             raise RunError(
-                f"{path} does not fit the network: {name} is {found[name]} there, and {path.parent / 'policy.json'} "
+                f"{path} does not fit the network: {name} is {shapes[name]} there, and {path.parent / 'policy.json'} "
                 f"says {tuple(tensor.shape)}. One of the two was altered."
             )
 

@@ -45,8 +45,8 @@ def find(name: str) -> type[Objective] | None:
     """The objective of this name: ours, one that an installed package registers, or one that is imported already."""
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    found = plugins.find("objectives", name)
-    return found if isinstance(found, type) and issubclass(found, Objective) else None
+    objective = plugins.find("objectives", name)
+    return objective if isinstance(objective, type) and issubclass(objective, Objective) else None
 
 
 def objective_of(given: Any, *, recorded: bool = False) -> Objective:
@@ -59,36 +59,36 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     if not isinstance(values, Mapping):
         raise ConfigError(f"objective: expected a name or a group of settings, got {given!r}.")
     name = str(values.get("name", DEFAULT))
-    found = find(name)
-    if found is None and recorded:
+    cls = find(name)
+    if cls is None and recorded:
         return RecordedObjective.called(name).parse(values)
-    if found is None:
+    if cls is None:
         raise ConfigError(
             f"objective.name: no objective '{name}'{nearest(name, OBJECTIVES)} One of your own is named as "
             "package.module:Name."
         )
-    _refuse_unused(found, values)
-    made = found.parse(values, prefix="objective.")
-    _refuse_unread(made)
-    return made
+    _refuse_unused(cls, values)
+    objective = cls.parse(values, prefix="objective.")
+    _refuse_unread(objective)
+    return objective
 
 
-def _refuse_unused(found: type[Objective], values: Mapping[str, Any]) -> None:
+def _refuse_unused(cls: type[Objective], values: Mapping[str, Any]) -> None:
     """A setting of other objectives is named with those that use it."""
     for key in values:
         users = [name for name, other in OBJECTIVES.items() if key in other.model_fields]
-        if users and key not in found.model_fields:
+        if users and key not in cls.model_fields:
             others = ", ".join(users)
-            raise ConfigError(f"objective.{key}: {found.name} does not use it (used by {others}). Leave it out.")
+            raise ConfigError(f"objective.{key}: {cls.name} does not use it (used by {others}). Leave it out.")
 
 
-def _refuse_unread(made: Objective) -> None:
+def _refuse_unread(objective: Objective) -> None:
     """A setting that this variant does not read is left at its default."""
-    fields = made.reads().fields
+    fields = objective.reads().fields
     for key, field in _VARIANTS.items():
-        declared = type(made).model_fields.get(key)
-        if declared is not None and field not in fields and getattr(made, key) != declared.default:
-            raise ConfigError(f"objective.{key}: {made.name} does not use it in this variant. Leave it out.")
+        declared = type(objective).model_fields.get(key)
+        if declared is not None and field not in fields and getattr(objective, key) != declared.default:
+            raise ConfigError(f"objective.{key}: {objective.name} does not use it in this variant. Leave it out.")
 
 
 def _validated(given: Any, info: ValidationInfo) -> Objective:

@@ -70,8 +70,8 @@ class Choice(NamedTuple):
 
     def figures(self) -> dict[str, float]:
         """Beside the validation's other figures."""
-        found = {"slope": self.calibration.slope, "slope_low": self.calibration.low, "r2_within": self.calibration.r2}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        named = {"slope": self.calibration.slope, "slope_low": self.calibration.low, "r2_within": self.calibration.r2}
+        return {name: value for name, value in named.items() if math.isfinite(value)}
 
     def json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -80,7 +80,7 @@ class Choice(NamedTuple):
             "slope": self.slope,
             "chosen_by": self.by,
             "calibration": self.calibration.json(),
-            "candidates": [one.json() for one in self.candidates],
+            "candidates": [candidate.json() for candidate in self.candidates],
             "said": self.said,
         }
 
@@ -127,26 +127,26 @@ def choose(
 ) -> Choice:
     """The slope and β of a policy, on sequences that chose no epoch. All ranks ask together, and agree."""
     read = read_held_out(policy, windows, gamma=objective.critic_objective("").gamma, config=config, ranks=ranks)
-    found = calibrate(read.returns, read.expected, read.taken, read.sequence)
-    slope = 1.0 if objective.believe else found.factor
-    spread = found.spread if found.spread > 0 else 1.0
+    calibration = calibrate(read.returns, read.expected, read.taken, read.sequence)
+    slope = 1.0 if objective.believe else calibration.factor
+    spread = calibration.spread if calibration.spread > 0 else 1.0
     usual = objective.beta or USUAL * spread
     if slope == 0:
-        return Choice(usual, slope, found, "calibration", said=SILENT.format(found.slope, found.low))
+        return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
     curve = _Curve(policy, windows, slope, config, ranks)
     if objective.beta is not None or data.kind != "impressions":
         ceiling = objective.max_js if objective.beta else objective.ceiling
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
-        return Choice(beta, slope, found, by, said=said)
+        return Choice(beta, slope, calibration, by, said=said)
     candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read)
-    fit = [one for one in candidates if one.beta is None or _fits(one, objective.ceiling)]
-    best = max(fit, key=lambda one: -math.inf if one.low is None else one.low)
+    fit = [candidate for candidate in candidates if candidate.beta is None or _fits(candidate, objective.ceiling)]
+    best = max(fit, key=lambda candidate: -math.inf if candidate.low is None else candidate.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
     if best.beta is None:
         said = "no tilt has a larger lower bound of its value than μ̂ itself: the policy stays at μ̂."
-        return Choice(usual, 0.0, found, by, tuple(candidates), said)
-    return Choice(best.beta, slope, found, by, tuple(candidates))
+        return Choice(usual, 0.0, calibration, by, tuple(candidates), said)
+    return Choice(best.beta, slope, calibration, by, tuple(candidates))
 
 
 SILENT = (
@@ -175,11 +175,13 @@ class _Curve:
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
-            for place, beta in enumerate(betas):
+            for index, beta in enumerate(betas):
                 logits = self.network.policy(hidden, beta=beta / self.slope)
-                logp[place].append(self.catalogue.log_prob(logits, item))
-                js[place].append(self.catalogue.divergence(logits, reference)[0])
-        gathered = [[ranks.all_gather(torch.cat(one))[0].double().cpu().numpy() for one in both] for both in (logp, js)]
+                logp[index].append(self.catalogue.log_prob(logits, item))
+                js[index].append(self.catalogue.divergence(logits, reference)[0])
+        gathered = [
+            [ranks.all_gather(torch.cat(batches))[0].double().cpu().numpy() for batches in both] for both in (logp, js)
+        ]
         return np.stack(gathered[0]), np.stack(gathered[1]).mean(1)
 
 
@@ -187,19 +189,19 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[BetaCandid
     """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
     logp, js = curve.at([*betas, math.inf])
     confidence = 1 - DELTA / len(logp)
-    found = []
+    candidates = []
     for beta, row, distance in zip([*betas, None], logp, js, strict=True):
         log = Decisions(np.exp(row - read.log_mu), read.reward, read.sequence)
         values = self_normalised(log)
         low = lower_bound(values, read.sequence, confidence=confidence)
         share = effective_sample(log.weight) / len(row)
-        found.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
-    return found
+        candidates.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
+    return candidates
 
 
-def _fits(one: BetaCandidate, max_js: float | None) -> bool:
-    assert one.effective is not None
-    return one.effective >= LEAST_EFFECTIVE and (max_js is None or one.js <= max_js)
+def _fits(candidate: BetaCandidate, max_js: float | None) -> bool:
+    assert candidate.effective is not None
+    return candidate.effective >= LEAST_EFFECTIVE and (max_js is None or candidate.js <= max_js)
 
 
 def _within(curve: _Curve, beta: float, max_js: float | None) -> float:

@@ -208,7 +208,7 @@ class ClosedForm:
         return policy
 
     def _describe(self, logging: Run, critics: list[Run], *, beta: float, slope: float) -> None:
-        made = [read_json(one.folder / "policy.json")["network"] for one in (logging, *critics)]
+        made = [read_json(stage.folder / "policy.json")["network"] for stage in (logging, *critics)]
         towers = {"critics": made[1:], "beta": beta, "slope": slope, "cap": self.objective.closed_cap}
         network = build({**made[0], **towers}, backbone=self.backbone)
         origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
@@ -222,7 +222,7 @@ class ClosedForm:
         run, config = self.run, self.config
         given = self.objective.logging != "head"
         stages = {} if given else {"logging": logging}
-        stages |= {f"critic-{number + 1}": one for number, one in enumerate(critics)}
+        stages |= {f"critic-{number + 1}": critic for number, critic in enumerate(critics)}
         step = epoch = 0
         run.keep_metric_lines(0)
         for name, stage in stages.items():
@@ -245,8 +245,8 @@ class ClosedForm:
                               "sha256": sha256(run.folder / LIKELIEST)},
                 "patience": config.train.patience,
                 "stages": {
-                    name: {key: one[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
-                    for name, one in manifests.items()
+                    name: {key: manifest[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
+                    for name, manifest in manifests.items()
                 },
                 "improvement": choice,
                 **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
@@ -257,7 +257,7 @@ class ClosedForm:
                 "epochs": epoch,
                 "steps": step,
                 "seconds": round(seconds, 3),
-                "parameters": sum(one["parameters"] for one in manifests.values()),
+                "parameters": sum(manifest["parameters"] for manifest in manifests.values()),
             }
         )  # fmt: skip
 
@@ -265,7 +265,7 @@ class ClosedForm:
 def _together(logging: Run, critics: list[Run], name: str) -> dict[str, Tensor]:
     """The towers' weights under the names they have in `Towers`."""
     towers: dict[str, Path] = {"logging": logging.folder}
-    towers |= {f"critics.{number}": one.folder for number, one in enumerate(critics)}
+    towers |= {f"critics.{number}": critic.folder for number, critic in enumerate(critics)}
     return {
         f"{prefix}.{key}": tensor
         for prefix, folder in towers.items()

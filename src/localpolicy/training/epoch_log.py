@@ -44,8 +44,8 @@ class EpochLog:
             self._sum(name).fill_(state["losses"].get(name, 0.0))
         self.moments.copy_(torch.tensor(state["moments"], dtype=torch.float64))
         self.histogram.zero_()
-        for place, count in state["histogram"].items():
-            self.histogram[int(place)] = count
+        for slot, count in state["histogram"].items():
+            self.histogram[int(slot)] = count
 
     def _sum(self, name: str) -> Tensor:
         if name not in self.losses:
@@ -73,9 +73,9 @@ class EpochLog:
         if len(weight):
             torch.maximum(self.moments[LARGEST], weight.max(), out=self.moments[LARGEST])
         self.moments.add_(torch.stack([weight.sum(), weight.square().sum(), weight.new_zeros(()), clipped, count]))
-        place = ((weight.clamp(min=10**LOW).log10() - LOW) * (BINS / (HIGH - LOW))).long().clamp(0, BINS - 1)
-        ones = torch.ones_like(place) if counted is None else counted.long()
-        self.histogram.index_add_(0, place, ones)
+        slot = ((weight.clamp(min=10**LOW).log10() - LOW) * (BINS / (HIGH - LOW))).long().clamp(0, BINS - 1)
+        ones = torch.ones_like(slot) if counted is None else counted.long()
+        self.histogram.index_add_(0, slot, ones)
 
     def over(self, ranks: Ranks) -> EpochLog:
         """The log of all ranks together."""
@@ -94,7 +94,7 @@ class EpochLog:
         return {
             "losses": {name: float(value) for name, value in self.losses.items()},
             "moments": self.moments.tolist(),
-            "histogram": {str(place): int(self.histogram[place]) for place in filled},
+            "histogram": {str(slot): int(self.histogram[slot]) for slot in filled},
         }
 
     def mean_losses(self) -> dict[str, float]:
@@ -117,5 +117,5 @@ class EpochLog:
 
     def _quantile(self, share: float) -> float:
         below: Tensor = self.histogram.cumsum(0)
-        place = int(torch.searchsorted(below, share * float(below[-1]))) if below[-1] else 0
-        return 0.0 if place == 0 else float(10 ** (LOW + (place + 0.5) * (HIGH - LOW) / BINS))
+        slot = int(torch.searchsorted(below, share * float(below[-1]))) if below[-1] else 0
+        return 0.0 if slot == 0 else float(10 ** (LOW + (slot + 0.5) * (HIGH - LOW) / BINS))

@@ -46,9 +46,9 @@ def _enter(
         count += here.to(tl.int64)
         if CLIPPED:
             caps += tl.load(clipped + at, mask=here, other=0).to(tl.int64)
-        place = ((tl.log2(tl.maximum(w, 1e-8)) * LOG10_OF_2 - LOW) * (BINS / (HIGH - LOW))).to(tl.int32)
-        place = tl.minimum(tl.maximum(place, 0), BINS - 1)
-        tl.atomic_add(histogram + place, here.to(tl.int64), mask=here, sem="relaxed")
+        slot = ((tl.log2(tl.maximum(w, 1e-8)) * LOG10_OF_2 - LOW) * (BINS / (HIGH - LOW))).to(tl.int32)
+        slot = tl.minimum(tl.maximum(slot, 0), BINS - 1)
+        tl.atomic_add(histogram + slot, here.to(tl.int64), mask=here, sem="relaxed")
     tl.store(moments, tl.load(moments) + tl.sum(first, 0))
     tl.store(moments + 1, tl.load(moments + 1) + tl.sum(second, 0))
     tl.store(moments + 2, tl.maximum(tl.load(moments + 2), tl.max(largest, 0)))

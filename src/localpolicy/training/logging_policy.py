@@ -13,7 +13,7 @@ import numpy as np
 
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import RunError
-from localpolicy.model.newer_catalogue import OverNewerCatalogue, places
+from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
@@ -36,7 +36,7 @@ def over_catalogue(policy: Policy, data: Prepared, name: str) -> Policy:
     """The policy over the data's items, in their order."""
     if policy.items["item_id"].equals(data.catalogue["item_id"]):
         return policy
-    strangers = int((places(policy.items, data.catalogue) < 0).sum())
+    strangers = int((match_items(policy.items, data.catalogue) < 0).sum())
     if strangers:
         raise RunError(
             f"objective.logging: {name} knows {strangers} of its {policy.n_items} items that {data.path} lacks. It may "
@@ -54,14 +54,14 @@ def logging_facts(given: Policy | None, data: Prepared, objective: Objective) ->
     facts = {"run": folder, "policy_sha256": Run(folder).manifest["policy_sha256"]}
     if not isinstance(given, OverNewerCatalogue):
         return facts
-    unseen, total = _unseen_actions(data, given.place.cpu().numpy() < 0)
+    unseen, total = _unseen_actions(data, given.older_index.cpu().numpy() < 0)
     if objective.weighs_by_ratio and unseen == total:
         raise RunError(
             f"objective.logging: {folder} knows none of the items taken in {data.path}: no ratio π/μ̂ exists."
         )
     return {
         **facts,
-        "unseen_items": int((given.place < 0).sum()),
+        "unseen_items": int((given.older_index < 0).sum()),
         "unseen_actions": unseen,
         "actions": total,
         "unseen_actions_weigh": "nothing" if objective.weighs_by_ratio else "as others",
@@ -72,9 +72,9 @@ def _unseen_actions(data: Prepared, unseen: np.ndarray) -> tuple[int, int]:
     """Training actions on unseen items, and all of them."""
     item, event = (data["train"].arrays[name] for name in ("item", "event"))
     context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
-    found = total = 0
+    unseen_actions = total = 0
     for start in range(0, len(item), BLOCK):
         chosen = event[start : start + BLOCK] != context
-        found += int((unseen[item[start : start + BLOCK]] & chosen).sum())
+        unseen_actions += int((unseen[item[start : start + BLOCK]] & chosen).sum())
         total += int(chosen.sum())
-    return found, total
+    return unseen_actions, total

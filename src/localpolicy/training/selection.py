@@ -47,8 +47,8 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
     if not few or (select == "auto" and rule(select, data, objective) in (objective.default_selection, "value_low")):
         return None
     said = ", ".join(f"{name} {count:,}" for name, count in few.items())
-    found = rule(select, data, objective)
-    what = f"so the epoch is selected by {found}" if select == "auto" else f"and '{select}' rests on them"
+    selected_by = rule(select, data, objective)
+    what = f"so the epoch is selected by {selected_by}" if select == "auto" else f"and '{select}' rests on them"
     return (
         f"too few held-out positions to tell a small difference ({said}; {ENOUGH} are needed), {what}. "
         "A larger validation share, or more data, mends it."

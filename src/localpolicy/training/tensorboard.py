@@ -25,7 +25,7 @@ def require_tensorboard() -> None:
 
 
 @contextmanager
-def board(folder: Path, lines: Sequence[Line], *, wanted: bool) -> Iterator[Callable[[Line], None]]:
+def event_writer(folder: Path, lines: Sequence[Line], *, wanted: bool) -> Iterator[Callable[[Line], None]]:
     """Yields what takes a line of metrics.jsonl; `lines` are there already."""
     if not wanted:
         yield lambda line: None

@@ -76,10 +76,10 @@ def validate_critic(
         hidden = network.hidden_without_dropout(batch)[batch.scored]
         targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
         errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
-    error, target = (ranks.all_gather(torch.cat(one))[0].double() for one in (errors, targets))
-    found, constant = float(error.mean()), float(target.var(correction=0))
-    refuse_broken_weights(network, found, step, ranks)
-    return {"return_error": found, "constant_error": constant}
+    error, target = (ranks.all_gather(torch.cat(parts))[0].double() for parts in (errors, targets))
+    mean_error, constant = float(error.mean()), float(target.var(correction=0))
+    refuse_broken_weights(network, mean_error, step, ranks)
+    return {"return_error": mean_error, "constant_error": constant}
 
 
 @torch.no_grad()
@@ -95,5 +95,5 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)
-    error, target = (ranks.all_gather(torch.cat(one))[0] for one in (errors, targets))
+    error, target = (ranks.all_gather(torch.cat(parts))[0] for parts in (errors, targets))
     return float(error.mean()), float(target.var(correction=0))

@@ -29,7 +29,7 @@ from torch import Tensor
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.model.network import Network
-from localpolicy.model.newer_catalogue import places
+from localpolicy.model.newer_catalogue import match_items
 from localpolicy.model.weights import load_weights
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
@@ -48,9 +48,11 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     _refuse_other_shape(network, about["network"], run.folder)
     weights = load_weights(run.folder / "policy.safetensors")
     if "critics" in about["network"]:  # of towers, the one that speaks of the log
-        weights = {name.removeprefix("logging."): one for name, one in weights.items() if name.startswith("logging.")}
-    place = torch.from_numpy(places(data.catalogue, pq.read_table(run.folder / "items.parquet")))
-    if not bool((place >= 0).any()):
+        weights = {
+            name.removeprefix("logging."): weight for name, weight in weights.items() if name.startswith("logging.")
+        }
+    older_index = torch.from_numpy(match_items(data.catalogue, pq.read_table(run.folder / "items.parquet")))
+    if not bool((older_index >= 0).any()):
         raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
     copied = []
     for name, target in network.state_dict().items():
@@ -62,7 +64,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
         if name == "answer":
             start = _by_event(target, start, data.events, about["origin"]["events"])
         elif name in network.tables:
-            start = _by_item(start, place.to(start.device), low=name.endswith(".bias") and name.split(".")[1])
+            start = _by_item(start, older_index.to(start.device), low=name.endswith(".bias") and name.split(".")[1])
             start = start if network.shard is None else start[network.shard.own]
         target.copy_(start)
         copied.append(name)
@@ -70,18 +72,18 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     return {
         "run": str(run.folder),
         "policy_sha256": digest,
-        "known_items": int((place >= 0).sum()),
-        "new_items": int((place < 0).sum()),
+        "known_items": int((older_index >= 0).sum()),
+        "new_items": int((older_index < 0).sum()),
         "heads": heads,
         "fresh_heads": [name for name in network.heads if name not in heads],
     }
 
 
-def _by_item(start: Tensor, place: Tensor, *, low: str | bool) -> Tensor:
+def _by_item(start: Tensor, older_index: Tensor, *, low: str | bool) -> Tensor:
     """Logits in the data's order; new items get the mean of the known, a softmax head's bias less δ."""
-    known = place >= 0
-    matched = start[place[known]]
-    rows = start.new_empty((len(place), *start.shape[1:]))
+    known = older_index >= 0
+    matched = start[older_index[known]]
+    rows = start.new_empty((len(older_index), *start.shape[1:]))
     rows[known] = matched
     new, old = int((~known).sum()), int(known.sum())
     if new:
@@ -103,9 +105,9 @@ def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]
 def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -> None:
     """Raise where weights cannot be taken over as they are, and name every difference."""
 
-    def named(one: dict[str, Any]) -> dict[str, Any]:
-        shape = {f"model.{name}": value for name, value in one["model"].items() if name not in FREE}
-        return {**shape, "data.length": one["length"], "a backbone of the user's": one["own_backbone"]}
+    def named(described: dict[str, Any]) -> dict[str, Any]:
+        shape = {f"model.{name}": value for name, value in described["model"].items() if name not in FREE}
+        return {**shape, "data.length": described["length"], "a backbone of the user's": described["own_backbone"]}
 
     there, here = named(older), named(network.describe())
     different = [name for name in here if here[name] != there.get(name)]

@@ -42,13 +42,13 @@ _PASSED: dict[str, nn.Module] = {}
 
 def backbone_called(name: str) -> Callable[..., nn.Module]:
     """The backbone of this name: ours, a registered one, or one that is imported already."""
-    found = BACKBONES.get(name) or plugins.find("backbones", name)
-    if found is None:
+    backbone = BACKBONES.get(name) or plugins.find("backbones", name)
+    if backbone is None:
         raise ConfigError(
             f"model.backbone: no backbone '{name}'{nearest(name, BACKBONES)} One of your own is named as "
             "package.module:Name, and imported with 'lpi --import package.module'."
         )
-    return found
+    return backbone
 
 
 def remember(backbone: nn.Module) -> None:

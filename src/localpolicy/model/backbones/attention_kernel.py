@@ -27,8 +27,8 @@ def _probabilities(
     p = e / tl.sum(e, 1)[:, None]
     kept = tl.full((TP, TP), 1.0, tl.float32)
     if RATE > 0:
-        place = (sequence * HEADS + head) * TP * TP + t[:, None] * TP + t[None]
-        kept = tl.where(tl.rand(tl.load(seed), place) >= RATE, 1.0 / (1.0 - RATE), 0.0)
+        offset = (sequence * HEADS + head) * TP * TP + t[:, None] * TP + t[None]
+        kept = tl.where(tl.rand(tl.load(seed), offset) >= RATE, 1.0 / (1.0 - RATE), 0.0)
     return p, kept
 
 

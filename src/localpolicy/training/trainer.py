@@ -1,0 +1,318 @@
+"""The epochs of one run.
+
+Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation (and between, where asked), and
+the best weights so far are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not
+(see `checkpoint`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from localpolicy.data.batches import Windows
+from localpolicy.data.buckets import Planned
+from localpolicy.data.store import Prepared
+from localpolicy.errors import Stopped
+from localpolicy.model.network import Network
+from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.progress import progress as progress_bar
+from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.training.captured import CapturedSteps, refusal
+from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
+from localpolicy.training.checks import check_data
+from localpolicy.training.display import Display
+from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
+from localpolicy.training.gradients import clip, sum_copies
+from localpolicy.training.logging_policy import logging_facts
+from localpolicy.training.losses import Losses
+from localpolicy.training.manifest import manifest_of
+from localpolicy.training.numerics import half
+from localpolicy.training.schedule import due, learning_rate_factor
+from localpolicy.training.selection import selection_score
+from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.training.tensorboard import event_writer
+from localpolicy.training.validation import validate, validate_critic
+from localpolicy.training.warm_start import warm_start
+from localpolicy.types import Batch, Terms
+
+EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
+CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
+
+
+@dataclass
+class Trainer:
+    """What one run holds while it trains."""
+
+    data: Prepared
+    run: Run
+    config: Config
+    ranks: Ranks
+    network: Network
+    losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP where there are several ranks
+    optimiser: torch.optim.Optimizer
+    windows: Windows
+    held_out: Windows
+    checkpoints: Checkpoints
+    logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
+    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
+    captured: CapturedSteps | None = None  # where steps may be replayed
+    not_captured: str | None = None  # why they may not
+
+    @classmethod
+    def start(
+        cls,
+        data: Prepared,
+        run: Run,
+        config: Config,
+        *,
+        ranks: Ranks = ALONE,
+        backbone: nn.Module | None = None,
+        held_out: Windows | None = None,
+    ) -> Trainer:
+        """Check everything that can be checked before the first step, and build what training needs.
+
+        `held_out` are the sequences that pick the epoch (default: the validation split).
+        """
+        config = resolve(config, data)
+        check_data(data, config.objective)
+        shard = shard_of(data, config, ranks)
+        reader = build_reader(data, config, backbone=backbone, shard=shard)
+        losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
+        if not ranks.alone and shard is None:
+            # The coin leaves one Q head out of each step, and a softmax does not see what the logging head adds to all
+            # items of a context: DDP must look for parameters without a gradient.
+            losses = DistributedDataParallel(
+                losses,
+                find_unused_parameters=not {"q_a", "logging"}.isdisjoint(reader.network.heads),
+                gradient_as_bucket_view=True,  # gradients are summed where they lie
+            )
+        device = config.train.device
+        optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
+        not_captured = refusal(config, reader, windows, ranks)
+        return cls(
+            data, run, config, ranks, reader.network, losses, optimiser, windows,
+            held_out or Windows(data, "validation", config.data, device=device),
+            Checkpoints(run.folder / "checkpoint"),
+            logging_facts(reader.logging_policy, data, config.objective),
+            captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
+            not_captured=not_captured,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ the run
+
+    @property
+    def batches(self) -> int:
+        """Of an epoch."""
+        return -(-len(self.windows) // self.config.train.batch_size)
+
+    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
+        """All epochs, from the start or from a checkpoint."""
+        began = time.perf_counter()
+        config, run = self.config.train, self.run
+        run.folder.mkdir(parents=True, exist_ok=True)
+        done = Progress()
+        if resume:
+            done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
+        if config.warm_start is not None and not done.step:
+            done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
+        self.ranks.wait()  # until all have read the checkpoint
+        if self.ranks.leads:
+            run.write_config(self.config)
+            run.keep_metric_lines(done.metric_lines)
+        display = Display(done, sequences=len(self.windows), batch_size=config.batch_size, epochs=config.epochs)
+        bar = progress_bar(self.config.objective.name, self.batches * config.epochs)
+        writes_events = config.tensorboard and self.ranks.leads
+        records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
+        with stop_asked_for() as asked, bar as advance, records as self.record:
+            advance(done.step)
+            while done.epoch < config.epochs and not self._out_of_patience(done):
+                done = self._epoch(done, display, advance, asked)
+        return self._finish(done, time.perf_counter() - began)
+
+    def _epoch(
+        self,
+        done: Progress,
+        display: Display,
+        advance: Any,
+        asked: Callable[[], bool],
+    ) -> Progress:
+        config = self.config.train
+        ranks, log = self.ranks, self._log(done)
+        self.network.train()
+        checked = done.step
+        for batch in self._batches(done):
+            (positions,) = ranks.summed(batch.positions)
+            if positions:
+                self.step(batch, done.step, positions=positions, log=log)
+            done = done._replace(step=done.step + 1, batch=done.batch + 1)
+            advance(1, note=partial(display.note, done, log))
+            (stop,) = ranks.summed(asked())
+            # At the epoch's end there is a validation anyway.
+            validates = due(config.validate_every, done.step) and done.batch < self.batches
+            if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
+                refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
+                checked = done.step
+            if validates:
+                done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
+                self.network.train()
+            if stop or validates or due(config.checkpoint_every, done.step):
+                self._save(done._replace(log=log.over(ranks).state()))
+            if stop:
+                raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
+            if validates and self._out_of_patience(done):
+                return done
+        refuse_broken_sums(log, checked, done.step)
+        log = log.over(ranks)
+        done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
+        done = self._validated(done, log, epoch=done.epoch)
+        if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
+            EPOCHS.info(display.line(done, log))
+        self._save(done)
+        return done
+
+    def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
+        """Measure on the validation split, keep the weights if none were better, and record it.
+
+        `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
+        """
+        figures = (validate if self.config.objective.reads().policy else validate_critic)(
+            self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
+        )
+        value = selection_score(self.config.train.select, figures)
+        better = done.best is None or value > done.best
+        done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
+        if better:
+            done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
+            self._save_weights("policy.safetensors")
+        logp = figures.get(LIKELIHOOD)  # a critic has none
+        if logp is not None and (done.likeliest is None or logp > done.likeliest):
+            done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
+            if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
+                self._save_weights(LIKELIEST)
+        if self.ranks.leads:
+            line = {
+                "epoch": epoch,
+                "step": done.step,
+                **({"epoch_share": done.batch / self.batches} if done.batch else {}),
+                "losses": log.mean_losses(),
+                "weights": log.weights(),
+                "validation": figures,
+                "selected_by": value,
+            }
+            self.run.append_metrics(line)
+            self.record(line)
+        return done
+
+    def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
+        """What is left of this epoch."""
+        config, ranks = self.config.train, self.ranks
+        if self.captured is not None:
+            return self.captured.planner.epoch(seed=config.seed, epoch=done.epoch, skip=done.batch)
+        return self.windows.shuffled(
+            config.batch_size, seed=config.seed, epoch=done.epoch, skip=done.batch, rank=ranks.rank, ranks=ranks.total
+        )
+
+    def _log(self, done: Progress) -> EpochLog:
+        """The log of this epoch, with what is in it already."""
+        state = done.log if self.ranks.leads else None
+        if self.captured is None:
+            return EpochLog(self.config.train.device, state)
+        self.captured.log.restart(state)
+        return self.captured.log
+
+    def step(
+        self, batch: Batch | Planned, number: int, *, positions: float | None = None, log: EpochLog | None = None
+    ) -> None:
+        """One optimiser step. Its randomness depends on (seed, number) alone, and on the rank.
+
+        `positions` counts those of all ranks.
+        """
+        config, ranks = self.config.train, self.ranks
+        torch.manual_seed(config.seed * 1_000_003 + number + 1)
+        coin = torch.rand(()).item() < 0.5  # the same on all ranks
+        if ranks.rank:
+            torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
+        for group in self.optimiser.param_groups:
+            rate = config.learning_rate * learning_rate_factor(config, number, steps=self.batches * config.epochs)
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+        if isinstance(batch, Planned):
+            assert self.captured is not None
+            self.captured.step(batch, number, coin)
+            return
+        count = batch.positions if positions is None else positions
+        terms: Terms
+        loss, means, terms = self.losses(batch, number, coin, count)
+        refuse_broken_terms(means, terms, number)
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.network.shard is None:
+            # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
+            (loss * ranks.total if ranks.total > 1 else loss).backward()
+        else:
+            loss.backward()
+            sum_copies(self.network, ranks)
+        if config.gradient_clip is not None:
+            clip(self.network, config.gradient_clip, ranks)
+        self.optimiser.step()
+        if log is not None:
+            log.add(terms.detached())
+
+    # ------------------------------------------------------------------ records
+
+    def policy(self) -> Policy:
+        """The policy as it is now."""
+        name = self.config.objective.name
+        beside = "logging" if "logging" in self.network.heads else None
+        estimates = "policy" if self.config.objective.estimates_logging else beside
+        return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
+
+    def _facts(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and the run that goes on from it."""
+        return {
+            "data": self.data.digest,
+            "config": lasting(self.config),
+            "logging policy": self.logging and self.logging["policy_sha256"],
+        }
+
+    def _save(self, done: Progress) -> None:
+        self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
+        self.ranks.wait()
+
+    def _save_weights(self, name: str) -> None:
+        """All ranks call; the leader writes."""
+        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
+        if self.ranks.leads:
+            save_weights(state, self.run.folder / name)
+
+    @property
+    def not_captured_because(self) -> str | None:
+        """Why steps were not replayed as a captured graph; None where they were."""
+        return self.not_captured if self.captured is None else self.captured.refused
+
+    def _out_of_patience(self, done: Progress) -> bool:
+        patience = self.config.train.patience
+        return patience is not None and done.stale >= patience
+
+    def _finish(self, done: Progress, seconds: float) -> Run:
+        self._save_weights("last.safetensors")
+        if not self.ranks.leads:
+            self.ranks.wait()
+            return self.run
+        self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
+        self.run.finish(manifest_of(self, done, seconds))
+        self.checkpoints.clear()
+        self.ranks.wait()
+        return self.run
