@@ -5,7 +5,8 @@
 FOLDER holds `random_{all,men,women}.parquet`. Rows are split 40/20/40 at random; policies are trained on the first
 part, choose epochs and β on the second, and are judged on the third by SNIPS and DR (r̂: the items' mean rewards in
 training), with 95 % intervals. The log names no users, so contexts are empty and a policy is one distribution over the
-items. LPI is shown at the β it chose, and dialled to the JS of `reward_weighted` from a μ̂ of another seed.
+items. LPI is shown at the β it chose, and dialled to the JS of `reward_weighted` from a μ̂ of another seed, there even
+where its critic is silent.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from localpolicy.evaluation.evaluation import EvaluateConfig, evaluate_policy
 from localpolicy.evaluation.off_policy.reward_model import reward_model
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.training.loop import train
 
 SETTINGS = {
@@ -74,8 +76,9 @@ def judged(data: Prepared, folder: Path, seed: int, line: str) -> dict[str, tupl
     mle, weighted, lpi = fit("mle"), fit("reward_weighted"), fit("lpi_cb")
     js = distance(fit("mle", 1), Windows(data, "test", window))
     policies = {"mle": mle, "reward_weighted": weighted, "lpi_cb, β chosen": lpi}
-    if lpi.network.slope:  # type: ignore[union-attr]
-        policies["lpi_cb at reward_weighted's JS"] = lpi.dialled(dialled(lpi, js, js(weighted)))
+    believed = Run(folder / "lpi_cb-0").policy()
+    believed.network.slope = 1.0  # type: ignore[assignment]  # also where the critic is silent
+    policies["lpi_cb at reward_weighted's JS"] = believed.dialled(dialled(believed, js, js(weighted)))
     values, found = reward_model(mle, data), {}
     for name, policy in policies.items():
         result = evaluate_policy(
