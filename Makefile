@@ -22,8 +22,12 @@ $(READY): pyproject.toml constraints.txt  # one mark for each list of extras: an
 demo: setup
 	$(BIN)/lpi demo --out demo --force
 
+# The kernels' logic runs on a CPU too, in Triton's interpreter: in a process of its own, see tests/interpreter.py.
+KERNELS := $(addprefix tests/,catalogue/test_fused.py train/test_log_kernel.py train/test_adam_kernel.py data/test_cut_kernel.py model/test_short_attention.py)
+
 test: setup lint
 	$(BIN)/pytest -m 'not gpu'
+	TRITON_INTERPRET=1 $(BIN)/pytest -m 'not gpu' $(KERNELS)
 
 trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz

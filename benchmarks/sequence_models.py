@@ -69,7 +69,7 @@ def main() -> None:
     for name in ("rectools", "replay"):
         if python := getattr(given, name):
             with (given.out / f"{name}.log").open("w") as log:
-                command = [str(python), str(PEERS / f"{name}_lists.py"), str(given.out)]
+                command = [str(python), str(PEERS / f"{name}_ranking.py"), str(given.out)]
                 fitting[name] = subprocess.Popen(command, stdout=log, stderr=log, env=_environment(name))
     shown: dict[str, Scorer] = {}
     for changes in [{}, *({key: json.loads(value)} for key, value in (pair.split("=", 1) for pair in given.ours))]:

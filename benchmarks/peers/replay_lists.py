@@ -1,76 +1,61 @@
-"""RePlay's SasRec, fitted on the training split, and what it would show: replay_lists.py FOLDER
-
-Run by benchmarks/sequence_models.py with the Python of the environment that RePlay is installed in.
-"""
-
-from __future__ import annotations
+"""RePlay's SasRec through Lightning's predict: replay_lists.py FOLDER. Run by benchmarks/lists.py."""
 
 import json
 import sys
-import tempfile
-from importlib.metadata import version
+import time
 from pathlib import Path
-from typing import Any
 
 import lightning
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
-from clock import Settings
-from lists import Keeper, Split
+from replay.data import FeatureHint, FeatureSource, FeatureType
+from replay.data.nn import ParquetModule, TensorFeatureInfo, TensorFeatureSource, TensorSchema
 from replay.nn.lightning import LightningModule
-from replay.nn.lightning.optimizer import OptimizerFactory
+from replay.nn.lightning.callback import PandasTopItemsCallback
 from replay.nn.sequential import SasRec
-from replay_sasrec import batches, schema
-from torch import Tensor
+from replay.nn.transform.template import make_default_sasrec_transforms
 
 
-class Judge(lightning.Callback):
-    """Looks at the network after each epoch."""
-
-    def __init__(self, keeper: Keeper, items: int) -> None:
-        self.keeper, self.items = keeper, items
-
-    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
-        """Stop when it no longer learns."""
-        trainer.should_stop = not self.keeper.judge(pl_module.model, logits(pl_module.model, self.items))
-
-
-def logits(model: SasRec, items: int) -> Any:
-    """Its scores; its numbering of the items is ours, and its padding is the number after the last."""
-
-    def rows(inputs: Tensor, wanted: Tensor) -> Tensor:
-        filled = torch.where(inputs >= 0, inputs, items)
-        hidden = model.body({"item_id": filled}, inputs >= 0)
-        return model.get_logits(hidden[wanted])
-
-    return rows
-
-
-def main(folder: Path) -> None:
-    """Fit, and write its lists."""
-    given = json.loads((folder / "settings.json").read_text())
-    shape = Settings(
-        items=given["items"], batch=given["batch"], length=given["length"], width=given["width"], rate=given["rate"]
-    )
-    train = Split.read(folder, "train")
-    torch.manual_seed(given["seed"])
-    model = SasRec.from_params(
-        schema(shape), embedding_dim=given["width"], num_heads=given["heads"], num_blocks=given["blocks"],
-        max_sequence_length=given["length"], dropout=given["dropout"],
+def predict(model: LightningModule, schema: TensorSchema, path: Path, settings: dict) -> int:
+    """Rows of the frame of lists."""
+    best = PandasTopItemsCallback(top_k=settings["k"], query_column="query_id", item_column="item_id")
+    shape = {"shape": settings["length"], "padding": settings["items"]}
+    data = ParquetModule(
+        batch_size=settings["batch"], metadata={"predict": {"item_id": shape, "query_id": {}}},
+        transforms={"predict": make_default_sasrec_transforms(schema)["predict"]}, predict_path=str(path),
     )  # fmt: skip
-    judge = Judge(Keeper(Split.read(folder, "validation"), given["length"], given["patience"]), given["items"])
     trainer = lightning.Trainer(
-        max_epochs=given["epochs"], accelerator=given["accelerator"], devices=1, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
-        callbacks=[judge],
+        accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[best],
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as scratch:
-        trainer.fit(
-            LightningModule(model, optimizer_factory=OptimizerFactory(learning_rate=given["rate"])),
-            datamodule=batches(shape, {"offsets": train.offsets, "item": train.item}, Path(scratch) / "train.parquet"),
-        )
-    model = model.to("cuda" if given["accelerator"] == "gpu" else "cpu")
-    judge.keeper.write(folder, model, logits(model, given["items"]), peer="replay", version=version("replay-rec"))
+    trainer.predict(model, datamodule=data, return_predictions=False)
+    return len(best.get_result())
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+folder = Path(sys.argv[1])
+settings = json.loads((folder / "settings.json").read_text())
+torch.set_num_threads(settings["threads"])
+table = pq.read_table(folder / "histories.parquet")
+people = len(np.unique(table["sequence_id"].to_numpy()))
+lists = pa.ListArray.from_arrays(np.arange(0, 10 * people + 1, 10, dtype=np.int32), table["item_id"].to_numpy())
+nested = pa.table({"query_id": np.arange(people), "item_id": lists})
+pq.write_table(nested, folder / "replay.parquet")
+pq.write_table(nested.slice(0, 2000), folder / "replay-warm.parquet")
+feature = TensorFeatureInfo(
+    "item_id", is_seq=True, feature_type=FeatureType.CATEGORICAL, embedding_dim=settings["width"],
+    padding_value=settings["items"], cardinality=settings["items"], feature_hint=FeatureHint.ITEM_ID,
+    feature_sources=[TensorFeatureSource(FeatureSource.INTERACTIONS, "item_id")],
+)  # fmt: skip
+schema = TensorSchema([feature])
+network = SasRec.from_params(
+    schema, embedding_dim=settings["width"], num_heads=1, num_blocks=1, max_sequence_length=settings["length"],
+)  # fmt: skip
+model = LightningModule(network)
+predict(model, schema, folder / "replay-warm.parquet", settings)
+begin = time.perf_counter()
+rows = predict(model, schema, folder / "replay.parquet", settings)
+seconds = time.perf_counter() - begin
+assert rows == people * settings["k"], rows
+print(seconds)

@@ -13,7 +13,12 @@ so that `lpi --help` need not import torch.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# Torch's threads wait for each other asleep, not in a loop: beside other programs a waiting thread would use up the
+# time of the one it waits for, and a step of a tenth of a second would take seconds. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

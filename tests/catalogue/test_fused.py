@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
-
 from fused_checks import (
     check_freed,
     check_gradients,
@@ -21,17 +14,13 @@ from fused_checks import (
     draw_rows,
     exact,
 )
+from interpreter import interpreted
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu covers the kernels where there is a device"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # numpy forms both branches of a `where`
-    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),  # in older interpreters
-]
+pytestmark = interpreted
 
 SHAPES = [(1, 1, 6), (7, 2, 16), (3, 63, 5), (17, 65, 33), (130, 300, 64)]
 

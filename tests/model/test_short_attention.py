@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
+from interpreter import either
 from torch.nn import functional
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
 
 from localpolicy.model.backbones import Layout
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
-    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),  # in older interpreters
-]
+pytestmark = either
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -37,7 +37,7 @@ def look(browser: Browser, width: int, height: int, scheme: str = "light") -> No
 def test_the_dial_in_a_browser(exported, tmp_path):
     with serving(exported.folder, tmp_path / "log.db") as server, Browser(tmp_path / "profile") as browser:
         here = f"http://127.0.0.1:{server.port}"
-        look(browser, 1100, 900)
+        look(browser, 1400, 900)
         browser.call("Page.navigate", url=f"{here}/")
         browser.until("document.body && document.body.dataset.ready")
         assert browser.run(NAMES.format("mu") + ".length") == browser.run(NAMES.format("pi") + ".length") == 10
@@ -63,9 +63,9 @@ def test_the_dial_in_a_browser(exported, tmp_path):
         browser.until("document.body && document.body.dataset.ready")
         browser.run("own.value = 'nonsense'; own.dispatchEvent(new Event('input'))")
         browser.until("document.getElementById('problem').textContent")
-        look(browser, 390, 900, "dark")
-        assert browser.run("document.documentElement.scrollWidth") <= 390
-        picture(browser, "item_filter-dark")
+        look(browser, 400, 900, "dark")
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+        picture(browser, "narrow-dark")
         assert all(address.startswith(here) for address in browser.asked)
         assert all("422" in one for one in browser.said), browser.said
 

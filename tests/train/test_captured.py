@@ -7,7 +7,7 @@ import pytest
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.training import captured, loop
+from localpolicy.training import captured, trainer
 from localpolicy.training.loop import train
 
 
@@ -18,7 +18,7 @@ def test_steps_of_a_fixed_size_train_the_same(name, windows, small, tmp_path, mo
     groups = {"model": {"width": 8, "dropout": 0.0}, "objective": objective, "data": windows}
     config = Config.parse({**groups, "train": {"epochs": 2, "batch_size": 16, "device": "cpu"}})
     plain = train(small, out=tmp_path / "plain", config=config)
-    monkeypatch.setattr(loop, "refusal", lambda *_: None)
+    monkeypatch.setattr(trainer, "refusal", lambda *_: None)
     start = captured.CapturedSteps.__init__
 
     def on_a_cpu(self, *given):

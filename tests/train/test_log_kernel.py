@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is defined
+from interpreter import either
 
 from localpolicy.training.epoch_log import HIGH, LOW, EpochLog
 from localpolicy.types import Terms
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
-    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),  # in older interpreters
-]
+pytestmark = either
 
 
 @pytest.mark.parametrize("clips", [True, False])

@@ -27,7 +27,7 @@ KEEP = {"cpu": 1 << 25, "cuda": 1 << 28}
 _local = threading.local()
 
 
-def _buffer(slot: int, rows: int, columns: int, like: Tensor) -> Tensor:
+def scratch(slot: int, rows: int, columns: int, like: Tensor) -> Tensor:
     """Uninitialised [rows, columns], from memory that is kept per thread, slot, type and device."""
     pool: dict[Any, Tensor] = _local.__dict__.setdefault("pool", {})
     key = (slot, like.dtype, like.device)
@@ -53,7 +53,7 @@ def chunks_of(
     width = _width(rows, items, like.device)
     for start in range(0, items, width):
         stop = min(items, start + width)
-        outs = [_buffer(slot, rows, stop - start, like) for slot in range(len(logits))]
+        outs = [scratch(slot, rows, stop - start, like) for slot in range(len(logits))]
         if room is not None:
             outs[0] = room(start, stop)
         chunks = [source.chunk(start, stop, out=out) for source, out in zip(logits, outs, strict=True)]

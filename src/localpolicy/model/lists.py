@@ -16,11 +16,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.capped import is_sharded
+from localpolicy.catalogue.chunks import like_of, scratch, summing_type
 from localpolicy.catalogue.logits import Logits
 from localpolicy.errors import DataError
 from localpolicy.results import Result
 
 SHOWN = 3  # items of a list in a summary
+AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one matrix, formed once: twice as fast
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,10 +129,17 @@ def draw_lists(
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
     allowed: Logits = Without(rows, forbidden) if any(forbidden) else rows
-    _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
-    normaliser = catalogue.logsumexp(allowed)
-    log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
     propensity = None
+    if not sample and rows.shape[0] * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
+        room = scratch(0, *rows.shape, like_of(rows))
+        scores = _own(allowed.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
+        best, index = scores.topk(k, dim=1)
+        # In place, with the maximum that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}.
+        log_probability = best - best[:, :1] - scores.sub_(best[:, :1]).exp_().sum(1, keepdim=True).log()
+    else:
+        _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
+        normaliser = catalogue.logsumexp(allowed)
+        log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
     if sample:
         # What was left at place j is what nobody drew plus what was drawn from j on. 1 - Σ π would cancel: for a
         # peaked policy nothing would seem left after the first place.
@@ -137,5 +147,6 @@ def draw_lists(
         drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]
         undrawn = (catalogue.logsumexp(Without(rows, drawn)) - normaliser).double().exp()
         propensity = share / (undrawn[:, None] + share.flip(1).cumsum(1).flip(1))
-    items = [ids.take(row.tolist()).to_pylist() for row in index]
+    flat = ids.take(pa.array(index.flatten().cpu().numpy())).to_pylist()
+    items = [flat[start : start + k] for start in range(0, len(flat), k)]
     return Lists(items, index, log_probability, propensity)

@@ -27,7 +27,7 @@ from localpolicy.runtime.files import whole_file
 from localpolicy.serving.requests import BatchRequest, all_requests, read_requests
 
 LOG = logging.getLogger(__name__)
-BLOCK = 1024  # histories at once
+BLOCK = 128  # histories at once: their scores stay in the cache
 BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
 STDOUT = "-"
 

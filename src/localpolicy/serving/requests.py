@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+import tempfile
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
 
 SEQUENCE, ITEM, EVENT = "sequence_id", "item_id", "event"  # the columns of a table of histories
+ROWS = 1 << 16  # of a table that are Python's at once
+MEMORY = "512MB"  # of DuckDB, which puts the rows of a sequence together; more lies on the disk
 
 
 @dataclass(frozen=True)
@@ -85,26 +90,75 @@ def _listed(values: Any, kind: type) -> bool:
 
 
 def _of_table(path: Path, kind: type) -> Iterator[BatchRequest]:
-    """One row per event, in order: sequence_id, item_id and, if wanted, event; rows of a sequence are put together."""
+    """One row per event, in order: sequence_id, item_id and, if wanted, event; rows of a sequence are put together.
+
+    The file is read, put together and handed on in pieces: memory does not grow with it.
+    """
+    with tempfile.TemporaryDirectory(prefix="lpi-") as scratch:
+        table = path
+        if path.name.endswith(".csv"):
+            table = _as_parquet(path, Path(scratch) / "histories.parquet")
+        with _readable(path):
+            columns = pq.read_schema(table).names
+        missing = [name for name in (SEQUENCE, ITEM) if name not in columns]
+        if missing:
+            raise DataError(
+                f"{path}: no column {' and no column '.join(missing)}. Expected one row per event with {SEQUENCE}, "
+                f"{ITEM} and, if wanted, {EVENT}; found {', '.join(columns)}."
+            )
+        wanted = [name for name in (SEQUENCE, ITEM, EVENT) if name in columns]
+        engine = DuckDB(Path(scratch), memory=MEMORY, threads=1)
+        try:
+            yield from _sequences(engine.batches(_in_order(table, wanted)), kind, path)
+        finally:
+            engine.close()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        table = pq.read_table(path) if path.name.endswith(".parquet") else pa.csv.read_csv(path)
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read as a table ({error}).") from None
-    missing = [name for name in (SEQUENCE, ITEM) if name not in table.column_names]
-    if missing:
-        raise DataError(
-            f"{path}: no column {' and no column '.join(missing)}. Expected one row per event with {SEQUENCE}, {ITEM} "
-            f"and, if wanted, {EVENT}; found {', '.join(table.column_names)}."
-        )
-    try:
-        items = table[ITEM].cast(pa.int64() if kind is int else pa.string()).to_pylist()
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {ITEM} does not fit the log's ids ({error}).") from None
-    events = table[EVENT].cast(pa.string()).to_pylist() if EVENT in table.column_names else None
-    ids = table[SEQUENCE].combine_chunks()
-    numbers = np.asarray(ids.dictionary_encode().indices.to_numpy(zero_copy_only=False))
-    order = np.argsort(numbers, kind="stable")
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    for rows in np.split(order, starts[1:]):
-        happened = None if events is None else [events[row] for row in rows]
-        yield BatchRequest([items[row] for row in rows], happened, ids[int(rows[0])].as_py())
+
+
+def _as_parquet(path: Path, out: Path) -> Path:
+    """A CSV file as Parquet, a block at a time."""
+    with _readable(path), pa.csv.open_csv(path) as blocks, pq.ParquetWriter(out, blocks.schema) as writer:
+        for block in blocks:
+            writer.write_batch(block)
+    return out
+
+
+def _in_order(path: Path, columns: list[str]) -> str:
+    """Sequences in the order of their first rows, each in the order of the file."""
+    file = str(path).replace("'", "''")
+    chosen = ", ".join(columns)
+    numbered = f"SELECT row_number() OVER () AS number, {chosen} FROM read_parquet('{file}')"
+    first = f"SELECT *, MIN(number) OVER (PARTITION BY {SEQUENCE}) AS first FROM ({numbered})"
+    return f"SELECT {chosen} FROM ({first}) ORDER BY first, number"
+
+
+def _sequences(batches: Iterable[pa.RecordBatch], kind: type, path: Path) -> Iterator[BatchRequest]:
+    """Rows in order, cut where a new sequence begins; one that crosses the end of a piece goes on in the next."""
+    begun: BatchRequest | None = None
+    pieces = (batch.slice(start, ROWS) for batch in batches for start in range(0, len(batch), ROWS))
+    for piece in pieces:
+        try:
+            items = piece[ITEM].cast(pa.int64() if kind is int else pa.string()).to_pylist()
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path}: {ITEM} does not fit the log's ids ({error}).") from None
+        events = piece[EVENT].cast(pa.string()).to_pylist() if EVENT in piece.schema.names else None
+        ids = piece[SEQUENCE].to_pylist()
+        starts = [0, *(row for row in range(1, len(ids)) if ids[row] != ids[row - 1]), len(ids)]
+        for start, stop in pairwise(starts):
+            happened = None if events is None else events[start:stop]
+            if begun is not None and begun.id == ids[start]:
+                more = None if happened is None or begun.events is None else begun.events + happened
+                begun = BatchRequest(begun.history + items[start:stop], more, begun.id)
+                continue
+            if begun is not None:
+                yield begun
+            begun = BatchRequest(items[start:stop], happened, ids[start])
+    if begun is not None:
+        yield begun
