@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from ranking import Keeper, Split
 from pytorch_lightning import Callback, Trainer
+from ranking import Keeper, Split
 from rectools.models import SASRecModel
 from rectools_sasrec import dataset
 from torch import Tensor
