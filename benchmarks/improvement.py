@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--episodes", type=int, default=4_000)
+    parser.add_argument("--no-capture", action="store_true", help="on CUDA, run steps one by one")
     parser.add_argument("--form", action="append", default=[], help="settings of the objective, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -72,6 +73,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
 
     def fit(name: str, *, seed: int = 0, **objective: Any) -> Run:
         training = {**settings["train"], "seed": 10 * given.seed + seed, "device": given.device}
+        training["capture"] = not given.no_capture
         config = Config.parse({**settings, "objective": {"name": name, **objective}, "train": training})
         return train(data, out=folder / f"run-{len(list(folder.iterdir()))}", config=config)
 
