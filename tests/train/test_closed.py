@@ -185,7 +185,7 @@ def train_together(ranks, data, out, shard):
 
 def without_dropout(shard):
     """Dropout differs between ranks on purpose; without it the numbers must agree."""
-    settings = config(shard_catalogue=shard, batch_size=8, device="cpu").model_dump()
+    settings = config(objective={"critic_dropout": 0.0}, shard_catalogue=shard, batch_size=8, device="cpu").model_dump()
     return Config.parse({**settings, "model": {**settings["model"], "dropout": 0.0}})
 
 
