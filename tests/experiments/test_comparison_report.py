@@ -220,7 +220,7 @@ def test_of_several_floors_the_largest_is_drawn():
     floors = [
         SimpleNamespace(floor_js=SimpleNamespace(overall=Estimate(mean, 0.001, 50, 0.001))) for mean in (0.02, 0.05)
     ]
-    other = SimpleNamespace(about=SimpleNamespace(objective="lpi_rl", family="another"))
+    other = SimpleNamespace(origin=SimpleNamespace(objective="lpi_rl", family="another"))
     measured = [SimpleNamespace(divergence=one) for one in floors]
     found = Comparison(measured, [], [], data=None, candidates=[other, other], references=[]).floor
     assert found is not None and found.mean == 0.05

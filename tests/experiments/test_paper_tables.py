@@ -70,7 +70,7 @@ def test_the_recipe_is_the_papers(made):
         for one in row.pooled.seeds:
             assert one.config.train.select == SELECT
             assert one.to_dict("test")["settings"]["min_history"] == 0
-            assert [each["seed"] for each in one.about["against"]] == [101, 102]
+            assert [each["seed"] for each in one.record["against"]] == [101, 102]
 
 
 def test_points_are_chosen_on_validation_with_one_seed(made):
@@ -78,7 +78,7 @@ def test_points_are_chosen_on_validation_with_one_seed(made):
     row = table.row("lpi_rl")
     selection_score = {point: one.selection_score for point, one in row.grid.items()}
     assert row.chosen == max(selection_score, key=selection_score.get)
-    assert {one.about["run"]["seed"] for one in row.grid.values()} == {0}
+    assert {one.record["run"]["seed"] for one in row.grid.values()} == {0}
     assert all("seed=0" in one.name for one in row.grid.values())
 
 

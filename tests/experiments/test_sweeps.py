@@ -62,7 +62,7 @@ def test_the_choice_is_the_best_mean_on_validation(swept):
     # The figure is the one that picked each run's epoch.
     for one in found.tried:
         for arm in one.seeds:
-            assert arm.selection_score == max(line["selected_by"] for line in arm.about["curve"])
+            assert arm.selection_score == max(line["selected_by"] for line in arm.record["curve"])
 
 
 def test_tables_say_what_the_json_says(swept):
@@ -378,6 +378,6 @@ def test_weights_are_those_of_the_validation_that_was_kept(swept, tmp_path):
     arm = found.tried[0].seeds[0]
     run = Run(tmp_path / "out" / "runs" / arm.name)
     step = run.manifest["selected"]["step"]
-    assert arm.about["run"]["weights"] == next(line["weights"] for line in run.metrics() if line["step"] == step)
+    assert arm.record["run"]["weights"] == next(line["weights"] for line in run.metrics() if line["step"] == step)
     lines = [line["weights"] for line in run.metrics() if line["epoch"] == arm.epoch]
     assert len(lines) > 1, "otherwise this says nothing"

@@ -216,11 +216,11 @@ def test_a_log_that_cannot_be_written_answers_nothing(client, monkeypatch, caplo
     assert "disk is full" in caplog.text
 
 
-# ---------------------------------------------------------------------- looks
+# ---------------------------------------------------------------------- previews
 
 
 def test_the_two_lists_side_by_side(client, exported, tmp_path):
-    found = client.post("/v1/look", json={"history": HISTORY, "beta": 0.05, "k": 4}).json()
+    found = client.post("/v1/preview", json={"history": HISTORY, "beta": 0.05, "k": 4}).json()
     both = [exported.logits([[100, 103]], [["click", "none"]], beta=beta)[0].astype(float) for beta in (np.inf, 0.05)]
     mu, pi = (np.exp(one - one.max()) / np.exp(one - one.max()).sum() for one in both)
     assert found["kl"] == pytest.approx((pi * np.log(pi / mu)).sum())

@@ -90,9 +90,9 @@ def test_the_recommender_needs_no_torch(exported):
 
 
 def test_it_checks_real_histories_and_keeps_some(exported, run):
-    samples = exported.about["samples"]
+    samples = exported.description["samples"]
     assert samples[0]["history"] == [] and len(samples) > 4
-    assert exported.about["largest_difference"] < exported.about["tolerance"]
+    assert exported.description["largest_difference"] < exported.description["tolerance"]
     expected = run.policy().recommend([one["history"] for one in samples], 12, events=[s["events"] for s in samples])
     assert [one["top"] for one in samples] == expected.items
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 
-ENDPOINTS = ("/v1/recommend", "/v1/shown", "/v1/feedback", "/v1/look")
+ENDPOINTS = ("/v1/recommend", "/v1/shown", "/v1/feedback", "/v1/preview")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([100, "click", 1, 0.5]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

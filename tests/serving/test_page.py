@@ -51,7 +51,7 @@ def test_the_dial_in_a_browser(exported, tmp_path):
         press(browser, "Home")
         browser.until("document.getElementById('value').textContent === '0.010'")
         browser.until(f"Number(document.getElementById('gauge').ariaValueNow) > {close}")
-        expected = server.call("POST", "/v1/look", {"history": history(browser), "beta": 0.01, "k": 10})[1]
+        expected = server.call("POST", "/v1/preview", {"history": history(browser), "beta": 0.01, "k": 10})[1]
         assert browser.run(NAMES.format("pi")) == [str(item) for item in expected["policy"]["items"]]
         assert browser.run(NAMES.format("mu")) == [str(item) for item in expected["logging"]["items"]]
         picture(browser, "small-beta")

@@ -22,5 +22,5 @@ def export(
     made = run_it(run, out=out, force=force)
     LOG.info(
         f"wrote {out}: policy {made.version}, {made.n_items:,} items, {'with' if made.has_dial else 'without'} a dial; "
-        f"log-probabilities are within {made.about['largest_difference']:.1e} nats of PyTorch's"
+        f"log-probabilities are within {made.description['largest_difference']:.1e} nats of PyTorch's"
     )

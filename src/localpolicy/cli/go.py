@@ -85,16 +85,16 @@ def go(
         f"training {plan.runs} runs of at most {plan.config.train.epochs} epochs: about {_minutes(plan.seconds)} at "
         f"most ({plan.epoch_seconds:.1f} s an epoch; each stops early after {plan.config.train.patience} without gain)"
     )
-    went = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), titles=called)
-    write_go(went, out / "report.html", titles=None if called is None else read_titles(called, item=item))
+    result = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), titles=called)
+    write_go(result, out / "report.html", titles=None if called is None else read_titles(called, item=item))
     write_and_print(
-        [gate_table(went.verdict)], went.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None
+        [gate_table(result.verdict)], result.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None
     )
-    LOG.info("the policy judged: %s%s", went.chosen.folder, f" ({went.said})" if went.said else "")
+    LOG.info("the policy judged: %s%s", result.chosen.folder, f" ({result.said})" if result.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     from localpolicy.cli.gate import EXIT
 
-    raise typer.Exit(EXIT[went.verdict.answer])
+    raise typer.Exit(EXIT[result.verdict.answer])
 
 
 def _minutes(seconds: float) -> str:

@@ -29,7 +29,7 @@ class Candidate:
 
     name: str
     policy: Deployable
-    about: Reference
+    origin: Reference
     facts: Mapping[str, Any] = field(default_factory=dict)  # what must agree for two to be compared
     run: Run | None = None  # None: a simple baseline, or a file of lists
     beta: float | None = None  # of the dial, where it is turned
@@ -150,5 +150,5 @@ def own_logging(candidate: Candidate) -> Candidate | None:
     if policy.origin.estimates_logging == "policy" and policy.beta is None:
         return None
     name = f"own μ̂ of {candidate.name}"
-    about = Reference(name, "logging head", candidate.about.seed, candidate.about.epoch, candidate.about.selected_by)
+    about = Reference(name, "logging head", candidate.origin.seed, candidate.origin.epoch, candidate.origin.selected_by)
     return Candidate(name, policy.logging(), about, candidate.facts, candidate.run)

@@ -86,8 +86,8 @@ def compare(
     if not others:
         estimates = [candidate for candidate in every if candidate.estimates_logging]
         # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
-        seeds = Counter(estimate.about.family for estimate in estimates)
-        references = [each for each in estimates if each.about.family == max(seeds, key=lambda family: seeds[family])]
+        seeds = Counter(estimate.origin.family for estimate in estimates)
+        references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
     settings = settings_of(config, _min_history(every))
     metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
     if columns:
@@ -112,7 +112,7 @@ def compare(
         return evaluate_policy(
             candidate.policy, prepared, name=candidate.name, window=window, config=settings,
             references={reference.name: reference.policy for reference in references},
-            described=[reference.about for reference in references], imputation=imputed, values=rewards,
+            described=[reference.origin for reference in references], imputation=imputed, values=rewards,
         )  # fmt: skip
 
     evaluations, notes = [], [note for each in opened for note in each.notes]

@@ -90,9 +90,9 @@ class Comparison(Result):
         """
         measured = [evaluation.divergence for evaluation in self.evaluations if evaluation.divergence is not None]
         floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
-        families = {(evaluation.about.objective, evaluation.about.family) for evaluation in self.references}
+        families = {(evaluation.origin.objective, evaluation.origin.family) for evaluation in self.references}
         for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
-            if evaluation.divergence is not None and (candidate.about.objective, candidate.about.family) in families:
+            if evaluation.divergence is not None and (candidate.origin.objective, candidate.origin.family) in families:
                 floors.append(evaluation.divergence.js.overall)
         return max(floors, key=lambda floor: floor.mean, default=None)
 

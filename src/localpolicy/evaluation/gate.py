@@ -162,7 +162,7 @@ def gate(
     ]
     evaluation = measure(candidate, rulers)
     metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
-    simple = [Candidate(name, fit(prepared), candidate.about) for name, fit in BASELINES.items()]
+    simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [] if by_log else chosen_because
@@ -188,7 +188,7 @@ def gate(
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
         ]
-    taken = {candidate.about.objective, *(reference.about.objective for reference in references[:1])}
+    taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
     beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
     measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
     checks += [
@@ -237,7 +237,7 @@ class _Measure:
         return evaluate_policy(
             candidate.policy, self.data, name=candidate.name, window=self.window, config=self.settings,
             references={reference.name: reference.policy for reference in references},
-            described=[reference.about for reference in references], rules=self.rules.overlap,
+            described=[reference.origin for reference in references], rules=self.rules.overlap,
             values=self.values,
         )  # fmt: skip
 

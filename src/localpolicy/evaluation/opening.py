@@ -117,7 +117,7 @@ def _leaks(run: Run, data: Prepared, split: str) -> int | None:
 
 def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
     """A warning for each reference that holds the candidate's weights, or began with them and read the same batches."""
-    seed, run = candidate.about.seed, candidate.run
+    seed, run = candidate.origin.seed, candidate.run
     parts = run.manifest.get("made_of", {}).values() if run is not None and run.started else ()
     made = [
         f"{candidate.name} is made of {reference.name}, so its divergence from that one is without the noise of a seed"
@@ -128,5 +128,5 @@ def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[
         f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
         "is. Use a reference of another seed"
         for reference in references
-        if seed is not None and reference.about.seed == seed and reference.name != candidate.name
+        if seed is not None and reference.origin.seed == seed and reference.name != candidate.name
     ]

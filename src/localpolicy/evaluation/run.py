@@ -61,7 +61,7 @@ def evaluate(
         window=window_of(candidate),
         config=settings_of(config, int(candidate.facts.get("train.min_history", 1))),
         references={reference.name: reference.policy for reference in references},
-        described=[reference.about for reference in references],
+        described=[reference.origin for reference in references],
         propensities=propensities,
         imputation=None if imputation is None else imputation_at(imputation, prepared),
     )

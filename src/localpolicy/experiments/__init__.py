@@ -1,1 +1,1 @@
-"""What is built from all the layers below: the demo, lists for files of histories."""
+"""What many runs make together: sweeps, the loop, the paper's tables, the demo, `lpi go`."""

@@ -225,7 +225,7 @@ def _measure_one(task: _Task) -> str | None:
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
-        {**reference.about.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+        {**reference.origin.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
     if task.keep == "figures" and not task.trained:
@@ -248,7 +248,7 @@ def _evaluate(
         window=window_of(candidate),
         config=evaluation_settings({"split": split}, candidate.facts["train.min_history"]),
         references={reference.name: reference.policy for reference in references},
-        described=[reference.about for reference in references],
+        described=[reference.origin for reference in references],
         imputation=None if imputation is None else imputation_at(imputation, data),
         floor=False,  # the references are measured against each other once, not beside every arm
     )

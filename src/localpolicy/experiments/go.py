@@ -153,7 +153,7 @@ def epoch_seconds(data: Prepared, config: Config) -> float:
 
 
 @dataclass(frozen=True)
-class Went:
+class GoResult:
     """What came of it."""
 
     data: Prepared
@@ -173,7 +173,7 @@ class Went:
 
 def carry_out(
     data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None, titles: Path | None = None
-) -> Went:
+) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate: no rule that
@@ -205,7 +205,7 @@ def carry_out(
     write_json(out / "verdict.json", verdict.to_dict())
     compared = list(dict.fromkeys([*references, chosen]))
     comparison = compare(compared, against=references, data=data, device=device)
-    return Went(data, plan, chosen, verdict, comparison)
+    return GoResult(data, plan, chosen, verdict, comparison)
 
 
 def with_seed(config: Config, seed: int) -> Config:

@@ -30,37 +30,37 @@ class Measured:
     """What is known of an arm, read back from its files."""
 
     name: str
-    about: dict[str, Any]
+    record: dict[str, Any]
     folder: Path
 
     @property
     def failed(self) -> str | None:
         """Why it could not be trained."""
-        return self.about.get("failed")
+        return self.record.get("failed")
 
     @property
     def config(self) -> Config:
         """The resolved configuration."""
-        return Config.parse(self.about["config"])
+        return Config.parse(self.record["config"])
 
     @property
     def selection_score(self) -> float:
         """The validation figure that picked its epoch."""
-        return float(self.about["run"]["selected"]["value"])
+        return float(self.record["run"]["selected"]["value"])
 
     @property
     def epoch(self) -> int:
         """The one whose weights were measured."""
-        return int(self.about["run"]["selected"]["epoch"])
+        return int(self.record["run"]["selected"]["epoch"])
 
     @property
     def truth(self) -> dict[str, Any] | None:
         """J(π) and J(μ), where they were measured."""
-        return self.about.get("truth")
+        return self.record.get("truth")
 
     def to_dict(self, split: str) -> dict[str, Any]:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
-        return self.about[split]  # type: ignore[no-any-return]
+        return self.record[split]  # type: ignore[no-any-return]
 
     def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
@@ -82,7 +82,7 @@ class Measured:
             sequence=column["sequence"], event=event.indices.to_numpy(), repeat=column["repeat"], rank=column["rank"],
             events=event.dictionary.to_pylist(), js={"references": column["js"]} if "js" in column else {},
             history=nothing, item=nothing, reward=nothing, logp=nothing, top=nothing, entropy=nothing, shown=nothing,
-            settings=self.about["test"]["settings"],
+            settings=self.record["test"]["settings"],
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ class Tried:
             "spread": self.spread,
             "by_seed": [seed.failed or seed.selection_score for seed in self.seeds],
             "js": None if self.js is None else self.js.to_dict(),
-            "weights": [seed.about["run"]["weights"] for seed in self.good],
+            "weights": [seed.record["run"]["weights"] for seed in self.good],
             "epochs": [seed.epoch for seed in self.good],
             "arms": [seed.name for seed in self.seeds],
         }

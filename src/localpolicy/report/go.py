@@ -8,7 +8,7 @@ from pathlib import Path
 from localpolicy import __version__
 from localpolicy.evaluation.comparison import Comparison
 from localpolicy.evaluation.estimate import Interval
-from localpolicy.experiments.go import Went
+from localpolicy.experiments.go import GoResult
 from localpolicy.experiments.titles import Titles
 from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
@@ -18,29 +18,29 @@ from localpolicy.report.html.page import write_report
 REWARD = "estimated reward per decision"
 
 
-def write_go(went: Went, path: Path, *, titles: Titles | None = None) -> Contents:
+def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> Contents:
     """One HTML file; `titles` say what items are called."""
-    section = comparison_section(went.comparison, base=path.parent, titles=titles)
-    if went.verdict.deployed is None:
-        section = _by_reward(section, went.comparison)
-    section = replace(section, findings=[*gate_findings(went.verdict), *section.findings])
+    section = comparison_section(result.comparison, base=path.parent, titles=titles)
+    if result.verdict.deployed is None:
+        section = _by_reward(section, result.comparison)
+    section = replace(section, findings=[*gate_findings(result.verdict), *section.findings])
     settings = {
         "localpolicy": __version__,
-        "judged": str(went.chosen.folder),
-        **({"the improvement says": went.said} if went.said else {}),
-        "against": went.verdict.against,
-        "the figure that decides": went.verdict.metric if went.verdict.deployed else REWARD,
-        **{f"note {number}": note for number, note in enumerate(went.verdict.notes, start=1)},
+        "judged": str(result.chosen.folder),
+        **({"the improvement says": result.said} if result.said else {}),
+        "against": result.verdict.against,
+        "the figure that decides": result.verdict.metric if result.verdict.deployed else REWARD,
+        **{f"note {number}": note for number, note in enumerate(result.verdict.notes, start=1)},
     }
-    contents = Contents.under(_headline(went), "From the log to a verdict", [section], settings)
+    contents = Contents.under(_headline(result), "From the log to a verdict", [section], settings)
     write_report(contents, path)
     return contents
 
 
-def _headline(went: Went) -> Headline:
+def _headline(result: GoResult) -> Headline:
     """The gate's answer, and how much of the critic's opinion is in the policy that was judged."""
-    headline = gate_headline(went.verdict)
-    improvement = went.chosen.manifest.get("improvement")
+    headline = gate_headline(result.verdict)
+    improvement = result.chosen.manifest.get("improvement")
     if improvement is None:
         return headline
     trust = float(improvement["slope"])

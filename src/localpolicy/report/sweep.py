@@ -59,7 +59,7 @@ def _score(tried: Tried) -> str:
 
 def _shares(tried: Tried, name: str) -> str:
     """The mean over seeds; a dash for the closed form, which has no weights."""
-    shares = [share for seed in tried.good if (share := seed.about["run"]["weights"].get(name)) is not None]
+    shares = [share for seed in tried.good if (share := seed.record["run"]["weights"].get(name)) is not None]
     return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
 
 
@@ -131,7 +131,7 @@ def _row(sweep: Sweep, tried: Tried, metric: str) -> PolicyRow:
         beta=None if beta is None else float(beta),
         metrics={metric: over_seeds([seed.selection_score for seed in tried.seeds], unknown)},
         js=None if tried.js is None else Interval.of(tried.js.mean, tried.js.se),
-        weights=tried.good[0].about["run"]["weights"],
+        weights=tried.good[0].record["run"]["weights"],
         selected_epoch=tried.good[0].epoch,
         selected_by=sweep.select,
     )

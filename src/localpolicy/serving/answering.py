@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import DataError, LocalPolicyError
-from localpolicy.serving.batcher import Batcher, Made, Question
+from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.draw import check_floor, check_length, top
@@ -23,11 +23,11 @@ from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_
 from localpolicy.serving.schema import (
     FeedbackReport,
     Listed,
-    Look,
-    Looked,
     PastEvent,
     Policies,
     PolicyState,
+    Preview,
+    PreviewRequest,
     Recommend,
     ShownReport,
     Side,
@@ -93,7 +93,7 @@ class Service:
             logged=logged,
         )  # fmt: skip
 
-    def _question(self, asked: Recommend, recommender: Recommender) -> Question:
+    def _question(self, asked: Recommend, recommender: Recommender) -> ListRequest:
         """The question in the policy's words; raises where it makes none."""
         config = self.config
         items, events = self._history(asked.history, recommender)
@@ -106,7 +106,7 @@ class Service:
         if asked.beta is not None:
             recommender.check_beta(asked.beta)
         candidates = None if asked.candidates is None else tuple(asked.candidates)
-        return Question(
+        return ListRequest(
             recommender, items, events, asked.k, asked.beta, asked.sample, config.floor if asked.sample else 0.0,
             Filter(tuple(asked.exclude), candidates, asked.exclude_seen),
             fallback=not items and config.empty_history == "fallback",
@@ -138,7 +138,7 @@ class Service:
         if candidate is None or len(self._tasks) >= self.config.batch:
             return
 
-        async def look() -> None:
+        async def ask_candidate() -> None:
             try:
                 failed = (await self.batcher.ask(self._question(asked, candidate))).failed
             except LocalPolicyError:
@@ -146,7 +146,7 @@ class Service:
             self.metrics.add("shadow", outcome="failed" if failed else "answered")
             await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed)))
 
-        task = asyncio.create_task(look())
+        task = asyncio.create_task(ask_candidate())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -193,9 +193,9 @@ class Service:
             raise Unknown(f"no request {request!r} was made here.")
         return logged
 
-    # ------------------------------------------------------------------ looks
+    # ------------------------------------------------------------------ previews
 
-    async def look(self, asked: Look) -> Looked:
+    async def preview(self, asked: PreviewRequest) -> Preview:
         """μ̂'s list and the dial's."""
         recommender = self.deployment.current.loaded
         assert recommender is not None
@@ -204,7 +204,7 @@ class Service:
             raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
         check_length(asked.k, recommender.n_items)
         recommender.check_beta(asked.beta)
-        return await asyncio.to_thread(_look, recommender, items, events, asked.beta, asked.k)
+        return await asyncio.to_thread(_preview, recommender, items, events, asked.beta, asked.k)
 
     def policies(self) -> Policies:
         """Who answers."""
@@ -212,7 +212,7 @@ class Service:
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
             PolicyState(
-                arm=arm, version=slot.loaded.version, objective=slot.loaded.about["objective"],
+                arm=arm, version=slot.loaded.version, objective=slot.loaded.description["objective"],
                 items=slot.loaded.n_items, dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
             )
             for arm, slot, part in slots if slot is not None and slot.loaded is not None
@@ -220,7 +220,8 @@ class Service:
         current = self.deployment.current
         assert current.loaded is not None
         samples = [
-            {"history": sample["history"], "events": sample["events"]} for sample in current.loaded.about["samples"]
+            {"history": sample["history"], "events": sample["events"]}
+            for sample in current.loaded.description["samples"]
         ]
         stage = self.deployment.assignment.stage
         return Policies(policies=states, stage=stage, refused=current.refused, samples=samples)
@@ -240,7 +241,7 @@ def _of_type(ids: Sequence[Any], recommender: Recommender, name: str) -> None:
         raise DataError(f"{name}: this policy's items are {expected}, got {wrong!r}.")
 
 
-def _look(recommender: Recommender, items: list[Any], events: list[str], beta: float, k: int) -> Looked:
+def _preview(recommender: Recommender, items: list[Any], events: list[str], beta: float, k: int) -> Preview:
     logs = [_log_softmax(recommender.logits([items], [events], beta=dial)[0]) for dial in (np.inf, beta)]
     logging, policy = logs
     middle = np.logaddexp(logging, policy) - np.log(2)
@@ -254,7 +255,7 @@ def _look(recommender: Recommender, items: list[Any], events: list[str], beta: f
             other=np.exp(other[best]).tolist(),
         )  # fmt: skip
 
-    return Looked(
+    return Preview(
         logging=side(logging, policy), policy=side(policy, logging), beta=beta, js=max(js, 0.0), kl=max(kl, 0.0)
     )
 

@@ -25,9 +25,9 @@ from localpolicy.serving.schema import (
     FeedbackReport,
     Health,
     Listed,
-    Look,
-    Looked,
     Policies,
+    Preview,
+    PreviewRequest,
     Problem,
     Recommend,
     ShownReport,
@@ -100,10 +100,10 @@ def _endpoints(app: FastAPI, service: Service) -> None:
         """What came back for one item; the same id counts once, late ones are kept and marked."""
         return await service.feedback(answer)
 
-    @app.post("/v1/look", responses=PROBLEMS)
-    async def look(asked: Look) -> Looked:
+    @app.post("/v1/preview", responses=PROBLEMS)
+    async def preview(asked: PreviewRequest) -> Preview:
         """The list of the logging policy's estimate and the dial's, side by side; not logged."""
-        return await service.look(asked)
+        return await service.preview(asked)
 
     open_problems: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 408, 413, 429)}
 

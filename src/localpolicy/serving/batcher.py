@@ -21,7 +21,7 @@ from localpolicy.serving.records import FALLBACK, Mode
 
 
 @dataclass(frozen=True)
-class Question:
+class ListRequest:
     """One list that is wanted."""
 
     recommender: Recommender
@@ -57,12 +57,12 @@ class Batcher:
     def __init__(self, *, batch: int, seed: int | None = None) -> None:
         self.batch = batch
         self.batches = self.questions = 0
-        self._waiting: list[tuple[Question, asyncio.Future[Made]]] = []
+        self._waiting: list[tuple[ListRequest, asyncio.Future[Made]]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lists")
         self._rng = np.random.default_rng(seed)
         self._worker: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Question) -> Made:
+    async def ask(self, question: ListRequest) -> Made:
         """The list, or the error that the user can mend."""
         answer: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
@@ -85,7 +85,7 @@ class Batcher:
                 else:
                     answer.set_exception(result)
 
-    def answer(self, questions: Sequence[Question]) -> list[Made | LocalPolicyError]:
+    def answer(self, questions: Sequence[ListRequest]) -> list[Made | LocalPolicyError]:
         """Lists for all; questions of one kind are scored and drawn together."""
         kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
         for number, asked in enumerate(questions):
@@ -97,7 +97,7 @@ class Batcher:
             results |= dict(zip(numbers, self._alike(alike), strict=True))
         return [results[number] for number in range(len(questions))]
 
-    def _alike(self, questions: list[Question]) -> list[Made | LocalPolicyError]:
+    def _alike(self, questions: list[ListRequest]) -> list[Made | LocalPolicyError]:
         try:
             return list(self._draw(questions, fallback=questions[0].fallback))
         except Exception as error:
@@ -111,7 +111,7 @@ class Batcher:
             return [error]
         return [made]
 
-    def _draw(self, questions: list[Question], *, fallback: bool, failed: bool = False) -> list[Made]:
+    def _draw(self, questions: list[ListRequest], *, fallback: bool, failed: bool = False) -> list[Made]:
         first = questions[0]
         recommender, items = first.recommender, [question.items for question in questions]
         if fallback:

@@ -48,15 +48,15 @@ class Recommender:
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
-        self.about = _about(self.folder, verify=verify)
-        self.version: str = self.about["version"]
-        self.events: list[str] = self.about["events"]
-        self.length: int = self.about["length"]
+        self.description = _about(self.folder, verify=verify)
+        self.version: str = self.description["version"]
+        self.events: list[str] = self.description["events"]
+        self.length: int = self.description["length"]
         self.ids: list[Any] = json.loads((self.folder / "items.json").read_text())
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
-        self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.about["graphs"]}
-        simple = self.about.get("baseline")
+        self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]}
+        simple = self.description.get("baseline")
         self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
         self._counts: np.ndarray | None = None
 
@@ -68,7 +68,7 @@ class Recommender:
     @property
     def default_event(self) -> str:
         """What a history's item is taken for where nothing is said of it."""
-        return str(self.about.get("default_event", self.events[0]))
+        return str(self.description.get("default_event", self.events[0]))
 
     @property
     def has_dial(self) -> bool:
@@ -102,8 +102,8 @@ class Recommender:
             raise ConfigError(f"beta must be at least {SMALLEST_BETA:g}, got {beta}.")
         if not self.has_dial:
             raise ConfigError(
-                f"a {self.about['objective']} policy has no dial: it lacks a critic or an estimate of the logging "
-                "policy. Leave beta out to use the trained policy."
+                f"a {self.description['objective']} policy has no dial: it lacks a critic or an estimate of the "
+                "logging policy. Leave beta out to use the trained policy."
             )
 
     def fallback(self, rows: int = 1) -> np.ndarray:
@@ -231,7 +231,7 @@ class Recommender:
 
     def check(self) -> None:
         """Raise unless it gives the lists that were written down at export."""
-        for sample in self.about["samples"]:
+        for sample in self.description["samples"]:
             lists = self.recommend([sample["history"]], len(sample["top"]), events=[sample["events"]], sample=False)
             if lists.items[0] != sample["top"]:
                 raise RunError(f"{self.folder} does not give the lists it gave at export: {lists.items[0]}, expected "

@@ -92,7 +92,7 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     return content
 
 
-class RolloutLook(Settings):
+class RolloutVerdict(Settings):
     """What a look at the log says."""
 
     decision: Decision = Field(description="go on, wait, or roll back")
@@ -110,14 +110,14 @@ class RolloutLook(Settings):
 
 def decide(
     units: Units, rules: RolloutRules, *, stage: str, stages: Sequence[str], shadow: tuple[int, int]
-) -> RolloutLook:
+) -> RolloutVerdict:
     """What to do, from units of all stages so far; `shadow` counts shadow answers and failures."""
     evidence = _evidence(units, rules)
     arms = {"candidate": int(units.arm.sum()), "current": int((1 - units.arm).sum())}
     reward = {name: _mean(units.reward[units.arm == code]) for name, code in (("candidate", 1), ("current", 0))}
 
-    def verdict(decision: Decision, why: str) -> RolloutLook:
-        return RolloutLook(decision=decision, why=why, stage=stage, units=arms, reward=reward, evidence=evidence)
+    def verdict(decision: Decision, why: str) -> RolloutVerdict:
+        return RolloutVerdict(decision=decision, why=why, stage=stage, units=arms, reward=reward, evidence=evidence)
 
     for name, level, why in (
         ("harm", rules.reward_alpha, "the candidate earns less than the current policy"),
@@ -171,8 +171,8 @@ def _mean(values: np.ndarray) -> float | None:
 
 def judge(
     path: Path | str, *, log: Path | str, config: JoinConfig | None = None, apply: bool = True, at: int | None = None
-) -> RolloutLook:
-    """RolloutLook at the log, and move the rollout accordingly (unless `apply` is off)."""
+) -> RolloutVerdict:
+    """Look at the log, and move the rollout accordingly (unless `apply` is off)."""
     rollout = read_plan(path)
     stage = rollout["stage"]
     if stage == BACK:

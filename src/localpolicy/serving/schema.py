@@ -102,7 +102,7 @@ class Stored(BaseModel):
     late: bool = False
 
 
-class Look(Body):
+class PreviewRequest(Body):
     """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
 
     history: list[Item | PastEvent]
@@ -118,7 +118,7 @@ class Side(BaseModel):
     other: list[float]
 
 
-class Looked(BaseModel):
+class Preview(BaseModel):
     """Both lists, and how far apart the policies are in this context, in nats."""
 
     logging: Side

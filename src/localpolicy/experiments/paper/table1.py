@@ -95,12 +95,12 @@ class BanditRow:
         return {
             "test": {name: self.estimate(name).to_dict() for name in FIGURES},
             "by_seed": {name: [estimate["mean"] for estimate in self.by_seed(name)] for name in FIGURES},
-            "seeds": [seed.about["run"]["seed"] for seed in self.seeds],
+            "seeds": [seed.record["run"]["seed"] for seed in self.seeds],
             "entropy": self.policy("entropy"),
             "coverage@1": self.policy("coverage@1"),
             "epoch": [seed.epoch for seed in self.seeds],
             "validation AR@1": [seed.selection_score for seed in self.seeds],
-            "weights": [seed.about["run"]["weights"] for seed in self.seeds],
+            "weights": [seed.record["run"]["weights"] for seed in self.seeds],
         }
 
 

@@ -74,16 +74,16 @@ class Row:
                 }
                 for point, measured in self.grid.items()
             },
-            "seeds": [int(seed.about["run"]["seed"]) for seed in self.pooled.seeds],
+            "seeds": [int(seed.record["run"]["seed"]) for seed in self.pooled.seeds],
             "test": {name: self.pooled.estimate(name).to_dict() for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
             "js": _json(self.js),
             "js_by_seed": [_json(seed.js("test")) for seed in self.pooled.seeds],
             "entropy": [seed.to_dict("test")["policy"]["entropy"]["mean"] for seed in self.pooled.seeds],
             "coverage@20": [seed.to_dict("test")["policy"]["coverage@20"] for seed in self.pooled.seeds],
-            "weights": [seed.about["run"]["weights"] for seed in self.pooled.seeds],
+            "weights": [seed.record["run"]["weights"] for seed in self.pooled.seeds],
             "truth": self.truths,
-            "seconds": [seed.about["run"]["seconds"] for seed in self.pooled.seeds],
+            "seconds": [seed.record["run"]["seconds"] for seed in self.pooled.seeds],
         }
 
 
@@ -167,7 +167,7 @@ class Table3:
 
 def _references(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Every μ̂ that a row was measured against, by its weights: more than two where one was trained again."""
-    by_weights = {each["weights"]: each for row in rows for seed in row.pooled.seeds for each in seed.about["against"]}
+    by_weights = {each["weights"]: each for row in rows for seed in row.pooled.seeds for each in seed.record["against"]}
     return list(by_weights.values())
 
 

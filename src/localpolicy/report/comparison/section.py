@@ -92,7 +92,7 @@ def _row(
     metrics |= {name: Interval.from_estimate(value) for name, value in evaluation.rewards.items()}
     return PolicyRow(
         name=names.get(evaluation.name, evaluation.name),
-        objective=candidate.about.objective,
+        objective=candidate.origin.objective,
         truth=None if evaluation.truth is None else Interval.of(evaluation.truth.value, evaluation.truth.se),
         gain=None if evaluation.truth is None else Interval.of(evaluation.truth.gain, evaluation.truth.gain_se),
         metrics=metrics,
@@ -167,7 +167,7 @@ def _histogram(evaluation: Evaluation, bins: np.ndarray) -> list[tuple[float, fl
 def _reference(comparison: Comparison, names: Names) -> str:
     said = [
         f"{names.get(candidate.name, candidate.name)} "
-        f"({candidate.about.objective}, seed {candidate.about.seed}, epoch {candidate.about.epoch})"
+        f"({candidate.origin.objective}, seed {candidate.origin.seed}, epoch {candidate.origin.epoch})"
         for candidate in comparison.references
     ]
     if len(said) > 1:

@@ -106,7 +106,7 @@ def choices(table: Table3) -> Table:
                     *head,
                     Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1),
                     Cell(number(None if js is None else js.mean, 3)),
-                    Cell(f"{arm.epoch} of {arm.about['run']['epochs']}"),
+                    Cell(f"{arm.epoch} of {arm.record['run']['epochs']}"),
                     *([Cell(number(arm.truth["value"] if arm.truth else None))] if truth else []),
                     Cell("chosen" if chosen else ""),
                 ]
