@@ -53,6 +53,7 @@ _HOMES = {
     "localpolicy.serving.rotate": ("rotate",),
     "localpolicy.serving.service": ("serve",),
     "localpolicy.simulation": ("load_world", "simulate"),
+    "localpolicy.training.distill": ("distill",),
     "localpolicy.training.loop": ("train",),
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
+    from localpolicy.training.distill import distill as distill
     from localpolicy.training.loop import train as train
     from localpolicy.types import Readout as Readout
     from localpolicy.types import Reads as Reads

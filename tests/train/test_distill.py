@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from localpolicy.catalogue import backend
+from localpolicy.cli.main import app
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.evaluation import evaluate_policy
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
 from localpolicy.training.distill import distill
 from localpolicy.training.loop import train
 
@@ -49,3 +52,12 @@ def test_the_student_gives_what_the_teacher_gives_at_that_beta(teacher, small, t
     assert evaluate_policy(student, small, name="student", window=run.config.data).metrics
     with pytest.raises(ConfigError, match="nothing to dial"):
         run.policy(beta=0.1)
+
+
+def test_the_command_line_distills_a_run(teacher, tmp_path):
+    out = tmp_path / "student"
+    made = CliRunner().invoke(
+        app, ["distill", str(teacher.folder), "--beta", "0.1", "--epochs", "1", "--out", str(out)]
+    )
+    assert made.exit_code == 0, made.output
+    assert Run(out).finished and Run(out).config.objective.beta == 0.1

@@ -18,6 +18,7 @@ from localpolicy import __version__
 from localpolicy.cli.audit import audit
 from localpolicy.cli.compare import compare
 from localpolicy.cli.demo import demo
+from localpolicy.cli.distill import distill
 from localpolicy.cli.doctor import doctor
 from localpolicy.cli.erase import erase
 from localpolicy.cli.evaluate import evaluate
@@ -51,6 +52,7 @@ VERBS = {
     "compare": compare,
     "gate": gate,
     "sweep": sweep,
+    "distill": distill,
     "recommend": recommend,
     "export": export,
     "serve": serve,

@@ -15,7 +15,7 @@ from localpolicy.training.loop import train
 def distill(
     run: Run | Path | str,
     *,
-    out: Path | str,
+    out: Path | str | None = None,
     beta: float | None = None,
     data: Prepared | Path | str | None = None,
     force: bool = False,
@@ -35,10 +35,10 @@ def distill(
 
 
 def _data(source: Run) -> Prepared:
-    for place in source.data_folders:
+    for folder in source.data_folders:
         try:
-            return Prepared(place)
+            return Prepared(folder)
         except LocalPolicyError:
             continue
-    places = " or ".join(map(str, source.data_folders))
-    raise DataError(f"the data of {source.folder} are not at {places}: name them (data=).")
+    folders = " or ".join(map(str, source.data_folders))
+    raise DataError(f"the data of {source.folder} are not at {folders}: name them (data=, or --data).")
