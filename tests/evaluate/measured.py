@@ -46,12 +46,12 @@ def random_sequences(count: int, items: int, seed: int = 0, longest: int = 7) ->
 
 def policy(
     data: Prepared, *, seed: int = 0, width: int = 8, length: int = 20, heads: tuple[str, ...] = ("policy",),
-    scale: float = 0.5, answers: bool = False,
+    scale: float = 0.5, event_embeddings: bool = False,
 ) -> Policy:  # fmt: skip
     """A network with random weights."""
     torch.manual_seed(seed)
-    config = ModelConfig.parse({"width": width, "event_embeddings": answers})
-    events = len(data.events) if answers else 0
+    config = ModelConfig.parse({"width": width, "event_embeddings": event_embeddings})
+    events = len(data.events) if event_embeddings else 0
     network = Network(config, items=data.n_items, events=events, length=length, heads=heads)
     with torch.no_grad():
         for parameter in network.parameters():
