@@ -19,7 +19,7 @@ from localpolicy.evaluation.off_policy.reward_model import PRIOR
 from localpolicy.model.readout import returns_to_go
 
 
-class Decisions(NamedTuple):
+class ReturnsLog(NamedTuple):
     """One number per decision, in order within its sequence: all [n]."""
 
     sequence: np.ndarray
@@ -35,7 +35,7 @@ class PlainCritic(NamedTuple):
     mean_reward: np.ndarray  # [V]
     generosity: float  # c
 
-    def __call__(self, log: Decisions) -> np.ndarray:
+    def __call__(self, log: ReturnsLog) -> np.ndarray:
         """Ĝ of every decision: [n]."""
         return np.asarray(self.mean_return[log.item] + self.generosity * _generosity(log, self.mean_reward))
 
@@ -62,7 +62,7 @@ class CriticError(NamedTuple):
         return {name: finite(value) for name, value in self._asdict().items()}
 
 
-def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> Decisions:
+def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
     """The decisions of these windows, with their discounted returns."""
     columns = []
     for batch in windows.in_order(batch_size):
@@ -72,10 +72,10 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
     sequence, item, reward, gathered = (
         np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True)
     )
-    return Decisions(sequence, item, reward.astype(np.float64), gathered.astype(np.float64))
+    return ReturnsLog(sequence, item, reward.astype(np.float64), gathered.astype(np.float64))
 
 
-def fit_plain(log: Decisions, *, n_items: int) -> PlainCritic:
+def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
     """Means and c from training decisions."""
     mean_return, mean_reward = (_shrunk(log.item, values, n_items) for values in (log.returns, log.reward))
     user, residual = _generosity(log, mean_reward), log.returns - mean_return[log.item]
@@ -89,7 +89,7 @@ def _shrunk(item: np.ndarray, values: np.ndarray, n_items: int) -> np.ndarray:
     return np.asarray((total + PRIOR * (values.mean() if len(values) else 0.0)) / (counts + PRIOR))
 
 
-def _generosity(log: Decisions, mean_reward: np.ndarray) -> np.ndarray:
+def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:
     """u(x): by how much the rewards before this decision exceeded those of their items."""
     excess = log.reward - mean_reward[log.item]
     before = np.cumsum(excess) - excess

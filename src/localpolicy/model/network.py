@@ -43,7 +43,7 @@ class ModelConfig(Settings):
     )  # fmt: skip
 
 
-class Scores:
+class HeadScores:
     """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
 
     def __init__(self, logits: Logits, hidden: Tensor, context: Tensor | None = None) -> None:
@@ -210,12 +210,12 @@ class Network(nn.Module):
             return a.replaced((a.weight + b.weight) / 2, (a.bias + b.bias) / 2)
         return self._numbers(name)
 
-    def scores(self, name: str, hidden: Tensor) -> Scores:
+    def scores(self, name: str, hidden: Tensor) -> HeadScores:
         """What `head(name)` gives for these hidden states, without forming a projected table of V rows."""
         names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
         heads = [head for head_name in names if isinstance(head := self.heads[head_name], ProjectedHead)]
         if not heads:
-            return Scores(self.head(name).logits(hidden), hidden)
+            return HeadScores(self.head(name).logits(hidden), hidden)
         a, b = heads[0], heads[-1]
         projection, bias, context = (
             (a.projection, a.bias, a.context)
@@ -223,7 +223,7 @@ class Network(nn.Module):
             else ((a.projection + b.projection) / 2, (a.bias + b.bias) / 2, (a.context + b.context) / 2)
         )
         projected = hidden @ projection.T.to(hidden.dtype)
-        return Scores(_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
+        return HeadScores(_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
 
     def _shared(self, name: str) -> Tensor:
         """The item embeddings as a projected head reads them."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import Network, Scores
+from localpolicy.model.network import HeadScores, Network
 from localpolicy.model.policy import Policy
 from localpolicy.runtime.branch import Branch
 from localpolicy.types import Batch, Readout, Reads
@@ -117,7 +117,7 @@ class NetworkReader:
         return ("q_a", "q_b") if coin else ("q_b", "q_a")
 
     @torch.no_grad()
-    def _critic(self, hidden: Tensor) -> Scores:
+    def _critic(self, hidden: Tensor) -> HeadScores:
         return self.network.scores("reward" if self.critic == "reward" else "q", hidden)
 
     def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor) -> Logits:

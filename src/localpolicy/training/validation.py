@@ -86,11 +86,11 @@ def validate_critic(
 @torch.no_grad()
 def distance(policy: Policy, teacher: Policy, windows: Windows, config: Config, ranks: Ranks) -> float:
     """Mean JS of a policy from the one it imitates."""
-    found = [
+    divergences = [
         backend(config.train.catalogue).divergence(policy.logits(batch), teacher.logits(batch))[0]
         for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total)
     ]
-    return float(ranks.all_gather(torch.cat(found))[0].double().mean())
+    return float(ranks.all_gather(torch.cat(divergences))[0].double().mean())
 
 
 @torch.no_grad()
