@@ -11,7 +11,6 @@ dial earns more at a smaller JS.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -19,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from collect import collect, read
+
 from localpolicy.experiments.demo import run_scenario
-from localpolicy.experiments.jobs import in_processes
 from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.report.comparison.section import comparison_section
 
@@ -87,17 +87,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     if given.table is not None:
-        print(*table([json.loads(line) for line in given.table.read_text().splitlines()]), sep="\n")
+        print(*table(read(given.table)), sep="\n")
         return
     names = [scenario.world for scenario in reversed(SCENARIOS) if given.world in (None, scenario.world)]
     pairs = [(world, seed) for world in names for seed in range(given.seeds)]
     tasks = [(*pair, place if given.processes > 1 else None) for place, pair in enumerate(pairs)]
-    lines = []
-    for _, line in in_processes(play, tasks, processes=given.processes):
-        lines.append(line)
-        if given.out is not None:
-            with given.out.open("a") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = collect(play, tasks, processes=given.processes, out=given.out)
     print(*table(lines), sep="\n")
 
 

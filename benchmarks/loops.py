@@ -12,7 +12,6 @@ so this is strict), and over seeds where Student's 95 % interval of the differen
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collect import collect, read
 
 from localpolicy.evaluation.estimate import Interval
-from localpolicy.experiments.jobs import in_processes
 from localpolicy.experiments.loop.config import USUAL, loop_config
 from localpolicy.experiments.loop.loop import loop
 from localpolicy.experiments.seeds import over_seeds
@@ -125,7 +124,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     if given.table is not None:
-        print(*table([json.loads(line) for line in given.table.read_text().splitlines()]), sep="\n")
+        print(*table(read(given.table)), sep="\n")
         return
     tasks = [
         (world, objective, seed)
@@ -134,12 +133,7 @@ def main() -> None:
         for seed in range(given.seeds)
         if objective not in given.without
     ]
-    lines = []
-    for _, line in in_processes(partial(measure, rounds=given.rounds), tasks, processes=given.processes):
-        lines.append(line)
-        if given.out is not None:
-            with given.out.open("a") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = collect(partial(measure, rounds=given.rounds), tasks, processes=given.processes, out=given.out)
     print(*table(lines), sep="\n")
 
 

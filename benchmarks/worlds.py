@@ -16,7 +16,6 @@ taken where the best β surely gains something, and at least a thousandth of J(�
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 import time
@@ -27,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collect import collect, read
 
 from localpolicy.data.prepare import prepare
 from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.evaluation.truth import bandit_probabilities, rollout
-from localpolicy.experiments.jobs import in_processes
 from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
@@ -280,17 +279,14 @@ def main() -> None:
     parser.add_argument("--chosen-only", action="store_true", help="measure no other β")
     given = parser.parse_args()
     if given.table is not None:
-        print(*table(json.loads(line) for line in given.table.read_text().splitlines()), sep="\n")
+        print(*table(read(given.table)), sep="\n")
         return
     tasks = [(name, given.first + k) for name in CASES if given.only in name for k in range(given.seeds)]
+    if not tasks:
+        parser.error(f"no world is called '{given.only}'; the names: {'; '.join(CASES)}")
     tasks.sort(key=lambda task: (CASES[task[0]].world == "bandit", -CASES[task[0]].sequences))  # the longest first
     work = partial(measure, episodes=given.episodes, precise=given.precise, chosen_only=given.chosen_only)
-    lines = []
-    for _, line in in_processes(work, tasks, processes=given.processes):
-        lines.append(line)
-        if given.out is not None:
-            with given.out.open("a") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = collect(work, tasks, processes=given.processes, out=given.out)
     print(*table(lines), sep="\n")
 
 
