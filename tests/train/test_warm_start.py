@@ -181,3 +181,29 @@ def test_events_are_matched_by_name():
     old = torch.arange(6.0).view(3, 2)
     found = _by_event(torch.full((3, 2), -1.0), old, ["click", "order", "none"], ["none", "click", "purchase"])
     assert found.tolist() == [[2, 3], [-1, -1], [0, 1]]
+
+
+@pytest.mark.parametrize("objective", [{}, {"improve": "closed"}])
+def test_a_refused_start_leaves_its_folder_free_for_the_command_as_corrected(older, newer, tmp_path, objective):
+    """Nothing was learned yet, so there is nothing to keep, and no --force to be asked for."""
+    out = tmp_path / "run"
+    with pytest.raises(RunError, match=r"model\.width is 8 there and 16 here"):
+        train(
+            newer,
+            out=out,
+            config=config("lpi_rl", model={"width": 16}, objective=objective, warm_start=str(older.folder)),
+        )
+    assert not list(out.iterdir())
+    assert train(
+        newer, out=out, config=config("lpi_rl", objective=objective, warm_start=str(older.folder), epochs=1)
+    ).finished
+
+
+def test_a_run_that_fails_after_a_checkpoint_keeps_it(small, tmp_path, monkeypatch):
+    def failing(self, done, log, *, epoch):
+        raise RunError("no more")
+
+    monkeypatch.setattr(Trainer, "_validated", failing)
+    with pytest.raises(RunError, match="no more"):
+        train(small, out=tmp_path / "run", config=config("mle", checkpoint_every=1))
+    assert Run(tmp_path / "run").saved

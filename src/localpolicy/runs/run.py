@@ -45,6 +45,7 @@ LIKELIEST = "likeliest.safetensors"
 FILES = (
     "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
 )  # fmt: skip
+SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
 RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
 
 
@@ -80,6 +81,11 @@ class Run(Result):
     def started(self) -> bool:
         """Whether training has begun in this folder."""
         return (self.folder / "config.yaml").exists()
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is anything to go on from: a checkpoint, or a stage or run that is done."""
+        return any(any(self.folder.glob(f"{where}{name}")) for where in ("", "stages/*/") for name in SAVED)
 
     @property
     def stages(self) -> Path:

@@ -11,7 +11,7 @@ from torch import nn
 
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
-from localpolicy.errors import RunError
+from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
@@ -81,9 +81,14 @@ def train(
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
             return trainer.run_to_end(resume=resume, older=resume_older)
 
-        if isinstance(config.objective, Improvement) and config.objective.closed:
-            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
-        return fit(run, config, backbone=backbone)
+        try:
+            if isinstance(config.objective, Improvement) and config.objective.closed:
+                return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
+            return fit(run, config, backbone=backbone)
+        except LocalPolicyError:
+            if ranks.leads and not run.saved:  # the same command, corrected, must not find the folder occupied
+                run.clear()
+            raise
 
 
 def _own_folder(config: Config) -> Path:
