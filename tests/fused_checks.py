@@ -63,6 +63,8 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
         pairs[name] = (one, two)
     errors = {name: far(*pair) for name, pair in pairs.items()}
     assert all(error < tolerance for error in errors.values()), errors
+    _, tied = fused.counts(p, items, fused.at(p, items))
+    assert (tied >= 0).all(), "an item ties with itself: its own score is rounded as the tiles round it"
     _, item = fused.maximum(p)
     # Rounding may put another item first, but never one that is not as good.
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance

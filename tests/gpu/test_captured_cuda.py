@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from broken_runs import train_until
 from fused_checks import check_adam
 from small_logs import write_small
 
+from localpolicy.errors import Stopped
+from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -128,9 +131,9 @@ def test_fused_and_chunked_curves_agree_over_500_steps(tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from test_captured_cuda import check_resumed
-check_resumed(Path(sys.argv[1]))
+sys.path[:0] = sys.argv[3:]
+import test_captured_cuda
+getattr(test_captured_cuda, sys.argv[1])(Path(sys.argv[2]))
 """
 
 
@@ -145,10 +148,41 @@ def check_resumed(folder):
     assert whole.manifest["policy_sha256"] == resumed.manifest["policy_sha256"]
 
 
-def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
+def check_lanes(folder):
+    """Runs that take turns on one GPU have the weights of runs alone, to the bit; also after all were stopped."""
+    data = write_small(folder / "data", items=300, sequences=800)
+    kinds = {
+        f"{name}-{seed}": config(name, dropout=0.1, deterministic=True, seed=seed, precision=precision)
+        for name, precision in (("lpi_rl", "bf16"), ("mle", "float32"), ("sac", "float32"))
+        for seed in range(2)
+    }
+
+    def trained(where, lanes):
+        jobs = [Job(name, data.path, folder / where / name, each) for name, each in kinds.items()]
+        runs = train_all(jobs, processes=1, lanes=lanes)
+        assert all(run.manifest["steps_captured"] for run in runs.values())
+        return {name: run.manifest["policy_sha256"] for name, run in runs.items()}
+
+    alone = trained("alone", 1)
+    assert trained("together", 6) == alone
+    step = Trainer.step
+
+    def asked(self, batch, number, **options):
+        if number == 60 and self.run.folder.name == "mle-0":
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "step", asked)
+        trained("stopped", 6)
+    assert trained("stopped", 6) == alone
+
+
+@pytest.mark.parametrize("check", ["check_resumed", "check_lanes"])
+def test_deterministic_runs_are_equal_to_the_bit(check, tmp_path):
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = Path(__file__).parent
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(here), str(here.parent)]
+    command = [sys.executable, "-c", SCRIPT, check, str(tmp_path), str(here), str(here.parent)]
     subprocess.run(command, env=environment, check=True)
 
 

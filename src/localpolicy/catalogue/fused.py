@@ -182,7 +182,7 @@ def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = No
         return chunked.counts(rows, items, own, here=here)
     from localpolicy.catalogue.kernels import ranking
 
-    above, tied = ranking.counts(rows, items, own, precision=EXACT)
+    above, tied, *_ = ranking.ranked(rows, own, precision=EXACT)
     return above, tied - (1 if here is None else here.to(tied.dtype))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -90,10 +90,7 @@ class CapturedSteps:
         first = next(iter(self.graphs.values()), None)
         try:
             # One pool for all: only one graph runs at a time, and nothing it leaves there is read later.
-            with (
-                _streams_may_differ(),
-                torch.cuda.graph(graph, pool=None if first is None else first.pool(), stream=self.stream),
-            ):
+            with _streams_may_differ(), _captured_into(graph, self.stream, None if first is None else first.pool()):
                 self._run(kind, number)
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
@@ -127,6 +124,25 @@ class CapturedSteps:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
         self.log.add(terms.detached(), batch.counted)
+
+
+@contextmanager
+def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None, pool: Any) -> Iterator[None]:
+    """Within the block work becomes the graph. Unlike `torch.cuda.graph` it waits for nothing: others may be at work.
+
+    The scratch memory of matrix products belongs to this graph alone: that of the stream is forgotten before and after,
+    since another run that is captured on this stream may be replayed at the same time.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(*(() if pool is None else (pool,)))
+        try:
+            yield
+        finally:
+            try:
+                graph.capture_end()
+            finally:
+                torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
+from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
 from localpolicy.training.checks import check_history, check_settings
 from localpolicy.training.closed import ClosedForm
@@ -54,6 +55,20 @@ def train(
         remember(backbone)
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
+    return to_end(training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone))
+
+
+def training(
+    data: Prepared,
+    run: Run,
+    config: Config,
+    *,
+    resume: bool = False,
+    resume_older: bool = False,
+    force: bool = False,
+    backbone: nn.Module | None = None,
+) -> Steps[Run]:
+    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`)."""
     if resume and run.finished:
         _tidy(run)
         return run
@@ -77,13 +92,13 @@ def train(
         if finished:
             return run
 
-        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
+        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Steps[Run]:
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
-            return trainer.run_to_end(resume=resume, older=resume_older)
+            return (yield from trainer.steps(resume=resume, older=resume_older))
 
         if isinstance(config.objective, Improvement) and config.objective.closed:
-            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
-        return fit(run, config, backbone=backbone)
+            return (yield from ClosedForm(data, run, config, ranks, fit, backbone).steps())
+        return (yield from fit(run, config, backbone=backbone))
 
 
 def _own_folder(config: Config) -> Path:

@@ -28,6 +28,7 @@ from localpolicy.model.weights import save_weights, whole_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.captured import CapturedSteps, refusal
@@ -121,8 +122,8 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
-        """All epochs, from the start or from a checkpoint."""
+    def steps(self, *, resume: bool, older: bool = False) -> Steps[Run]:
+        """All epochs, from the start or from a checkpoint; it pauses after every step."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +143,7 @@ class Trainer:
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
             while done.epoch < config.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, display, advance, asked)
+                done = yield from self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -151,7 +152,7 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-    ) -> Progress:
+    ) -> Steps[Progress]:
         config = self.config.train
         ranks, log = self.ranks, self._log(done)
         self.network.train()
@@ -166,6 +167,7 @@ class Trainer:
             # At the epoch's end there is a validation anyway.
             validates = due(config.validate_every, done.step) and done.batch < self.batches
             if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
+                yield from caught_up(config.device)
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
                 checked = done.step
             if validates:
@@ -177,6 +179,8 @@ class Trainer:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and self._out_of_patience(done):
                 return done
+            yield
+        yield from caught_up(config.device)
         refuse_broken_sums(log, checked, done.step)
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
