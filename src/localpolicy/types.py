@@ -41,6 +41,7 @@ class Batch:
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
+    bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
 
     @property
     def positions(self) -> int:

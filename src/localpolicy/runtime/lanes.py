@@ -16,7 +16,6 @@ from typing import TypeVar
 import torch
 
 from localpolicy.errors import Stopped
-from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import no_bars
 
 Task = TypeVar("Task")
@@ -80,7 +79,7 @@ def in_turn(
     at_work: dict[Lane, tuple[Task, Steps[Outcome]]] = {}
     ready: dict[Lane, Callable[[], bool]] = {}
     stopped: Stopped | None = None
-    with stop_asked_for(), no_bars() if len(every) > 1 else nullcontext():
+    with no_bars() if len(every) > 1 else nullcontext():
         try:
             while waiting or at_work:
                 for lane in every:

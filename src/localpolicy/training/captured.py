@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from localpolicy.catalogue.logits import rows_added_last
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
@@ -117,9 +118,10 @@ class CapturedSteps:
         batch = self.planner.cut(self.sequences, kind.bucket)
         assert batch.counted is not None
         terms: Terms
-        loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with rows_added_last():
+            loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
+            loss.backward()
         if self.config.train.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
