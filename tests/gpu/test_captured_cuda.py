@@ -16,6 +16,8 @@ from small_logs import write_small
 
 from localpolicy.errors import Stopped
 from localpolicy.experiments.jobs import Job, train_all
+from localpolicy.model.backbones.layout import Layout
+from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -58,6 +60,30 @@ def test_other_backbones_are_captured_or_say_why_not(backbone, tmp_path):
     settings = config("mle").with_changes([f"model.backbone={backbone}"])
     run = train(data, out=tmp_path / "run", config=settings)
     assert run.manifest["steps_captured"] or "capture failed" in run.manifest["steps_not_captured"]
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("length", [20, 80], ids=["short attention", "padded attention"])
+def test_a_backbone_gives_on_a_gpu_what_it_gives_on_a_cpu(length, blocks):
+    torch.manual_seed(0)
+    widths = torch.randint(1, length + 1, (30,))
+    row = torch.repeat_interleave(torch.arange(30), widths)
+    column = torch.cat([torch.arange(int(width)) for width in widths])
+    embedded, upstream = torch.randn(len(row), 24), torch.randn(len(row), 24)
+    plain = SASRec(width=24, length=length, blocks=blocks, heads=2, dropout=0.0)
+    results = []
+    for device in ("cpu", "cuda"):
+        backbone = SASRec(width=24, length=length, blocks=blocks, heads=2, dropout=0.0).to(device)
+        backbone.load_state_dict(plain.state_dict())
+        layout = Layout(row.to(device), column.to(device), 30, length)
+        leaf = embedded.to(device).requires_grad_()
+        out = backbone(leaf, layout)
+        out.backward(upstream.to(device))
+        every = {name: parameter.grad for name, parameter in backbone.named_parameters()}
+        results.append({"out": out.detach(), "embedded": leaf.grad, **every})
+    for name, expected in results[0].items():
+        assert expected.abs().max() > 1e-3, name
+        torch.testing.assert_close(results[1][name].cpu(), expected, rtol=2e-3, atol=2e-3, msg=name)
 
 
 def test_dropout_differs_between_replays_and_comes_again_with_its_seed(tmp_path):
