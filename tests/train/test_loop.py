@@ -357,3 +357,27 @@ def test_the_config_on_disk_gives_the_same_run(small, tmp_path):
     assert comparable(one) == comparable(two)
     manifest = json.loads((one.folder / "manifest.json").read_text())
     assert manifest["data"]["digest"] == small.digest
+
+
+def test_where_saving_takes_longer_than_training_it_waits_and_nothing_else_changes(small, tmp_path):
+    settings = config("lpi_rl", epochs=3)
+    rarely = config("lpi_rl", epochs=3, checkpoint_seconds=36_000)
+    whole = train(small, out=tmp_path / "whole", config=settings)
+    assert comparable(train(small, out=tmp_path / "rarely", config=rarely)) == comparable(whole)
+    # Killed in the second epoch: nothing was written that a checkpoint does not know of, and all begins again.
+    train_until(8, small, out=tmp_path / "killed", config=rarely)
+    assert not list((tmp_path / "killed").rglob("*.safetensors"))
+    assert comparable(train(small, out=tmp_path / "killed", config=rarely, resume=True)) == comparable(whole)
+    # Asked to stop: the weights chosen so far are saved with the checkpoint.
+    step = Trainer.step
+
+    def asked(self, batch, number, **options):
+        if number == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "step", asked)
+        train(small, out=tmp_path / "stopped", config=rarely)
+    assert (tmp_path / "stopped" / "policy.safetensors").exists()
+    assert comparable(train(small, out=tmp_path / "stopped", config=rarely, resume=True)) == comparable(whole)

@@ -31,10 +31,10 @@ def fused_statistics(
     from localpolicy.catalogue.kernels.ranking import ranked
 
     own = fused.at(rows, items)
-    above, tied, best, normaliser, mean = ranked(rows, own, everything=True, precision=fused.EXACT)
+    above, tied, best, normaliser, mean = ranked(rows, items, own, everything=True, precision=fused.EXACT)
     assert best is not None and normaliser is not None and mean is not None
     columns = {
-        "rank": 1 + above + (tied - 1) / 2,
+        "rank": 1 + above + tied / 2,
         "top": best,
         "lists": best[:, None],
         "logp": own - normaliser,

@@ -52,7 +52,8 @@ def rows_added_last() -> Iterator[None]:
     Else each of them becomes a table of zeros with a few rows filled in, and is added to the others whole.
     """
     global _later
-    _later = waiting = []
+    waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+    _later = waiting
     try:
         yield
     finally:
@@ -61,6 +62,15 @@ def rows_added_last() -> Iterator[None]:
         for table, index, gradient in waiting:
             table.grad = torch.zeros_like(table) if table.grad is None else table.grad
             table.grad.index_add_(0, index, gradient)
+
+
+def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
+    """The gradient of a table of which rows were taken; None where it waits for the end of `rows_added_last`."""
+    gradient = gradient.to(table.dtype)
+    if _later is not None and table.is_leaf:
+        _later.append((table, index, gradient))
+        return None
+    return torch.zeros_like(table).index_add_(0, index, gradient)
 
 
 class _TakeRows(torch.autograd.Function):
@@ -72,10 +82,8 @@ class _TakeRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
-        assert _later is not None, "forward and backward lie in one block of `rows_added_last`"
-        _later.append((ctx.table, *ctx.saved_tensors, gradient))
-        return None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+        return rows_gradient(ctx.table, *ctx.saved_tensors, gradient), None
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:

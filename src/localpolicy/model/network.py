@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from localpolicy import plugins
+from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
@@ -60,7 +61,7 @@ class HeadScores:
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]: [N]."""
-        return self.shifted(self.logits.at(items))
+        return self.shifted(fused.taken(self.logits, items))
 
     def shifted(self, numbers: Tensor) -> Tensor:
         """A mean or a maximum over the logits becomes that of the scores."""

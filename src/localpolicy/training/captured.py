@@ -130,11 +130,14 @@ class CapturedSteps:
 
 @contextmanager
 def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None, pool: Any) -> Iterator[None]:
-    """Within the block work becomes the graph. Unlike `torch.cuda.graph` it waits for nothing: others may be at work.
+    """Within the block work becomes the graph. Unlike `torch.cuda.graph` it does not wait for the device.
 
     The scratch memory of matrix products belongs to this graph alone: that of the stream is forgotten before and after,
     since another run that is captured on this stream may be replayed at the same time.
     """
+    assert stream is not None
+    here = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(here)  # a capture writes the seed where replays that still wait will read theirs
     torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.stream(stream):
         graph.capture_begin(*(() if pool is None else (pool,)))
@@ -145,6 +148,7 @@ def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None
                 graph.capture_end()
             finally:
                 torch._C._cuda_clearCublasWorkspaces()
+    here.wait_stream(stream)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.model.weights import save_weights, unique, whole_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
@@ -52,6 +52,7 @@ from localpolicy.types import Batch, Terms
 
 EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
 CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
+SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
 
 
 @dataclass
@@ -73,6 +74,8 @@ class Trainer:
     captured: CapturedSteps | None = None  # where steps may be replayed
     not_captured: str | None = None  # why they may not
     teacher: Policy | None = None  # whom the policy imitates, where it does
+    kept: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # chosen weights that are not on disk yet
+    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
 
     @classmethod
     def start(
@@ -173,13 +176,13 @@ class Trainer:
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
-            if stop or validates or due(config.checkpoint_every, done.step):
+            if stop or (validates and self._saves_now) or due(config.checkpoint_every, done.step):
                 self._save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and self._out_of_patience(done):
                 return done
-            yield
+            yield None
         yield from caught_up(config.device)
         refuse_broken_sums(log, checked, done.step)
         log = log.over(ranks)
@@ -187,7 +190,8 @@ class Trainer:
         done = self._validated(done, log, epoch=done.epoch)
         if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
             EPOCHS.info(display.line(done, log))
-        self._save(done)
+        if self._saves_now:
+            self._save(done)
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
@@ -205,12 +209,12 @@ class Trainer:
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            self._save_weights("policy.safetensors")
+            self._keep_weights("policy.safetensors")
         logp = figures.get(LIKELIHOOD)  # a critic has none
         if logp is not None and (done.likeliest is None or logp > done.likeliest):
             done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
             if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
-                self._save_weights(LIKELIEST)
+                self._keep_weights(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -295,9 +299,35 @@ class Trainer:
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 
+    @property
+    def _save_every(self) -> float:
+        """Least seconds between checkpoints at epoch ends. Ranks do not look at their clocks: these differ."""
+        train = self.config.train
+        if train.checkpoint_seconds is not None:
+            return train.checkpoint_seconds if self.ranks.alone else 0.0
+        return SAVE_EVERY if train.device.startswith("cuda") and self.ranks.alone else 0.0
+
+    @property
+    def _saves_now(self) -> bool:
+        return time.monotonic() - self.saved >= self._save_every
+
     def _save(self, done: Progress) -> None:
+        self._write_kept()
+        self.saved = time.monotonic()
         self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
         self.ranks.wait()
+
+    def _keep_weights(self, name: str) -> None:
+        """Choose the weights as they are. They go to disk with the next checkpoint, so that the two always agree."""
+        if self._save_every:
+            self.kept[name] = {key: tensor.clone() for key, tensor in unique(self.network.state_dict()).items()}
+        else:
+            self._save_weights(name)
+
+    def _write_kept(self) -> None:
+        for name, state in self.kept.items():
+            save_weights(state, self.run.folder / name)
+        self.kept.clear()
 
     def _save_weights(self, name: str) -> None:
         """All ranks call; the leader writes."""
@@ -315,6 +345,7 @@ class Trainer:
         return patience is not None and done.stale >= patience
 
     def _finish(self, done: Progress, seconds: float) -> Run:
+        self._write_kept()
         self._save_weights("last.safetensors")
         if not self.ranks.leads:
             self.ranks.wait()

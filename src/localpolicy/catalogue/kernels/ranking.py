@@ -1,8 +1,8 @@
 """All that evaluation asks of one policy, in one pass over the catalogue: how many items score above the taken one and
 how many tie with it, the best item, log Σ e^x, and Σ p·x for the entropy.
 
-The item's own score must be rounded as the tiles round it: another order of the same sum rounds differently, and items
-that tie would no longer. `_own` therefore forms it in a tile of the same shape, from the rows' own items.
+The item's own score is rounded as the tiles round it: another order of the same sum rounds differently, and items that
+tie would no longer. `_own` therefore forms it in a tile of the same shape, from the rows' own items.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NO_ITEM = tl.constexpr(2147483647)
 class Ranked(NamedTuple):
     """[N] each; what was not asked for is None."""
 
-    above: Tensor  # items that score above
-    tied: Tensor  # items that score the same, the item itself included
+    above: Tensor  # other items that score above
+    tied: Tensor  # other items that score the same
     best: Tensor | None = None  # the first item with the largest score
     normaliser: Tensor | None = None  # log Σ_a e^{x_a}
     mean: Tensor | None = None  # Σ_a p_a x_a
@@ -57,7 +57,7 @@ def _own(
 
 @triton.jit
 def _walk(
-    hidden, weight, bias, own, aboves, tieds, tops, bearers, totals, weighteds, n_rows, n_items, part,
+    hidden, weight, bias, items, own, aboves, tieds, tops, bearers, totals, weighteds, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, ALL: tl.constexpr,
     ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -68,6 +68,7 @@ def _walk(
     column = tl.arange(0, ITEMS)
     h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
     mark = tl.load(own + row, mask=here, other=0.0)
+    taken = tl.load(items + row, mask=here, other=-1).to(tl.int32)
     above = tl.zeros((ROWS,), tl.int32)
     equal = tl.zeros((ROWS,), tl.int32)
     first = cut * part
@@ -85,8 +86,9 @@ def _walk(
         x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
         if BIASED:
             x += tl.load(bias + item, mask=ok, other=0.0).to(tl.float32)[None]
-        above += tl.sum((ok[None] & (x > mark[:, None])).to(tl.int32), 1)
-        equal += tl.sum((ok[None] & (x == mark[:, None])).to(tl.int32), 1)
+        other = ok[None] & (item[None] != taken[:, None])
+        above += tl.sum((other & (x > mark[:, None])).to(tl.int32), 1)
+        equal += tl.sum((other & (x == mark[:, None])).to(tl.int32), 1)
         if ALL:
             x = tl.where(ok[None], x, -float("inf"))
             better = x > best
@@ -116,6 +118,11 @@ def _shape(rows: LinearLogits, precision: str) -> Tile:
     return tile(SUMMED, rows.hidden.shape[1], rows.hidden, precision)
 
 
+def _depth(width: int) -> int:
+    """At least 32: a product of depth 16 is rounded in one way in `_own` and in another in `_walk`."""
+    return max(32, padded(width))
+
+
 def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -> Tensor:
     """Row n at its item, as the tiles compute it: [N]."""
     hidden, weight, bias = operands(rows)
@@ -124,14 +131,19 @@ def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -
     own = hidden.new_empty((n,), dtype=torch.float32)
     if n:
         _own[(triton.cdiv(n, shape.positions),)](
-            hidden, weight, bias, items, own, n, D=width, DP=padded(width), BIASED=rows.head.bias is not None,
+            hidden, weight, bias, items, own, n, D=width, DP=_depth(width), BIASED=rows.head.bias is not None,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
         )  # fmt: skip
     return own
 
 
-def ranked(rows: LinearLogits, own: Tensor, *, everything: bool = False, precision: str = "tf32x3") -> Ranked:
-    """How `own` stands among the scores of its row; with `everything` also the rest of `Ranked`."""
+def ranked(
+    rows: LinearLogits, items: Tensor, own: Tensor, *, everything: bool = False, precision: str = "tf32x3"
+) -> Ranked:
+    """How the score `own` of an item stands among those of the others; with `everything` also the rest of `Ranked`.
+
+    An item below 0 is not among these rows.
+    """
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = _shape(rows, precision)
@@ -146,8 +158,8 @@ def ranked(rows: LinearLogits, own: Tensor, *, everything: bool = False, precisi
     bearers = room(torch.int32, wanted=everything)
     if n:
         _walk[(blocks, cuts)](
-            hidden, weight, bias, own, above, tied, tops, bearers, totals, weighteds, n, v, part,
-            D=width, DP=padded(width), BIASED=rows.head.bias is not None, ALL=everything,
+            hidden, weight, bias, items, own, above, tied, tops, bearers, totals, weighteds, n, v, part,
+            D=width, DP=_depth(width), BIASED=rows.head.bias is not None, ALL=everything,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
         )  # fmt: skip
     counted = Ranked(above.sum(0), tied.sum(0))
