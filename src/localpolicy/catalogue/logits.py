@@ -83,7 +83,8 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
-        return rows_gradient(ctx.table, *ctx.saved_tensors, gradient), None
+        (index,) = ctx.saved_tensors
+        return rows_gradient(ctx.table, index, gradient), None
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:

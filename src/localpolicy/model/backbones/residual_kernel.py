@@ -115,7 +115,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """x Wᵀ + b."""
-    return _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call, no-any-return]
+    return _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-any-return]
 
 
 class _AddAndNorm(torch.autograd.Function):
@@ -175,4 +175,4 @@ def add_and_norm(
 
     `site` tells the places apart that share a seed; steps of one run never share one.
     """
-    return _AddAndNorm.apply(hidden, branch, norm.weight, norm.bias, seed, (site, dropout))  # type: ignore[no-untyped-call, no-any-return]
+    return _AddAndNorm.apply(hidden, branch, norm.weight, norm.bias, seed, (site, dropout))  # type: ignore[no-any-return]
