@@ -269,7 +269,7 @@ def _is_whole(about: dict[str, Any]) -> bool:
     if not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
         return False
     read = {"items.json", "counts.json", *(f"{name}.onnx" for name in about["graphs"])}
-    return about["files"].keys() >= (read | {FILE} if "baseline" in about else read)
+    return set(about["files"]) >= (read | {FILE} if "baseline" in about else read)
 
 
 def _session(path: Path, threads: int) -> Any:
