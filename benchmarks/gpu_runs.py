@@ -75,7 +75,7 @@ def one_process(data: Prepared, folder: Path, given: argparse.Namespace) -> None
 
 def processes(data: Path, folder: Path, given: argparse.Namespace, runs: int, own: int) -> tuple[float, float]:
     """Steps per second of `runs` runs in processes that have `own` of them each, and the host's microseconds."""
-    begin = time.time() + 16 + 2 * own + runs / own
+    begin = time.time() + 10 + own + runs / own / 2
     command = [sys.executable, __file__, "--data", str(data), "--objective", given.objective, "--begin", str(begin),
                "--seconds", str(given.seconds), "--folder", str(folder), "--own", str(own)]  # fmt: skip
     started = [

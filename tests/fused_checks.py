@@ -64,7 +64,9 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
     errors = {name: far(*pair) for name, pair in pairs.items()}
     assert all(error < tolerance for error in errors.values()), errors
     _, tied = fused.counts(p, items, fused.at(p, items), here=torch.zeros_like(items, dtype=torch.bool))
-    assert (tied >= 1).all(), "an item ties with itself: its own score is rounded as the tiles round it"
+    assert not fused.evaluates(p) or (tied >= 1).all(), (
+        "an item ties with itself: its own score is rounded as the tiles round it"
+    )
     _, item = fused.maximum(p)
     # Rounding may put another item first, but never one that is not as good.
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance

@@ -147,7 +147,7 @@ def test_runs_share_a_process_where_they_can():
     some = [config(), config(deterministic=True)]
     assert Sharing.of(some, processes=2, lanes=4) == Sharing(2, 1, "cpu")
     assert Sharing.of(some[:1], processes=2, lanes=4) == Sharing(2, 4, "cpu")
-    assert Sharing.of(some[:1]).lanes == 1, "a CPU gains nothing"
+    assert Sharing.of(some[:1]).lanes == 1, "unless asked"
 
 
 def test_one_run_needs_no_lane(small, tmp_path):

@@ -28,10 +28,10 @@ Lambdas = Annotated[str | None, typer.Option(help="grid of λ, such as 0.3,1,3")
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="seeds behind each figure shown (grids are searched with one seed)")
 ]
-Processes = Annotated[
-    int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core; 2 on a GPU)")
+Processes = Annotated[int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core)")]
+Lanes = Annotated[
+    int | None, typer.Option(min=1, help="runs that one process trains in turn (default: 1; try 8 on a GPU)")
 ]
-Lanes = Annotated[int | None, typer.Option(min=1, help="runs that one process trains in turn (default: 1; 8 on a GPU)")]
 Minutes = Annotated[
     float | None, typer.Option(help="stop after this many minutes (exit code 130); the same command goes on")
 ]

@@ -1,6 +1,6 @@
 """Many runs, several at a time: one process per core, one thread each. What is done already is not done again.
 
-On a GPU a process trains several runs in turn (see `runtime.lanes`): small models leave room for that.
+On a GPU a process may train several runs in turn (see `runtime.lanes`): small models leave room for that.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 MOST = 8  # processes that are started unasked
-ON_A_GPU = 2  # processes, and the runs that each of them trains in turn: one may save while the other trains
-LANES = 8
 GO_ON = "What was done is saved: the same command goes on."
 
 
@@ -106,17 +104,13 @@ class Sharing:
 
     @classmethod
     def of(cls, configs: Sequence[Config], *, processes: int | None = None, lanes: int | None = None) -> Sharing:
-        """What is asked for; by default a process per core, or a few with several lanes where all runs use one GPU.
+        """What is asked for; by default a process per core, and one run at a time in each.
 
         Runs of which only some must be deterministic do not share a process: that is set for a whole process.
         """
         devices = {device_called(config.train.device) for config in configs} or {"cpu"}
         alike = len(devices) == 1 and len({config.train.deterministic for config in configs}) <= 1
-        device = min(devices)
-        on_gpu = alike and device.startswith("cuda")
-        return cls(
-            processes or (ON_A_GPU if on_gpu else cores()), (lanes or (LANES if on_gpu else 1)) if alike else 1, device
-        )
+        return cls(processes or cores(), (lanes or 1) if alike else 1, min(devices))
 
 
 def in_processes(
