@@ -19,7 +19,7 @@ from torch import Tensor
 
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.settings import Settings
-from localpolicy.types import START, Batch
+from localpolicy.types import START, Batch, ItemFilters
 
 
 class WindowConfig(Settings):
@@ -43,7 +43,9 @@ class Windows:
         self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
-
+        self.filters: ItemFilters | None = None
+        if data.filters is not None:
+            self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
         self.chosen: Tensor | None = None  # of all sequences; None: all
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ class Windows:
             behind = above[index].long()
             scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
             context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
-        propensity = self.arrays.get("propensity")
+        propensity, number = self.arrays.get("propensity"), self.arrays.get("filter")
         return Batch(
             sequences=sequences,
             row=row,
@@ -107,6 +109,8 @@ class Windows:
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],
             context=context,
+            filter=None if number is None else number[index],
+            filters=self.filters,
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:

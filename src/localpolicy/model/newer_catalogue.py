@@ -93,5 +93,6 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
         scored=at[:0],
         propensity=None,
         context=None,
+        filter=None,
     )
     return known, number
