@@ -53,6 +53,7 @@ class Batch:
     filter: Tensor | None = None  # [M] number of the filter under which the item was shown
     filters: ItemFilters | None = None  # what these numbers refer to
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
+    ends_only: bool = False  # nobody asks for tokens that are no positions: each sequence's last alone is scored
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
 

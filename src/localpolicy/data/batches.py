@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -141,30 +142,29 @@ class Windows:
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
     """One position per history: the context that follows all of its items (item indices, most recent last)."""
-    if events is None:
-        events = [[0] * len(history) for history in items]
-    previous_item: list[int] = []
-    previous_event: list[int] = []
-    widths, seen = [], []
-    for history, happened in zip(items, events, strict=True):
-        tokens = [START, *history][-length:]
-        previous_item += tokens
-        previous_event += [0, *happened][-length:]
-        widths.append(len(tokens))
-        seen.append(len(history))
-    width = torch.tensor(widths, dtype=torch.long)
+    seen = torch.tensor([len(history) for history in items], dtype=torch.long)
+    width = (seen + 1).clamp(max=length)  # START comes first, where it is not cut off
     row = torch.repeat_interleave(torch.arange(len(items)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
+    step = (seen + 1 - width)[row] + column  # 0: START
+    taken = (seen.cumsum(0) - seen)[row] + step - 1
+
+    def flat(values: list[list[int]], start: int) -> Tensor:
+        every = torch.from_numpy(np.fromiter(chain.from_iterable(values), np.int64, int(seen.sum())))
+        begins = step == 0
+        return every[taken.masked_fill(begins, 0)].masked_fill_(begins, start) if len(every) else begins * start
+
     unknown = torch.zeros(len(row), dtype=torch.long)
     return Batch(
         sequences=torch.arange(len(items)),
         row=row,
         column=column,
-        previous_item=torch.tensor(previous_item, dtype=torch.long),
-        previous_event=torch.tensor(previous_event, dtype=torch.long),
+        previous_item=flat(items, START),
+        previous_event=torch.zeros_like(row) if events is None else flat(events, 0),
         item=unknown,
         event=unknown,
         reward=torch.zeros(len(row)),
-        history=(torch.tensor(seen, dtype=torch.long) + 1 - width)[row] + column,
+        history=step,
         scored=width.cumsum(0) - 1,
+        ends_only=True,
     )

@@ -8,7 +8,7 @@ epoch, for all of its batches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -74,7 +74,6 @@ class Planner:
     def cut(self, sequences: Tensor, bucket: BatchShape) -> Batch:
         """The batch of these sequences, filled up to the bucket's size, without waiting for the device."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
-        columns: dict[str, Any]
         if windows.offsets.is_cuda and fused.missing() is None:
             from localpolicy.data.cut_kernel import cut
 
@@ -89,7 +88,7 @@ class Planner:
             scored, counted = self._scored(columns["column"], widths, columns["event"], real, token, bucket)
         spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         return Batch(
-            **columns,
+            **cast("dict[str, Any]", columns),
             sequences=sequences,
             scored=scored,
             counted=counted,

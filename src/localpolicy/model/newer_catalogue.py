@@ -94,5 +94,6 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
         propensity=None,
         context=None,
         filter=None,
+        ends_only=False,
     )
     return known, number

@@ -83,9 +83,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
     if quality.filtered is None:
         rows.append(("filters", "-", "", "the log of lists names none: weights take it that all items could be shown"))
     elif quality.filtered:
-        add(
-            "filtered", quality.filtered, quality.events, "shown under a filter: weights are over what it allowed"
-        )
+        add("filtered", quality.filtered, quality.events, "shown under a filter: weights are over what it allowed")
     if quality.filter_unknown:
         meaning = "the log does not state its items (filter_content): no importance weight"
         add("filter unknown", quality.filter_unknown, quality.events, meaning)
