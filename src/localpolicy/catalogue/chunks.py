@@ -1,9 +1,10 @@
 """Chunks of the catalogue, and sums over them: what `chunked` and `sharded` stand on.
 
 Softmax sums over chunks are added as they are where that is exact, and else combine by m' = max(m, m_c),
-s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time. Backward uses the chunks again where all of them fit into a
-fixed room (`KEEP`), and forms them anew where they do not: memory is bounded whatever N x V is.
-Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much as the arithmetic.
+s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time. Backward uses
+the chunks again where all of them fit into a fixed room (`KEEP`), and forms them anew where they do not: memory is
+bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much
+as the arithmetic.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ epoch, for all of its batches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ class Planner:
             widths = self.widths[sequences.clamp(min=0)][columns["row"].clamp(max=rows - 1)]
             scored, counted = self._scored(columns["column"], widths, columns["event"], real, token, bucket)
         return Batch(
-            **columns,
+            **cast("dict[str, Any]", columns),
             sequences=sequences,
             scored=scored,
             counted=counted,
