@@ -192,21 +192,22 @@ def lanes_of(folder):
     return trained
 
 
-def others(found, expected):
-    """The runs that differ."""
-    return [name for name in expected if found[name] != expected[name]]
+def same(found, expected):
+    """Of which no run differs."""
+    differ = [name for name in expected if found[name] != expected[name]]
+    assert not differ, differ
 
 
 def check_equal_runs(folder):
     """Equal runs have equal weights, to the bit."""
     trained = lanes_of(folder)
-    assert others(trained("again", 1), trained("once", 1)) == []
+    same(trained("again", 1), trained("once", 1))
 
 
 def check_lanes(folder):
     """Runs that take turns on one GPU have the weights of runs alone, to the bit."""
     trained = lanes_of(folder)
-    assert others(trained("together", 6), trained("alone", 1)) == []
+    same(trained("together", 6), trained("alone", 1))
 
 
 def check_stopped_lanes(folder):
@@ -221,7 +222,7 @@ def check_stopped_lanes(folder):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(Trainer, "step", asked)
         trained("stopped", 6)
-    assert others(trained("stopped", 6), trained("alone", 1)) == []
+    same(trained("stopped", 6), trained("alone", 1))
 
 
 @pytest.mark.parametrize("check", ["check_resumed", "check_equal_runs", "check_lanes", "check_stopped_lanes"])
