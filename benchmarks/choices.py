@@ -6,8 +6,8 @@
 On logs of some of the forty worlds (`worlds.py`) LPI is trained once. μ̂ and the tilts that the rule considers are then
 estimated on the half of the validation sequences that chose no epoch, and measured against the truth. For each
 estimator: the rank correlation of its lower bounds with the true values, and the regret of taking the largest, which is
-what is missing to the best candidate, as a part of what the best gains over μ̂. Candidates with an effective sample below
-a tenth do not compete, and logs whose critic is silent are left out, as in training.
+what is missing to the best candidate, as a part of what the best gains over μ̂. Candidates with an effective sample of
+less than a tenth do not compete, and logs whose critic is silent are left out, as in training.
 """
 
 from __future__ import annotations
