@@ -25,7 +25,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
-from localpolicy.training.choice import MULTIPLES, _Curve, _judged, choose, read_held_out
+from localpolicy.training.choice import MULTIPLES, choose
 from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
 from localpolicy.training.validation import validate
@@ -149,26 +149,6 @@ def test_the_rule_is_the_same_by_default_everywhere(log):
             resolved = resolve(Config.parse({**scenario.settings, "objective": arm.objective}), log)
             assert resolved.train.estimator == "snips"
             assert resolved.train.select == ("logp" if arm.objective["name"] == "mle" else "value_low"), arm.name
-
-
-def test_a_list_is_judged_by_the_conditionals_of_its_places(run, log):
-    """The second place's propensity is π(a)/(1 - π(first)); weights of a policy by its own list are all 1."""
-    policy, windows = run.policy(), Windows(log, "validation", config().data).part(1, 2)
-    policy.network.slope = 1.0
-    read = read_held_out(policy, windows, gamma=0.0, config=run.config, ranks=ALONE)
-    curve = _Curve(policy, windows, 1.0, run.config, ALONE, None)
-    logp = curve.at([0.5]).logp[0]
-    pairs = len(logp) // 2 * 2
-    above = np.arange(len(logp)) % 2
-    above[pairs:] = 0
-    one = np.where(above == 1, np.roll(read.sequence, 1), read.sequence)  # each pair is a list of one sequence
-    history = np.where(above == 1, 1, 0)
-    first = np.roll(np.exp(logp), 1)
-    log_mu = np.where(above == 1, logp - np.log1p(-first), logp)
-    listed = read._replace(above=above, history=history, sequence=one, log_mu=log_mu)
-    candidate = _judged(curve, [0.5], listed, scale=1.0)[0]
-    assert candidate.effective == pytest.approx(1.0)
-    assert candidate.value == pytest.approx(read.reward.mean())
 
 
 def test_what_an_estimator_cannot_do_is_told_before_training(log, tmp_path):

@@ -25,10 +25,11 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.calibration import Calibration, calibrate
-from localpolicy.evaluation.off_policy.decisions import Decisions, conditional
+from localpolicy.evaluation.off_policy.decisions import Decisions
 from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.evaluation.off_policy.reward_model import ItemMeans
 from localpolicy.evaluation.off_policy.value_bound import value_bounds
@@ -95,9 +96,7 @@ class HeldOut(NamedTuple):
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a)
     item: np.ndarray
-    history: np.ndarray
-    above: np.ndarray  # positions of the same list just before this one; 0 where the log holds single items
-    log_mu: np.ndarray  # log μ(a|x): as logged, or μ̂'s
+    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
 
 
@@ -113,19 +112,21 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         at = batch.scored
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
-        log_mu, mean_q = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
+        estimate, open_items = logging.logits(hidden), OpenItems.of(batch)
+        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q)
+        if open_items is not None:
+            log_mu = catalogue.log_prob_open(estimate, item, open_items)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
-        above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
         columns.append(
-            (batch.sequences[batch.row[at]], item, batch.history[at], above, batch.reward[at],
-             returns_to_go(batch, gamma=gamma)[at], q.at(item), mean_q, log_mu, log_propensity)
+            (batch.sequences[batch.row[at]], item, batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
+             mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    (sequence, items, history, place), numbers = gathered[:4], [column.astype(np.float64) for column in gathered[4:]]
+    (sequence, items), numbers = gathered[:2], [column.astype(np.float64) for column in gathered[2:]]
     reward, returns, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
-    log_mu = stated if known else estimated
-    return HeldOut(sequence, reward, returns, q_taken, q_mean, items, history, place, log_mu, known)
+    log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
+    return HeldOut(sequence, reward, returns, q_taken, q_mean, items, log_mu, known)
 
 
 def choose(
@@ -141,7 +142,7 @@ def choose(
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
     model = ItemMeans.fit(data) if config.train.estimator == "dr" else None
     curve = _Curve(policy, windows, slope, config, ranks, model)
-    if objective.beta is not None or data.kind != "impressions":
+    if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
         ceiling = objective.max_js if objective.beta else objective.ceiling
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
@@ -182,7 +183,7 @@ class _Curve:
 
     @torch.no_grad()
     def at(self, betas: list[float]) -> _Points:
-        """Every position at every β."""
+        """Every position at every β, among what could be chosen."""
         logp: list[list[Tensor]] = [[] for _ in betas]
         js: list[list[Tensor]] = [[] for _ in betas]
         expected: list[list[Tensor]] = [[] for _ in betas]
@@ -190,9 +191,14 @@ class _Curve:
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
+            open_items = OpenItems.of(batch)
             for index, beta in enumerate(betas):
                 logits = self.network.policy(hidden, beta=beta / self.slope)
-                logp[index].append(self.catalogue.log_prob(logits, item))
+                logp[index].append(
+                    self.catalogue.log_prob(logits, item)
+                    if open_items is None
+                    else self.catalogue.log_prob_open(logits, item, open_items)
+                )
                 js[index].append(self.catalogue.divergence(logits, reference)[0])
                 if self.model is not None:
                     expected[index].append(self.catalogue.mean(logits, self.model.logits(batch)))
@@ -207,7 +213,7 @@ class _Curve:
 class _Points(NamedTuple):
     """K policies on n positions."""
 
-    logp: np.ndarray  # [K, n] log π_β(a|x)
+    logp: np.ndarray  # [K, n] log π_β(a|x), among what could be chosen
     js: np.ndarray  # [K] JS(π_β, μ̂), the mean
     expected: np.ndarray | None  # [K, n] Σ_a π_β(a|x) r̂(a)
 
@@ -218,8 +224,6 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -
     taken = None if curve.model is None else curve.model.mean.double().numpy()[read.item]
     logs = []
     for index, logp in enumerate(points.logp):
-        if read.known:  # a list's propensities are those of a place given the places above it
-            logp = conditional(logp, read.above, read.sequence, read.history)
         expected = None if points.expected is None else points.expected[index]
         log = Decisions(np.exp(logp - read.log_mu), read.reward, read.sequence, taken, expected)
         logs.append(log.at(~np.isnan(log.weight)))
