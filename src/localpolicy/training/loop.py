@@ -20,7 +20,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
 from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
-from localpolicy.training.checks import check_history, check_settings
+from localpolicy.training.checks import check_estimator, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
@@ -76,6 +76,7 @@ def training(
     config = resolve(config, data)
     check_settings(config, run.folder)
     check_history(data, config)
+    check_estimator(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
