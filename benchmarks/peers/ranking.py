@@ -1,8 +1,9 @@
 """What a peer would show: the 20 best items after every prefix of the test sequences, from its best epoch.
 
 It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the same
-rule: after each epoch the likelihood of the validation split's next items over the whole catalogue, the weights of the
-best epoch kept, and an end after a few epochs without a better one.
+rule: after each epoch the likelihood of the validation split's next items, the weights of the best epoch kept, and an
+end after a few epochs without a better one. Items that the training split never shows are left out: whoever has them in
+the softmax only ever pushes them down, so that their likelihood falls from the first epoch on, whatever else is learnt.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Keeper:
     """Judges a network after each epoch, and keeps the best."""
 
     validation: Split
+    known: np.ndarray  # [V] whether an item is in the training split
     length: int
     patience: int
     best: float = -float("inf")
@@ -67,10 +69,16 @@ class Keeper:
     seen: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, folder: Path, settings: dict[str, Any], train: Split) -> Keeper:
+        """With the validation split and the settings that benchmarks/sequence_models.py wrote."""
+        known = np.bincount(train.item, minlength=settings["items"]) > 0
+        return cls(Split.read(folder, "validation"), known, settings["length"], settings["patience"])
+
     def judge(self, network: torch.nn.Module, logits: Logits) -> bool:
         """Whether to go on."""
         self.seen += 1
-        value = likelihood(self.validation, logits, network, self.length)
+        value = likelihood(self.validation, self.known, logits, network, self.length)
         print(f"epoch {self.seen}: validation log-likelihood {value:.4f}", flush=True)
         if value > self.best:
             self.best, self.epoch, self.weights = value, self.seen, copy.deepcopy(network.state_dict())
@@ -87,17 +95,16 @@ class Keeper:
 
 
 @torch.no_grad()
-def likelihood(split: Split, logits: Logits, network: torch.nn.Module, length: int) -> float:
-    """Mean log-probability of the next item, of those that the peer knows."""
+def likelihood(split: Split, known: np.ndarray, logits: Logits, network: torch.nn.Module, length: int) -> float:
+    """Mean log-probability of the next item, of those in the training split that the peer has a score for."""
     total, count = 0.0, 0
     for inputs, following, _, _ in _evaluated(split, network, length):
         rows = torch.log_softmax(logits(inputs, following >= 0).float(), dim=1)
         target = following[following >= 0]
-        known = (target < rows.shape[1]) & torch.isfinite(rows.gather(1, target.clamp(max=rows.shape[1] - 1)[:, None]))[
-            :, 0
-        ]
-        total += float(rows[known].gather(1, target[known, None]).sum())
-        count += int(known.sum())
+        logp = rows.gather(1, target[:, None])[:, 0]
+        logp = logp[torch.from_numpy(known).to(target.device)[target] & torch.isfinite(logp)]
+        total += float(logp.sum())
+        count += len(logp)
     return total / max(count, 1)
 
 
