@@ -1,9 +1,10 @@
 """What a peer would show: the 20 best items after every prefix of the test sequences, from its best epoch.
 
-It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the same
-rule: after each epoch the likelihood of the validation split's next items, the weights of the best epoch kept, and an
-end after a few epochs without a better one. Items that the training split never shows are left out: whoever has them in
-the softmax only ever pushes them down, so that their likelihood falls from the first epoch on, whatever else is learnt.
+It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the rule of
+our `mle`: after each epoch the likelihood of the validation split's next items at the best temperature, the weights of
+the best epoch kept, and an end after a few epochs without a better one. Items that the training split never shows are
+left out: whoever has them in the softmax only ever pushes them down, so that their likelihood falls from the first
+epoch on, whatever else is learnt.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 K = 20
+SHARPNESS = tuple(2.0 ** (step / 4) for step in range(-16, 5))  # by which logits are multiplied: 1/16 to 2
 BATCH = 256  # sequences scored at once
 Logits = Callable[[Tensor, Tensor], Tensor]  # (items [B, T], -1 where padded; where a next item follows) -> [n, V]
 
@@ -96,16 +98,21 @@ class Keeper:
 
 @torch.no_grad()
 def likelihood(split: Split, known: np.ndarray, logits: Logits, network: torch.nn.Module, length: int) -> float:
-    """Mean log-probability of the next item, of those in the training split that the peer has a score for."""
-    total, count = 0.0, 0
+    """Mean log-probability of the next item, of those in the training split that the peer has a score for.
+
+    At the temperature that makes it largest.
+    """
+    total, count = torch.zeros(len(SHARPNESS), dtype=torch.float64), 0
     for inputs, following, _, _ in _evaluated(split, network, length):
-        rows = torch.log_softmax(logits(inputs, following >= 0).float(), dim=1)
+        rows = logits(inputs, following >= 0).float()
         target = following[following >= 0]
-        logp = rows.gather(1, target[:, None])[:, 0]
-        logp = logp[torch.from_numpy(known).to(target.device)[target] & torch.isfinite(logp)]
-        total += float(logp.sum())
-        count += len(logp)
-    return total / max(count, 1)
+        taken = rows.gather(1, target[:, None])[:, 0]
+        counted = torch.from_numpy(known).to(target.device)[target] & torch.isfinite(taken)
+        rows, taken = rows[counted], taken[counted]
+        count += len(taken)
+        for index, s in enumerate(SHARPNESS):
+            total[index] += float((s * taken - torch.logsumexp(s * rows, dim=1)).double().sum())
+    return float(total.max()) / max(count, 1)
 
 
 @torch.no_grad()

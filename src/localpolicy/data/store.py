@@ -196,6 +196,11 @@ class Prepared:
         """index, item_id, count."""
         return self._table("items.parquet")
 
+    @cached_property
+    def known_items(self) -> np.ndarray:
+        """Whether the training split shows an item: [V]."""
+        return np.bincount(self["train"].arrays["item"], minlength=self.n_items) > 0
+
     @property
     def has_sequence_ids(self) -> bool:
         """Whether the log's ids of sequences were kept."""

@@ -38,6 +38,10 @@ class TrainConfig(Settings):
         "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
         "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
     )  # fmt: skip
+    calibrate: bool | None = Field(
+        None, description="mle alone: at every validation fit the temperature of the logits to the held-out "
+        "likelihood, and keep the weights so scaled (default: for interaction logs); rankings stay as they are"
+    )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
     )
@@ -87,12 +91,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},
         "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
-        "train": {"batch_size": 256, "epochs": 20, "patience": None},
+        "train": {"batch_size": 256, "epochs": 20, "patience": None, "calibrate": False},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
         "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
-        "train": {"batch_size": 128, "epochs": 30, "patience": None},
+        "train": {"batch_size": 128, "epochs": 30, "patience": None, "calibrate": False},
     },
 }
 
