@@ -35,12 +35,13 @@ class TrainConfig(Settings):
     device: str = Field("auto", description="cpu, cuda, or auto")
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
+        "auto: logp for mle (on interaction logs "
+        "the likelihood in a mixture with popularity); else value_low (the lower bound of the policy's value) where the log has propensities, "
         "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
     )  # fmt: skip
     calibrate: bool | None = Field(
-        None, description="mle alone: at every validation fit the temperature of the logits to the held-out "
-        "likelihood, and keep the weights so scaled (default: for interaction logs); rankings stay as they are"
+        None, description="mle alone: fit the temperature of the logits to the held-out likelihood whenever weights "
+        "are kept, and keep them so scaled; rankings stay as they are (default: for interaction logs)"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
