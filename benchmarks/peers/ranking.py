@@ -1,7 +1,7 @@
 """What a peer would show: the 20 best items after every prefix of the test sequences, from its best epoch.
 
 It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the rule of
-our `mle` on interaction logs: after each epoch the likelihood of the validation split's next items in a mixture with
+our `mle` on sparse logs: after each epoch the likelihood of the validation split's next items in a mixture with
 popularity, the weights of the best epoch kept, and an end after a few epochs without a better one. Items that the
 training split never shows are left out: whoever has them in the softmax only ever pushes them down, so that their
 likelihood falls from the first epoch on, whatever else is learnt.

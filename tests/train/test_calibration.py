@@ -26,7 +26,7 @@ SETTINGS = {"epochs": 3, "batch_size": 16, "learning_rate": 0.03, "width": 8, "l
 
 @pytest.fixture(scope="module")
 def interactions(tmp_path_factory):
-    """A small interaction log."""
+    """A small interaction log: about 21 training actions for each of 20 items."""
     return write_small(tmp_path_factory.mktemp("data") / "interactions", items=20, propensity=False)
 
 
@@ -99,7 +99,7 @@ def test_only_a_policy_alone_on_a_backbone_of_ours_can_be_scaled(learnt):
 def test_kept_weights_are_calibrated_and_training_is_the_same(interactions, tmp_path):
     plain = train(interactions, "mle", out=tmp_path / "plain", calibrate=False, **SETTINGS)
     run = train(interactions, "mle", out=tmp_path / "run", **SETTINGS)
-    assert run.config.train.calibrate is True, "the default on an interaction log"
+    assert run.config.train.calibrate is True, "the default on a sparse interaction log"
     assert (run.folder / "last.safetensors").read_bytes() == (plain.folder / "last.safetensors").read_bytes()
     temperature = run.selected_metrics()["validation"].pop("temperature")
     assert run.selected_metrics()["validation"].items() - {("temperature", temperature)} == (
@@ -111,8 +111,11 @@ def test_kept_weights_are_calibrated_and_training_is_the_same(interactions, tmp_
     assert not math.isclose(temperature, 1, rel_tol=0.01), "the comparison has something to compare"
 
 
-def test_impressions_and_the_papers_presets_are_left_alone(small, interactions):
-    assert resolve(config_of("mle"), small).train.calibrate is False
+def test_impressions_dense_logs_and_the_papers_presets_are_left_alone(small, interactions, tmp_path):
+    dense = write_small(tmp_path / "dense", items=12, propensity=False)
+    assert len(dense["train"].arrays["item"]) >= 30 * 12
+    for data in (small, dense):
+        assert resolve(config_of("mle"), data).train.calibrate is False and not data.sparse
     assert resolve(config_of("mle"), interactions).train.calibrate is True
     for preset in ("rl", "bandit"):
         assert resolve(configure(preset=preset), interactions).train.calibrate is False

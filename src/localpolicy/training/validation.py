@@ -46,7 +46,7 @@ def validate(
         ranks=ranks,
     )
     figures = flat(scores, METRICS)
-    if data.kind == "interactions":
+    if data.sparse:
         known = data.known_items[scores.item]
         judged = known if known.any() else ~known
         share = popularity(data).double().numpy()[scores.item[judged]]
