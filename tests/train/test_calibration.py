@@ -11,12 +11,14 @@ from small_logs import write_small
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.errors import ConfigError
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.runs.config import config_of, configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training.calibration import scales, sharpened, sharpness
 from localpolicy.training.loop import train
+from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import SHARES, blended_likelihood, validate
@@ -119,6 +121,12 @@ def test_impressions_dense_logs_and_the_papers_presets_are_left_alone(small, int
     assert resolve(config_of("mle"), interactions).train.calibrate is True
     for preset in ("rl", "bandit"):
         assert resolve(configure(preset=preset), interactions).train.calibrate is False
+
+
+def test_the_plain_likelihood_may_choose_where_it_is_another(small, interactions):
+    check_select("plain_logp", interactions)
+    with pytest.raises(ConfigError, match="plain_logp"):
+        check_select("plain_logp", small)
 
 
 def test_the_blend_by_hand():

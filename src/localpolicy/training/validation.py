@@ -23,10 +23,9 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIHOOD
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.training.selection import METRICS
+from localpolicy.training.selection import METRICS, PLAIN
 from localpolicy.types import Estimator
 
-PLAIN = "plain_logp"  # beside the blended likelihood, that of the policy alone
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU = 8192  # sequences of a batch in validation
 
