@@ -29,6 +29,7 @@ import numpy as np
 from collect import collect, read
 
 from localpolicy.data.prepare import prepare
+from localpolicy.data.store import Prepared
 from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.evaluation.truth import bandit_probabilities, rollout
 from localpolicy.experiments.scenarios import SCENARIOS
@@ -112,27 +113,32 @@ CASES: dict[str, Case] = {
 assert len(CASES) == 40
 
 
+def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, BanditWorld | StoreWorld, Config]:
+    """A prepared log of the case, the world behind it, and LPI's settings for it."""
+    log = simulate(
+        case.world, folder / "log", sequences=case.sequences, seed=seed, changes=case.dials,
+        interactions=case.interactions,
+    )  # fmt: skip
+    world = load_world(folder / "log")
+    rewards = {event: case.scale * reward for event, reward in world.rewards.items() if event in log.rows}
+    data = prepare(
+        folder / "log" / "events.parquet", out=folder / "data", seed=seed, threads=1,
+        **({"rewards": rewards} if rewards else {}),
+    )  # fmt: skip
+    settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
+    training = {**settings["train"], "seed": seed, "device": "cpu"}
+    config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
+    return data, world, config
+
+
 def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only: bool) -> dict[str, Any]:
     """One world, from its log to its figures. `precise` takes visits until the error is small enough."""
     name, number = task
     case, seed = CASES[name], list(CASES).index(name) + 100 * number
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        log = simulate(
-            case.world, folder / "log", sequences=case.sequences, seed=seed, changes=case.dials,
-            interactions=case.interactions,
-        )  # fmt: skip
-        world = load_world(folder / "log")
-        rewards = {event: case.scale * reward for event, reward in world.rewards.items() if event in log.rows}
-        data = prepare(
-            folder / "log" / "events.parquet", out=folder / "data", seed=seed, threads=1,
-            **({"rewards": rewards} if rewards else {}),
-        )  # fmt: skip
-        settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
-        training = {**settings["train"], "seed": seed, "device": "cpu"}
-        config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
-        run = train(data, out=folder / "run", config=config)
+        data, world, config = logged(case, Path(scratch), seed)
+        run = train(data, out=Path(scratch) / "run", config=config)
         policy, chosen = run.policy(), run.manifest["improvement"]
         trained = time.perf_counter()
         logging = world.logging_value() if isinstance(world, BanditWorld) else _logged(world, episodes)
