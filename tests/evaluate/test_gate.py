@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
 from localpolicy.evaluation.compare import compare
@@ -574,6 +574,16 @@ def test_a_baseline_saves_loads_and_recommends(name, place, tmp_path):
     if name == "last item":
         assert lists.items[0][0] == 106
     assert 106 not in recommend_with(loaded, histories, 3, exclude_seen=True).items[0]
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.safetensors", "items.parquet"])
+def test_a_baseline_with_an_altered_file_is_refused(name, place, tmp_path):
+    fit_baseline("popularity", place / "data", out=tmp_path / "base")
+    content = bytearray((tmp_path / "base" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "base" / name).write_bytes(content)
+    with pytest.raises(RunError, match=f"{name} was altered"):
+        load_baseline(tmp_path / "base")
 
 
 def test_a_saved_baseline_stands_on_either_side(place, tmp_path):

@@ -233,8 +233,9 @@ class Network(nn.Module):
     @property
     def tables(self) -> frozenset[str]:
         """Names of the parameters with one row per item."""
-        heads = (f"heads.{name}.{part}" for name in self.heads if name in ITEM_HEADS for part in ("weight", "bias"))
-        return frozenset({"embedding", *(name for name in heads if name in self.state_dict())})
+        heads = ((name, head) for name, head in self.heads.items() if name in ITEM_HEADS)
+        parts = (f"heads.{name}.{part}" for name, head in heads for part in ("weight", "bias") if hasattr(head, part))
+        return frozenset({"embedding", *parts})
 
     @property
     def split(self) -> frozenset[str]:

@@ -12,7 +12,6 @@ An export is a folder:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.simple import FILE, SimpleScorer
@@ -48,7 +48,7 @@ class Recommender:
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
-        self.description = _about(self.folder, verify=verify)
+        self.description = read_export(self.folder, verify=verify)
         self.version: str = self.description["version"]
         self.events: list[str] = self.description["events"]
         self.length: int = self.description["length"]
@@ -238,25 +238,38 @@ class Recommender:
                                f"{sample['top']}. Export the run again on this kind of machine.")  # fmt: skip
 
 
-def _about(folder: Path, *, verify: bool) -> dict[str, Any]:
+def read_export(folder: Path, *, verify: bool = True) -> dict[str, Any]:
+    """What export.json says; unless told otherwise, the digest of every file is compared."""
+    path = folder / "export.json"
     try:
-        about: dict[str, Any] = json.loads((folder / "export.json").read_text())
+        about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(
             f"{folder} is not an export (no export.json); 'lpi export RUN --out {folder}' makes one."
         ) from None
-    except ValueError as error:
-        raise RunError(f"{folder / 'export.json'} cannot be read ({error}): it was altered. Export again.") from None
-    if about.get("format") != FORMAT:
-        raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}. Export again.")
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read ({error}): it was altered. Export again.") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else "none"
+        raise RunError(f"{folder} has format {found}; this version reads {FORMAT}. Export again.")
+    if not _is_whole(about):
+        raise RunError(f"{path} is not an export's: it was altered. Export again.")
     for name, expected in about["files"].items() if verify else ():
-        path = folder / name
-        if not path.is_file():
-            raise RunError(f"{path} is missing: the export is damaged. Export again.")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise RunError(f"{path} was altered (its digest differs). Export again.")
+        file = folder / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing: the export is damaged. Export again.")
+        if sha256(file) != expected:
+            raise RunError(f"{file} was altered (its digest differs). Export again.")
     return about
+
+
+def _is_whole(about: dict[str, Any]) -> bool:
+    """Whether all that is read later is there, and every file that decides a list has a digest."""
+    kinds = {"version": str, "events": list, "length": int, "graphs": list, "files": dict, "samples": list}
+    if not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
+        return False
+    read = {"items.json", "counts.json", *(f"{name}.onnx" for name in about["graphs"])}
+    return set(about["files"]) >= (read | {FILE} if "baseline" in about else read)
 
 
 def _session(path: Path, threads: int) -> Any:

@@ -129,5 +129,10 @@ def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None =
             f"objective.logging: {folder} knows other items than {data.path}; with --shard-catalogue the "
             "frozen run must know the same ones."
         )
+    if reads.teacher and not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(
+            f"{folder} knows other items than {data.path}, and can teach nothing about those. Distil it on the data it "
+            "was trained on (leave --data out), or train a run on the new data first."
+        )
     policy.network.requires_grad_(False).to(config.train.device)
     return over_catalogue(policy, data, folder)
