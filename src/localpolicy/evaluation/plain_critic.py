@@ -3,8 +3,8 @@
     Ĝ(x,a) = m(a) + c · u(x),    u(x) = Σ_{k<t} (r_k - r̄(a_k)) / (t + 20)
 
 m and r̄ are items' mean returns and rewards in the training split, shrunk to those of all (see `credibility`); c is
-fitted there by least squares. A critic is a network. Where it does not predict held-out returns better than this, it has
-learnt nothing that two columns of averages do not say.
+fitted there by least squares. A critic is a network. Where it does not predict held-out returns better than this, it
+has learnt nothing that two columns of averages do not say.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Where a critic starts, and in which steps it goes on.
 
-It starts with every item at its mean return, as far as the log bears that out (see `credibility`). Its projection of μ̂'s
-hidden states starts at zero, so the first thing it says is this plain model, and the network learns what is left. Where
-that is nothing, as with a few clicks among thousands of impressions, its start is what is kept.
+It starts with every item at its mean return, as far as the log bears that out (see `credibility`). Its projection of
+μ̂'s hidden states starts at zero, so the first thing it says is this plain model, and the network learns what is left.
+Where that is nothing, as with a few clicks among thousands of impressions, its start is what is kept.
 
-Adam's steps have the size of the learning rate whatever the loss is measured in: a step that is small for returns around
-1 wipes out everything for returns around 0.01. A critic's head is linear in what it predicts, so its steps are multiplied
-by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
+Adam's steps have the size of the learning rate whatever the loss is measured in: a step that is small for returns
+around 1 wipes out everything for returns around 0.01. A critic's head is linear in what it predicts, so its steps are
+multiplied by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
 """
 
 from __future__ import annotations
