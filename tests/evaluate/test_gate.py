@@ -42,6 +42,7 @@ from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runtime.files import sealed
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.training.loop import train
@@ -374,7 +375,7 @@ def broken_apart(place, tmp_path):
 
     about = json.loads((copy / "manifest.json").read_text())
     about["likeliest"]["sha256"] = about["files"][LIKELIEST] = sha256(copy / LIKELIEST)
-    (copy / "manifest.json").write_text(json.dumps(about))
+    (copy / "manifest.json").write_text(json.dumps(sealed(about)))
     return copy, about
 
 
@@ -392,7 +393,7 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     assert any("the epochs of chosen and mle0 were chosen by different figures" in note for note in beside.notes)
     assert beside.to_dict()["notes"] == list(beside.notes)
     about["likeliest"].pop("sha256")
-    (copy / "manifest.json").write_text(json.dumps(about))
+    (copy / "manifest.json").write_text(json.dumps(sealed(about)))
     older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     refused = next(check for check in older.checks if check.name == "gain")
     assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.reason

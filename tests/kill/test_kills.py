@@ -13,6 +13,7 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.runs.config import Config
+from localpolicy.runtime.files import SEAL
 from localpolicy.training.loop import train
 
 KILLS = int(os.environ.get("KILLS", "3"))  # of each verb
@@ -33,7 +34,7 @@ VERBS = {
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
 }  # fmt: skip
 # Fields of a manifest that say how long it took, and of which process.
-CLOCKS = {"seconds", "peak_memory_bytes", "made", "created", "path", "from_run"}
+CLOCKS = {"seconds", "peak_memory_bytes", "made", "created", "path", "from_run", SEAL}
 
 
 @pytest.fixture(scope="module")

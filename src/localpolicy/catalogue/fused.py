@@ -18,6 +18,7 @@ from torch import Tensor
 from localpolicy.catalogue import chunked, softmax
 from localpolicy.catalogue.chunks import sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
 WIDEST = 256

@@ -8,7 +8,7 @@ epoch, for all of its batches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -88,7 +88,7 @@ class Planner:
             scored, counted = self._scored(columns["column"], widths, columns["event"], real, token, bucket)
         spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         return Batch(
-            **columns,
+            **cast("dict[str, Any]", columns),
             sequences=sequences,
             scored=scored,
             counted=counted,

@@ -255,9 +255,10 @@ def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: Gate
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
         learned = over_uniform.low > 0 and over_popular.high > 0
-        if scores.propensity is not None and (known := ~np.isnan(scores.propensity)).any():
+        among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
             true = np.log(scores.propensity[known])
-            learned |= paired(logp[known], true, scores.sequence[known]).high > -0.05
+            learned |= paired(among[known], true, scores.sequence[known]).high > -0.05
         tests[name] = learned
         reasons.append(
             f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "

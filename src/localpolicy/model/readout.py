@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import HeadScores, Network
@@ -96,6 +97,9 @@ class NetworkReader:
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
+            if (open_items := OpenItems.of(batch)) is not None:
+                policy = network.head("policy").detach().logits(current.detach())
+                numbers["logp_open"] = self.catalogue.log_prob_open(policy, items, open_items)
         if "cross_entropy" in self.reads.fields:
             assert self.logging_policy is not None, "a teacher is given"
             student = network.head("policy").logits(current)

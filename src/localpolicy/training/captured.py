@@ -40,8 +40,8 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
         return "several processes share a step"
     if reader.network.own_backbone:
         return "a backbone of your own may do other things in each step"
-    if "above" in windows.arrays:
-        return "the places of a list share a context, and lists differ in length"
+    if "above" in windows.arrays or "filter" in windows.arrays:
+        return "the places of a list share a context and a filter, and both differ in length"
     if isinstance(reader.logging_policy, OverNewerCatalogue):
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if reader.reads.teacher:

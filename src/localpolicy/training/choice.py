@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.calibration import Calibration, calibrate
@@ -93,7 +94,7 @@ class HeldOut(NamedTuple):
     returns: np.ndarray  # G, discounted as the critic's targets
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a)
-    log_mu: np.ndarray  # log μ(a|x): as logged, or μ̂'s
+    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
 
 
@@ -109,7 +110,10 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         at = batch.scored
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
-        log_mu, mean_q = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
+        estimate, open_items = logging.logits(hidden), OpenItems.of(batch)
+        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q)
+        if open_items is not None:
+            log_mu = catalogue.log_prob_open(estimate, item, open_items)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         columns.append(
             (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
@@ -119,6 +123,7 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
     sequence, numbers = gathered[0], [column.astype(np.float64) for column in gathered[1:]]
     reward, returns, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
+    stated = np.where(np.isnan(estimated), np.nan, stated)
     return HeldOut(sequence, reward, returns, q_taken, q_mean, stated if known else estimated, known)
 
 
@@ -134,7 +139,7 @@ def choose(
     if slope == 0:
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
     curve = _Curve(policy, windows, slope, config, ranks)
-    if objective.beta is not None or data.kind != "impressions":
+    if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
         ceiling = objective.max_js if objective.beta else objective.ceiling
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
@@ -168,16 +173,21 @@ class _Curve:
 
     @torch.no_grad()
     def at(self, betas: list[float]) -> tuple[np.ndarray, np.ndarray]:
-        """log π_β(a|x) of every position and JS(π_β, μ̂), its mean: [K, n] and [K]."""
+        """log π_β(a|x) of every position, among what could be chosen, and JS(π_β, μ̂), its mean: [K, n] and [K]."""
         logp: list[list[Tensor]] = [[] for _ in betas]
         js: list[list[Tensor]] = [[] for _ in betas]
         size, ranks = self.config.train.batch_size, self.ranks
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
+            open_items = OpenItems.of(batch)
             for index, beta in enumerate(betas):
                 logits = self.network.policy(hidden, beta=beta / self.slope)
-                logp[index].append(self.catalogue.log_prob(logits, item))
+                logp[index].append(
+                    self.catalogue.log_prob(logits, item)
+                    if open_items is None
+                    else self.catalogue.log_prob_open(logits, item, open_items)
+                )
                 js[index].append(self.catalogue.divergence(logits, reference)[0])
         gathered = [
             [ranks.all_gather(torch.cat(batches))[0].double().cpu().numpy() for batches in both] for both in (logp, js)
@@ -188,13 +198,15 @@ class _Curve:
 def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[BetaCandidate]:
     """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
     logp, js = curve.at([*betas, math.inf])
+    stated = ~np.isnan(read.log_mu)
+    reward, sequence = read.reward[stated], read.sequence[stated]
     confidence = 1 - DELTA / len(logp)
     candidates = []
     for beta, row, distance in zip([*betas, None], logp, js, strict=True):
-        log = Decisions(np.exp(row - read.log_mu), read.reward, read.sequence)
+        log = Decisions(np.exp((row - read.log_mu)[stated]), reward, sequence)
         values = self_normalised(log)
-        low = lower_bound(values, read.sequence, confidence=confidence)
-        share = effective_sample(log.weight) / len(row)
+        low = lower_bound(values, sequence, confidence=confidence)
+        share = effective_sample(log.weight) / len(reward)
         candidates.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
     return candidates
 

@@ -27,7 +27,7 @@ from localpolicy.evaluation.baselines.popularity import Popularity
 from localpolicy.model.policy import FORMAT, Origin
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
+from localpolicy.runtime.files import read_json, sealed, sha256, whole_file, write_json
 from localpolicy.runtime.folders import refuse_occupied
 
 Baseline = Popularity | LastItem | ItemNeighbours
@@ -58,18 +58,16 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
     (folder / "manifest.json").unlink(missing_ok=True)  # what is half replaced must not pass for whole
     save_baseline(fitted, folder)
     where = {"path": str(data.path), "from_run": os.path.relpath(data.path.resolve(), folder.resolve())}
-    write_json(
-        folder / "manifest.json",
-        {
-            "objective": known,
-            "seed": None,
-            "data": {**where, "digest": data.digest, "kind": data.kind},
-            "selected": {"by": None, "value": None, "epoch": None, "step": None},
-            "policy_sha256": sha256(folder / "policy.safetensors"),
-            "files": {name: sha256(folder / name) for name in SAVED},
-            "versions": {"localpolicy": __version__},
-        },
-    )
+    manifest = {
+        "objective": known,
+        "seed": None,
+        "data": {**where, "digest": data.digest, "kind": data.kind},
+        "selected": {"by": None, "value": None, "epoch": None, "step": None},
+        "policy_sha256": sha256(folder / "policy.safetensors"),
+        "files": {name: sha256(folder / name) for name in SAVED},
+        "versions": {"localpolicy": __version__},
+    }
+    write_json(folder / "manifest.json", sealed(manifest))
     return fitted
 
 

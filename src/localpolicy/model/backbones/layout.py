@@ -22,13 +22,15 @@ class Layout(NamedTuple):
     column: Tensor  # [M]
     rows: int  # B
     columns: int  # T, the longest window of this batch
+    wanted: Tensor | None = None  # tokens that anyone will ask for; None: all
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
         """The layout of a batch."""
         if batch.block is not None:
             return cls(batch.row, batch.column, *batch.block)
-        return cls(batch.row, batch.column, batch.size, int(batch.column.max()) + 1 if len(batch.column) else 1)
+        columns = int(batch.column.max()) + 1 if len(batch.column) else 1
+        return cls(batch.row, batch.column, batch.size, columns, batch.scored if batch.ends_only else None)
 
     @property
     def cell(self) -> Tensor:

@@ -46,9 +46,15 @@ class Block(nn.Module):
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         return self.project_out(layout.flatten(mixed.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+    def forward(self, hidden: Tensor, layout: Layout, *, last: bool = False) -> Tensor:
+        """[M, D] -> [M, D]; of the last block, zeros at tokens that nobody will ask for."""
         mixed = self._attend(self.norm_attention(hidden), layout)
+        if last and layout.wanted is not None:
+            ends = self._with_mlp(hidden[layout.wanted], mixed[layout.wanted])
+            return torch.zeros_like(hidden).index_copy(0, layout.wanted, ends)
+        return self._with_mlp(hidden, mixed)
+
+    def _with_mlp(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + functional.dropout(mixed, self.dropout, self.training)
         return hidden + functional.dropout(self.mlp(self.norm_mlp(hidden)), self.dropout, self.training)
 
@@ -66,6 +72,6 @@ class SASRec(nn.Module):
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
         hidden = functional.dropout(embedded + take(self.position, layout.column), self.dropout, self.training)
-        for block in self.blocks:
-            hidden = block(hidden, layout)
+        for number, block in enumerate(self.blocks, start=1):
+            hidden = block(hidden, layout, last=number == len(self.blocks))
         return self.norm(hidden)  # type: ignore[no-any-return]
