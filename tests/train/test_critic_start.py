@@ -66,3 +66,11 @@ def test_rewards_in_another_unit_give_the_same_critic_in_that_unit(small, tmp_pa
     assert values[0].std(1).min() > 1e-3
     torch.testing.assert_close(values[1], values[0], rtol=0, atol=1e-4)
     torch.testing.assert_close(tilts[1], tilts[0], rtol=0, atol=1e-3)
+
+
+def test_on_an_interaction_log_a_critic_starts_at_zero(tmp_path):
+    data = write_small(tmp_path / "interactions", propensity=False)
+    run = trained(data, tmp_path / "run", rate=1e-9)
+    assert all(line["epoch"] > 0 for line in run.metrics() if line["stage"] == "critic-1")
+    policy = run.policy()
+    assert float(policy.network.head("q").bias.abs().max()) < 1e-6

@@ -7,6 +7,9 @@ Where that is nothing, as with a few clicks among thousands of impressions, its 
 Adam's steps have the size of the learning rate whatever the loss is measured in: a step that is small for returns
 around 1 wipes out everything for returns around 0.01. A critic's head is linear in what it predicts, so its steps are
 multiplied by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
+
+On an interaction log neither is done. An item's mean return is there that of the visitors who answered, and says
+nothing of how many do not: a critic that starts from it is heard where it had better be silent (see docs/demo.md).
 """
 
 from __future__ import annotations
@@ -14,10 +17,17 @@ from __future__ import annotations
 import torch
 
 from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
 from localpolicy.evaluation.credibility import credible_means
 from localpolicy.evaluation.plain_critic import read_decisions
 from localpolicy.model.network import ItemHead, Network, ProjectedHead
 from localpolicy.objectives.critic import Critic
+from localpolicy.objectives.objective import Objective
+
+
+def informed(objective: Objective, data: Prepared) -> Critic | None:
+    """The critic that is to start so, where this objective is one and the log shows what was passed over."""
+    return objective if isinstance(objective, Critic) and data.kind == "impressions" else None
 
 
 def unit_of(objective: Critic, windows: Windows) -> float:

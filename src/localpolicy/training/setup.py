@@ -32,8 +32,9 @@ def resolve(config: Config, data: Prepared) -> Config:
         "select": rule(config.train.select, data, config.objective),
         "catalogue": chosen(config.train.catalogue, device),
     }
-    # Of a log that holds answered actions alone, the stated probabilities are not those of what it holds.
-    stated = data.kind == "impressions" and "propensity" in data["train"].arrays
+    # Stated probabilities are those of what a log holds where all that was shown is in it, and all could be shown.
+    columns = data["train"].arrays
+    stated = data.kind == "impressions" and "propensity" in columns and not {"above", "filter"} & set(columns)
     changes = {
         "objective": config.objective.resolved(propensities=stated),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),

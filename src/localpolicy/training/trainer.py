@@ -25,7 +25,6 @@ from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, whole_tables
-from localpolicy.objectives.critic import Critic
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
@@ -34,7 +33,7 @@ from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data
-from localpolicy.training.critic_start import start_at_item_means, unit_of
+from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
@@ -105,7 +104,8 @@ class Trainer:
             )
         device = config.train.device
         windows = Windows(data, "train", config.data, device=device)
-        unit = unit_of(config.objective, windows) if isinstance(config.objective, Critic) else 1.0
+        critic = informed(config.objective, data)
+        unit = 1.0 if critic is None else unit_of(critic, windows)
         optimiser = build_optimiser(reader.network, config, unit=unit)
         not_captured = refusal(config, reader, windows, ranks)
         return cls(
@@ -135,8 +135,9 @@ class Trainer:
             done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
-        if isinstance(self.config.objective, Critic) and not done.step:
-            start_at_item_means(self.network, self.config.objective, self.windows)
+        critic = informed(self.config.objective, self.data)
+        if critic is not None and not done.step:
+            start_at_item_means(self.network, critic, self.windows)
         self.ranks.wait()  # until all have read the checkpoint
         if self.ranks.leads:
             run.write_config(self.config)
@@ -147,7 +148,7 @@ class Trainer:
         records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
-            if isinstance(self.config.objective, Critic) and not done.metric_lines:
+            if critic is not None and not done.metric_lines:
                 done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
             while done.epoch < config.epochs and not self._out_of_patience(done):
                 done = self._epoch(done, display, advance, asked)
