@@ -1,8 +1,10 @@
 """What LPI earns at the distance of its rivals, in a simulated world whose truth is known.
 
     python benchmarks/improvement.py WORLD --seed S [--items V] [--sequences N] [--device D] [--form '{"gamma": 0.8}']
+        [--rival '{"name": "exp_weighted", "fine_tuned": true}']
 
-Trains `mle` twice, the rivals of the world, and LPI in each form given; then, for each rival, dials LPI to the rival's
+Trains `mle` twice, the rivals of the world (or those given: settings of their objective; `fine_tuned` starts from the
+first `mle`), and LPI in each form given; then, for each rival, dials LPI to the rival's
 JS from the second `mle`, and prints true gains over the logging policy side by side, as a line of JSON. Beside them:
 the gain at JS 0.2, at the β that was chosen without the truth, and in the bandit that of the tilt by the true reward.
 `reward_weighted` is given a dial too, the geometric path from μ̂ through it and beyond, and a second network.
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=4_000)
     parser.add_argument("--no-capture", action="store_true", help="on CUDA, run steps one by one")
     parser.add_argument("--form", action="append", default=[], help="settings of the objective, as JSON")
+    parser.add_argument("--rival", action="append", default=[], help="a rival's objective, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -100,8 +103,9 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
     data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")
     settings = scene.settings if items <= 1_000 else LARGE
 
-    def fit(name: str, *, seed: int = 0, **objective: Any) -> Run:
+    def fit(name: str, *, seed: int = 0, start: Run | None = None, **objective: Any) -> Run:
         training = {**settings["train"], "seed": 10 * given.seed + seed, "device": given.device}
+        training["warm_start"] = None if start is None else str(start.folder)
         training["capture"] = not given.no_capture
         config = Config.parse({**settings, "objective": {"name": name, **objective}, "train": training})
         return train(data, out=folder / f"run-{len(list(folder.iterdir()))}", config=config)
@@ -123,19 +127,21 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
         "floor": js(estimate), "mle": earned(estimate), "rivals": {}, "lpi": [],
     }  # fmt: skip
     yield found
-    for name in RIVALS[given.world]:
-        policy = opened(fit(name))
-        found["rivals"][name] = {"js": js(policy), **earned(policy)}
-        if name == FAIR:
-            weighted = policy
+    weighted: Policy | None = None
+    for rival in map(json.loads, given.rival) if given.rival else [{"name": name} for name in RIVALS[given.world]]:
+        label = " ".join(str(value) if key == "name" else f"{key}={value}" for key, value in rival.items())
+        start = logging if rival.pop("fine_tuned", False) else None
+        policy = opened(fit(**rival, start=start))
+        found["rivals"][label] = {"js": js(policy), **earned(policy)}
+        weighted = policy if label == FAIR else weighted
+        yield found
     targets = {name: one["js"] for name, one in found["rivals"].items()} | {"JS 0.2": 0.2}
     if isinstance(world, BanditWorld):
         found["true tilt"] = {name: tilt(world, estimate, reference, target) for name, target in targets.items()}
     yield found
-    found["fair"] = {}
-    for networks in (1, 2):
+    for networks in (1, 2) if weighted is not None else ():
         dial = path(estimate, [weighted, *(opened(fit(FAIR, seed=k)) for k in range(1, networks))])
-        found["fair"][f"{networks}, undialled"] = {"js": js(dial), **earned(dial)}
+        found.setdefault("fair", {})[f"{networks}, undialled"] = {"js": js(dial), **earned(dial)}
         for name, target in targets.items():
             beta = dialled(dial, js, target)
             found["fair"][f"{networks}, {name}"] = {"power": 1 / beta, **earned(dial.dialled(beta))}

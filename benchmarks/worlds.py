@@ -113,24 +113,28 @@ CASES: dict[str, Case] = {
 assert len(CASES) == 40
 
 
+def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, BanditWorld | StoreWorld, Config]:
+    """A prepared log of the case, the world behind it, and LPI's settings for it."""
+    settings_of, kind = WORLDS[case.world]
+    world: BanditWorld | StoreWorld = kind(settings_of().with_changes(case.dials), seed=seed)
+    chunks = (replace(chunk, reward=case.scale * chunk.reward) for chunk in world.log(case.sequences, seed))
+    write_prepared(
+        world, folder / "data", sequences=case.sequences, seed=seed, interactions=case.interactions, chunks=chunks
+    )
+    settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
+    training = {**settings["train"], "seed": seed, "device": "cpu"}
+    config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
+    return Prepared(folder / "data"), world, config
+
+
 def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only: bool) -> dict[str, Any]:
     """One world, from its log to its figures. `precise` takes visits until the error is small enough."""
     name, number = task
     case, seed = CASES[name], list(CASES).index(name) + 100 * number
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        settings_of, kind = WORLDS[case.world]
-        world: BanditWorld | StoreWorld = kind(settings_of().with_changes(case.dials), seed=seed)
-        chunks = (replace(chunk, reward=case.scale * chunk.reward) for chunk in world.log(case.sequences, seed))
-        write_prepared(
-            world, folder / "data", sequences=case.sequences, seed=seed, interactions=case.interactions, chunks=chunks
-        )
-        data = Prepared(folder / "data")
-        settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
-        training = {**settings["train"], "seed": seed, "device": "cpu"}
-        config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
-        run = train(data, out=folder / "run", config=config)
+        data, world, config = logged(case, Path(scratch), seed)
+        run = train(data, out=Path(scratch) / "run", config=config)
         policy, chosen = run.policy(), run.manifest["improvement"]
         trained = time.perf_counter()
         logging = world.logging_value() if isinstance(world, BanditWorld) else _logged(world, episodes)

@@ -158,7 +158,7 @@ def epoch_seconds(data: Prepared, config: Config) -> float:
             steps += 1
         step = (time.perf_counter() - began) / max(steps, 1)
         began = time.perf_counter()
-        validate(trainer.policy(), trainer.held_out, config, events=data.events, step=0, ranks=trainer.ranks)
+        validate(trainer.policy(), trainer.held_out, config, data=data, step=0, ranks=trainer.ranks)
         return step * trainer.batches + time.perf_counter() - began
 
 

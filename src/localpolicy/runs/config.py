@@ -16,6 +16,7 @@ from localpolicy.model.network import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
+from localpolicy.types import Estimator
 
 
 class TrainConfig(Settings):
@@ -37,6 +38,10 @@ class TrainConfig(Settings):
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
         "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
         "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
+    )  # fmt: skip
+    estimator: Estimator = Field(
+        "snips", description="how a policy's value is estimated where propensities choose (epochs by value_low, β): "
+        "snips; dr, with items' mean rewards; log_smoothing, for rewards >= 0, whose bound holds for any log size"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"

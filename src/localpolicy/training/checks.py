@@ -38,6 +38,19 @@ def check_history(data: Prepared, config: Config) -> None:
         )
 
 
+def check_estimator(data: Prepared, config: Config) -> None:
+    """Raise where the log or the catalogue's layout cannot serve the estimator that would choose."""
+    if config.train.estimator == "dr" and config.train.shard_catalogue:
+        raise ConfigError("train.estimator: dr reads whole rows, and --shard-catalogue splits them; use snips.")
+    if config.train.estimator == "log_smoothing" and len(data["validation"]):
+        lowest = float(data["validation"].arrays["reward"].min())
+        if lowest < 0:
+            raise DataError(
+                f"train.estimator: log_smoothing needs rewards >= 0, found {lowest:g} in the validation split. Use "
+                "snips or dr, or change the reward map."
+            )
+
+
 def check_data(data: Prepared, objective: Objective) -> None:
     """Raise unless rewards and propensities are what the objective needs."""
     name, train = objective.name, data["train"]

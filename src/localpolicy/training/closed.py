@@ -179,7 +179,7 @@ class ClosedForm:
         network = policy.network
         assert isinstance(network, Towers)
         network.beta, network.slope = choice.beta, choice.slope
-        figures = validate(policy, windows, config, events=self.data.events, step=0, ranks=ranks)
+        figures = validate(policy, windows, config, data=self.data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
             errors = self._errors(windows, choice)

@@ -19,7 +19,7 @@ from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
 from localpolicy.runtime.ranks import joined
-from localpolicy.training.checks import check_history, check_settings
+from localpolicy.training.checks import check_estimator, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
@@ -61,6 +61,7 @@ def train(
     config = resolve(config, data)
     check_settings(config, run.folder)
     check_history(data, config)
+    check_estimator(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),

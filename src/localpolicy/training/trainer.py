@@ -201,7 +201,7 @@ class Trainer:
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
         figures = (validate if self.config.objective.reads().policy else validate_critic)(
-            self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
+            self.policy(), self.held_out, self.config, data=self.data, step=done.step, ranks=self.ranks
         )
         if self.teacher is not None:
             figures["teacher_js"] = distance(self.policy(), self.teacher, self.held_out, self.config, self.ranks)

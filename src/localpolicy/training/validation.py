@@ -8,10 +8,10 @@ import torch
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
 from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
-from localpolicy.evaluation.off_policy.estimators import self_normalised
-from localpolicy.evaluation.off_policy.intervals import lower_bound
-from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
+from localpolicy.evaluation.off_policy.value_bound import value_bounds
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
 from localpolicy.model.network import Network
@@ -21,18 +21,20 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
 from localpolicy.training.selection import METRICS
+from localpolicy.types import Estimator
 
 ON_A_GPU = 8192  # sequences of a batch in validation
 
 
 def validate(
-    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+    policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
     """Plain numbers, the same on all ranks, which share the work. A policy that is broken is an error."""
     scores = score(
         policy,
         windows,
-        events=events,
+        events=data.events,
+        reward_model=ItemMeans.fit(data) if config.train.estimator == "dr" else None,
         min_history=config.train.min_history,
         batch_size=_batch_size(config),
         description="validation",
@@ -43,7 +45,7 @@ def validate(
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
     if (log := decisions(scores)) is not None:
-        figures |= _value(log)
+        figures |= _value(log, config.train.estimator, reward_scale(data))
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
@@ -53,21 +55,25 @@ def _batch_size(config: Config) -> int:
     return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
 
 
-def _value(log: Decisions) -> dict[str, float]:
+def reward_scale(data: Prepared) -> float:
+    """The largest reward of any event, where rewards are of events: known before anything is measured."""
+    return float(max(data.manifest["rewards"].values(), default=1.0)) or 1.0
+
+
+def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, float]:
     """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
 
-    Where the log says too little of the policy (see `LEAST_EFFECTIVE`) the bound is the smallest reward.
+    Where the log says too little of the policy the bound is the smallest reward.
     """
-    values = self_normalised(log)
-    share = effective_sample(log.weight) / len(log.weight)
-    low = lower_bound(values, log.sequence) if share >= LEAST_EFFECTIVE else -math.inf
+    (bound,) = value_bounds([log], estimator, scale=scale)
     lowest = float(log.reward.min())
-    return {"value": float(values.mean()), "value_low": max(low, lowest), "effective": share}
+    low = max(bound.low, lowest) if bound.enough else lowest
+    return {"value": bound.value, "value_low": low, "effective": bound.effective}
 
 
 @torch.no_grad()
 def validate_critic(
-    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+    policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
     """Squared error of a critic alone to the observed return, beside that of the best constant."""
     network, reads = policy.network, config.objective.reads()

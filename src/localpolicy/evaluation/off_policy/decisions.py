@@ -19,6 +19,10 @@ class Decisions(NamedTuple):
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a)
 
+    def at(self, chosen: np.ndarray) -> Decisions:
+        """Those of some positions."""
+        return Decisions(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
+
 
 def decisions(scores: Scores, *, propensities: str | None = None) -> Decisions | None:
     """The decisions a policy was scored on. None where the log has no propensities.
@@ -41,10 +45,7 @@ def decisions(scores: Scores, *, propensities: str | None = None) -> Decisions |
     known = ~np.isnan(log_mu) & ~np.isnan(logp)
     if not known.any():
         return None
-    return Decisions(
-        weight=np.exp(logp - log_mu)[known],
-        reward=scores.reward.astype(np.float64)[known],
-        sequence=scores.sequence[known],
-        value_taken=None if scores.value_taken is None else scores.value_taken.astype(np.float64)[known],
-        value_expected=None if scores.value_expected is None else scores.value_expected.astype(np.float64)[known],
-    )
+    model = [
+        None if values is None else values.astype(np.float64) for values in (scores.value_taken, scores.value_expected)
+    ]
+    return Decisions(np.exp(logp - log_mu), scores.reward.astype(np.float64), scores.sequence, *model).at(known)
