@@ -30,6 +30,7 @@ class MLE(Objective):
     name = "mle"
     uses_reward = False
     estimates_logging = True
+    calibrated = True
     default_selection = "logp"
     propensities: Literal["logged", "unused"] | None = Field(
         None, description="whether the logged μ(a|x) takes the noise out of the likelihood (default: where the log "

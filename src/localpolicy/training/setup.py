@@ -31,6 +31,7 @@ def resolve(config: Config, data: Prepared) -> Config:
         "device": device,
         "select": rule(config.train.select, data, config.objective),
         "catalogue": chosen(config.train.catalogue, device),
+        "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
     # Stated probabilities are those of what a log holds where all that was shown is in it, and all could be shown.
     columns = data["train"].arrays
