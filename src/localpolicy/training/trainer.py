@@ -36,6 +36,7 @@ from localpolicy.training.calibration import scales, sharpened, sharpness
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data
+from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
@@ -108,7 +109,10 @@ class Trainer:
                 gradient_as_bucket_view=True,  # gradients are summed where they lie
             )
         device = config.train.device
-        optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
+        windows = Windows(data, "train", config.data, device=device)
+        critic = informed(config.objective, data)
+        unit = 1.0 if critic is None else unit_of(critic, windows)
+        optimiser = build_optimiser(reader.network, config, unit=unit)
         not_captured = refusal(config, reader, windows, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
@@ -137,6 +141,9 @@ class Trainer:
             done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
+        critic = informed(self.config.objective, self.data)
+        if critic is not None and not done.step:
+            start_at_item_means(self.network, critic, self.windows)
         self.ranks.wait()  # until all have read the checkpoint
         if self.ranks.leads:
             run.write_config(self.config)
@@ -147,6 +154,8 @@ class Trainer:
         records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
+            if critic is not None and not done.metric_lines:
+                done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
             while done.epoch < config.epochs and not self._out_of_patience(done):
                 done = yield from self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
@@ -274,7 +283,8 @@ class Trainer:
         if ranks.rank:
             torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
         for group in self.optimiser.param_groups:
-            rate = config.learning_rate * learning_rate_factor(config, number, steps=self.batches * config.epochs)
+            factor = learning_rate_factor(config, number, steps=self.batches * config.epochs)
+            rate = config.learning_rate * factor * group["unit"]
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
         if isinstance(batch, Planned):
             assert self.captured is not None
