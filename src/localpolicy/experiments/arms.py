@@ -10,10 +10,12 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from localpolicy.evaluation.run import world_of
 from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.jobs import Job, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -62,6 +65,7 @@ class _Task:
     keep: str
     imputation: Path | None
     truth: bool
+    towers: Path | None = None  # networks that arms share which differ in the dial alone
 
 
 @dataclass
@@ -112,15 +116,28 @@ class Study:
             return
         try:
             runs = self._reference_runs()
-            tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-            outcomes = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
-            for done, (task, reason) in enumerate(outcomes, start=1):
-                state = "measured" if reason is None else "FAILED"
-                LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
+            groups = self._groups([self._task(name, config, runs) for name, config in waiting.items()])
+            outcomes = in_processes(_measure_all, groups, processes=self.processes, deadline=self.deadline)
+            done = 0
+            for group, reasons in outcomes:
+                for task, reason in zip(group, reasons, strict=True):
+                    done += 1
+                    state = "measured" if reason is None else "FAILED"
+                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(waiting))
         except Stopped as stop:
             if self.deadline is None:
                 raise
             LOG.info("%s", stop)
+
+    def _groups(self, tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
+        """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
+        by_networks: dict[str, list[_Task]] = {}
+        for task in tasks:
+            by_networks.setdefault(_networks(task), []).append(task)
+        return [
+            tuple(replace(task, towers=self.out / "towers" / key) for task in group) if len(group) > 1 else tuple(group)
+            for key, group in by_networks.items()
+        ]
 
     def _reference_runs(self) -> list[Path]:
         """The references' folders, with weights in them: trained where they are not there."""
@@ -201,13 +218,37 @@ def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
     return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
 
 
+def _networks(task: _Task) -> str:
+    """What decides the networks of a closed form; of any other arm, all there is."""
+    config = task.job.config
+    objective = config.objective
+    if isinstance(objective, Improvement) and objective.closed and not task.trained:
+        config = config.model_copy(update={"objective": objective.undialled()})
+        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    return task.job.name
+
+
+def _measure_all(tasks: Sequence[_Task]) -> list[str | None]:
+    """Arms of the same networks, in turn; these go when all are done."""
+    reasons = [_measure_one(task) for task in tasks]
+    for towers in {task.towers for task in tasks if task.towers is not None}:
+        shutil.rmtree(towers, ignore_errors=True)
+        with suppress(OSError):
+            towers.parent.rmdir()  # unless others are at work there
+    return reasons
+
+
 def _measure_one(task: _Task) -> str | None:
     """Train and measure one arm; why it could not be trained, or None."""
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
     try:
-        run = Run(job.out) if task.trained else train(data, out=job.out, config=job.config, resume=True)
+        run = (
+            Run(job.out)
+            if task.trained
+            else train(data, out=job.out, config=job.config, resume=True, towers=task.towers)
+        )
     except TrainingError as error:
         write_json(task.figures / "arm.json", {**about, "failed": str(error)})
         return str(error)

@@ -37,6 +37,7 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | type[nn.Module] | None = None,
+    towers: Path | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
@@ -45,7 +46,8 @@ def train(
     docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
-    built as ours are. The log gets one line per epoch.
+    built as ours are. `towers` is a folder where the networks of a closed form stay, and are taken from by the next
+    run that differs in the dial alone (β, its budget, `believe`, the cap). The log gets one line per epoch.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(backbone, type):
@@ -83,7 +85,7 @@ def train(
             return trainer.run_to_end(resume=resume, older=resume_older)
 
         if isinstance(config.objective, Improvement) and config.objective.closed:
-            return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
+            return ClosedForm(data, run, config, ranks, fit, backbone, towers).run_to_end()
         return fit(run, config, backbone=backbone)
 
 
