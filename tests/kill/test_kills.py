@@ -32,6 +32,7 @@ VERBS = {
               "--out", "{out}/paper"),
     "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objectives", "mle",
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
+    "distill": ("distill", "{place}/run", "--epochs", "1", "--beta", "0.5", "--out", "{out}/student", "--force"),
 }  # fmt: skip
 # Fields of a manifest that say how long it took, and of which process.
 CLOCKS = {"seconds", "peak_memory_bytes", "made", "created", "path", "from_run", SEAL}

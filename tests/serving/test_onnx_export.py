@@ -122,6 +122,15 @@ def test_an_altered_export_is_refused(exported, tmp_path, name):
         Recommender(folder)
 
 
+def test_equal_runs_give_equal_exports(exported, run, tmp_path):
+    """And none tells where the code lay that made it."""
+    again = export(run.folder, out=tmp_path / "again")
+    for name in [path.name for path in exported.folder.iterdir() if path.suffix == ".onnx"]:
+        content = (exported.folder / name).read_bytes()
+        assert content == (again.folder / name).read_bytes()
+        assert b"stack_trace" not in content and b"localpolicy/" not in content
+
+
 def test_verify_reads_every_file_of_an_export(exported, capsys):
     verify(exported.folder)
     said = capsys.readouterr().out
