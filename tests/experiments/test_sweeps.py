@@ -410,9 +410,15 @@ def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
     swept_run = Run(out / "runs" / "lpi_rl-beta=0.3-cap=5-seed=0")
     alone = train(data, out=tmp_path / "alone", config=swept_run.config)
     assert swept_run.manifest["policy_sha256"] == alone.manifest["policy_sha256"]
+    assert swept_run.config.objective.beta == 0.3, "the manifest and the config are its own"
     described = [json.loads((run.folder / "policy.json").read_text())["network"] for run in (swept_run, alone)]
     assert described[0] == described[1] and described[0]["beta"] == 0.3 and described[0]["cap"] == 5
     assert len({point.js.mean for point in found.tried}) > 3, "other policies, though of the same networks"
+    # A kill before the last arm was measured: it is measured, and nothing stays behind.
+    shutil.rmtree(out / "figures" / swept_run.folder.name)
+    (out / "towers" / "left over").mkdir(parents=True)
+    again = sweep(data, config=CLOSED, over=["beta=0.05,0.3,1", "cap=5,10"], out=out, processes=1)
+    assert again.to_dict()["points"] == found.to_dict()["points"] and not (out / "towers").exists()
 
 
 def test_what_decides_the_networks_is_trained_for_itself(tmp_path):

@@ -14,7 +14,6 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +42,7 @@ from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
+TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 
 
@@ -92,6 +92,8 @@ class Study:
         self._do({arm.name: arm.config for arm in waiting})
         by_arm = {arm.name: self._known(arm.name, arm.config) for arm in arms}
         self.stopped = [name for name, measured in by_arm.items() if measured is None]
+        if not self.stopped:
+            shutil.rmtree(self.out / TOWERS, ignore_errors=True)
         return {name: measured for name, measured in by_arm.items() if measured is not None}
 
     def floor(self) -> dict[str, Estimate] | None:
@@ -134,10 +136,12 @@ class Study:
         by_networks: dict[str, list[_Task]] = {}
         for task in tasks:
             by_networks.setdefault(_networks(task), []).append(task)
-        return [
-            tuple(replace(task, towers=self.out / "towers" / key) for task in group) if len(group) > 1 else tuple(group)
-            for key, group in by_networks.items()
-        ]
+        groups = []
+        for key, group in by_networks.items():
+            towers = self.out / TOWERS / key
+            shared = len(group) > 1 or towers.exists()  # the others may have been done before a kill
+            groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
+        return groups
 
     def _reference_runs(self) -> list[Path]:
         """The references' folders, with weights in them: trained where they are not there."""
@@ -233,8 +237,6 @@ def _measure_all(tasks: Sequence[_Task]) -> list[str | None]:
     reasons = [_measure_one(task) for task in tasks]
     for towers in {task.towers for task in tasks if task.towers is not None}:
         shutil.rmtree(towers, ignore_errors=True)
-        with suppress(OSError):
-            towers.parent.rmdir()  # unless others are at work there
     return reasons
 
 
