@@ -198,7 +198,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
     _, data, _ = swept
     quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command(data.path, tmp_path / "killed"), **quiet)
-    halfway = tmp_path / "killed" / "runs" / "lpi_rl-beta=0.05-seed=0"
+    halfway = tmp_path / "killed" / "towers"
     deadline = time.time() + 1200
     while not list(halfway.glob("**/checkpoint/step-*.json")) and killed.poll() is None and time.time() < deadline:
         time.sleep(0.01)
