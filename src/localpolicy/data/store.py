@@ -51,6 +51,7 @@ CONTEXT = "context"  # event of a row that is history only: no policy chose it, 
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
 QUALITY_PAGE = "quality.html"  # added after the preparation
+SPARSE = 30  # actions per item, on average, below which a log is sparse
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 
@@ -199,6 +200,16 @@ class Prepared:
     def catalogue(self) -> pa.Table:
         """index, item_id, count."""
         return self._table("items.parquet")
+
+    @cached_property
+    def known_items(self) -> np.ndarray:
+        """Whether the training split shows an item: [V]."""
+        return np.bincount(self["train"].arrays["item"], minlength=self.n_items) > 0
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it is an interaction log whose training split says little of most items."""
+        return self.kind == "interactions" and self["train"].events < SPARSE * self.n_items
 
     @cached_property
     def filters(self) -> StoredFilters | None:

@@ -15,6 +15,7 @@ class MLE(Objective):
     name = "mle"
     uses_reward = False
     estimates_logging = True
+    calibrated = True
     default_selection = "logp"
 
     def terms(self, readout: Readout) -> Terms:

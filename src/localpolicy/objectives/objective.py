@@ -27,6 +27,7 @@ class Objective(Settings):
     uses_reward: ClassVar[bool] = True
     weighs_by_ratio: ClassVar[bool] = False  # by π/μ̂: an action that μ̂ cannot take has no weight
     estimates_logging: ClassVar[bool] = False  # its policy head is a likelihood: an estimate of μ
+    calibrated: ClassVar[bool] = False  # the scale of its logits may be fitted to the held-out likelihood
     default_selection: ClassVar[str] = "auto"  # the validation figure that picks the epoch; auto: by reward
 
     @classmethod

@@ -23,6 +23,7 @@ from localpolicy.errors import ConfigError, DataError, RunError, nearest
 from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.session import GraphSession
 from localpolicy.serving.simple import FILE, SimpleScorer
 
 FORMAT = 1
@@ -55,7 +56,9 @@ class Recommender:
         self.ids: list[Any] = json.loads((self.folder / "items.json").read_text())
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
-        self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]}
+        self._sessions = {
+            name: GraphSession(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]
+        }
         simple = self.description.get("baseline")
         self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
         self._counts: np.ndarray | None = None
@@ -85,10 +88,7 @@ class Recommender:
             feed["beta"] = np.array([beta], np.float32)
         if self._simple is not None:
             return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
-        session = self._sessions["policy" if beta is None else "dial"]
-        wanted = {given.name for given in session.get_inputs()}  # an input that changes nothing is not in the graph
-        logits: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
-        return logits
+        return self._sessions["policy" if beta is None else "dial"].run(feed)
 
     def check_events(self, events: Sequence[str]) -> None:
         """Raise unless the policy knows all of these."""
@@ -270,14 +270,3 @@ def _is_whole(about: dict[str, Any]) -> bool:
         return False
     read = {"items.json", "counts.json", *(f"{name}.onnx" for name in about["graphs"])}
     return set(about["files"]) >= (read | {FILE} if "baseline" in about else read)
-
-
-def _session(path: Path, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    # Threads that spin between calls would take the cores from the draw and from other workers.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -29,6 +29,7 @@ def resolve(config: Config, data: Prepared) -> Config:
         "device": device,
         "select": rule(config.train.select, data, config.objective),
         "catalogue": chosen(config.train.catalogue, device),
+        "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
     changes = {
         "model": config.model.model_copy(update={"event_embeddings": embedded}),

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from localpolicy.catalogue import backend, sharded
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
@@ -30,6 +31,7 @@ from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.training.calibration import scales, sharpened, sharpness
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data
@@ -201,12 +203,12 @@ class Trainer:
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            self._save_weights("policy.safetensors")
+            figures |= self._keep("policy.safetensors")
         logp = figures.get(LIKELIHOOD)  # a critic has none
         if logp is not None and (done.likeliest is None or logp > done.likeliest):
             done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
             if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
-                self._save_weights(LIKELIEST)
+                figures |= self._keep(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -220,6 +222,19 @@ class Trainer:
             self.run.append_metrics(line)
             self.record(line)
         return done
+
+    def _keep(self, name: str) -> dict[str, float]:
+        """Save the weights, at the temperature at which the policy is likeliest where that is asked for."""
+        config, network = self.config, self.network
+        if not (config.train.calibrate and config.objective.calibrated and scales(network)):
+            self._save_weights(name)
+            return {}
+        catalogue = backend(config.train.catalogue) if network.shard is None else sharded
+        size = config.train.batch_size
+        s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
+        with sharpened(network, s):
+            self._save_weights(name)
+        return {"temperature": 1 / s}
 
     def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
         """What is left of this epoch."""

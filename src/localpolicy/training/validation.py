@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.evaluation.baselines.history import popularity
 from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
 from localpolicy.evaluation.off_policy.reward_model import ItemMeans
 from localpolicy.evaluation.off_policy.value_bound import value_bounds
@@ -18,11 +20,13 @@ from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
+from localpolicy.runs.run import LIKELIHOOD
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.training.selection import METRICS
+from localpolicy.training.selection import METRICS, PLAIN
 from localpolicy.types import Estimator
 
+SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU = 8192  # sequences of a batch in validation
 
 
@@ -41,13 +45,30 @@ def validate(
         ranks=ranks,
     )
     figures = flat(scores, METRICS)
-    refuse_broken_weights(policy.network, figures["logp"], step, ranks)
+    if data.sparse:
+        known = data.known_items[scores.item]
+        judged = known if known.any() else ~known
+        share = popularity(data).double().numpy()[scores.item[judged]]
+        figures |= {PLAIN: figures[LIKELIHOOD], LIKELIHOOD: blended_likelihood(scores.logp[judged], share)}
+    refuse_broken_weights(policy.network, figures[LIKELIHOOD], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
     if (log := decisions(scores)) is not None:
         figures |= _value(log, config.train.estimator, reward_scale(data))
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
+    """max over m of the mean of log((1 - m) π(a|x) + m q(a)), from log π(a|x) and the popularity q(a) of logged items.
+
+    On a sparse log the mean of log π alone falls long before ranking stops to improve: it is ruled by items that
+    training hardly shows, of which no network can know more than how popular they are. A mixture with popularity
+    (Jelinek and Mercer 1980) has that much for free, so that what the policy knows of the others decides. Items that
+    training never shows are left out by the caller: they are only ever pushed down, whatever is learnt.
+    """
+    probability = np.exp(logp.astype(np.float64))
+    return max(float(np.log((1 - m) * probability + m * share).mean()) for m in SHARES)
 
 
 def _batch_size(config: Config) -> int:
