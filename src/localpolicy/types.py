@@ -57,6 +57,7 @@ class Batch:
     ends_only: bool = False  # nobody asks for tokens that are no positions: each sequence's last alone is scored
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
+    bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
 
     @property
     def positions(self) -> int:

@@ -22,7 +22,7 @@ WITH_GRADIENT = {"logp", "logp_logging", "q_fit", "value"}
 # Every objective as it comes, and every variant that reads something else.
 CASES = [
     *({"name": name} for name in OBJECTIVES),
-    *({"name": name, "propensities": "logged"} for name in ("ips", "ips_pg", "proximal")),
+    *({"name": name, "propensities": "logged"} for name in ("mle", "ips", "ips_pg", "proximal")),
     *({"name": name, "target": "expected"} for name in ("sqn", "sac", "lpi_rl")),
     *(
         {"name": name, "baseline": g}
@@ -124,11 +124,12 @@ def test_the_weight_is_a_constant_and_the_policy_term_trains_the_policy_alone(ca
 
 @each_case
 def test_every_auxiliary_loss_trains_one_head(case):
-    """logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
+    """control -> logp, logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
     found, reads = prepared(case)
     readout = all_require_gradients(random_readout(reads))
     losses = found.terms(readout).losses
-    owner = {"policy": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit", "value": "value"}
+    owner = {"policy": "logp", "control": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit"}
+    owner["value"] = "value"
     assert {owner[name] for name in losses} == reads & WITH_GRADIENT
     for name, loss in losses.items():
         for field in reads:

@@ -30,14 +30,15 @@ from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.run import settings_of as evaluation_settings
 from localpolicy.evaluation.run import world_of
 from localpolicy.evaluation.truth import true_value
-from localpolicy.experiments.jobs import Job, different, in_processes, refuse_other, train_all
+from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.lanes import Steps
 from localpolicy.simulation.truth import load_world
-from localpolicy.training.loop import train
+from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Study:
     references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
     against: Sequence[Path] = ()  # or runs that are there already
     processes: int | None = None
+    lanes: int | None = None  # runs that one process trains in turn
     deadline: float | None = None
     keep: str = "runs"
     imputation: Path | None = None
@@ -118,14 +120,15 @@ class Study:
             return
         try:
             runs = self._reference_runs()
-            groups = self._groups([self._task(name, config, runs) for name, config in waiting.items()])
-            outcomes = in_processes(_measure_all, groups, processes=self.processes, deadline=self.deadline)
+            tasks = [self._task(name, config, runs) for name, config in waiting.items()]
+            sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
+            outcomes = in_processes(_measure_all, self._groups(tasks), sharing=sharing, deadline=self.deadline)
             done = 0
             for group, reasons in outcomes:
                 for task, reason in zip(group, reasons, strict=True):
                     done += 1
                     state = "measured" if reason is None else "FAILED"
-                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(waiting))
+                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
         except Stopped as stop:
             if self.deadline is None:
                 raise
@@ -151,7 +154,7 @@ class Study:
                 shutil.rmtree(job.out)  # came here without its weights
         if wanted := [job for job in jobs if not Run(job.out).finished]:
             LOG.info("references first: %s", ", ".join(job.name for job in wanted))
-        train_all(jobs, processes=self.processes, deadline=self.deadline)
+        train_all(jobs, processes=self.processes, lanes=self.lanes, deadline=self.deadline)
         return [*(job.out for job in jobs), *self.against]
 
     def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
@@ -232,25 +235,25 @@ def _networks(task: _Task) -> str:
     return task.job.name
 
 
-def _measure_all(tasks: Sequence[_Task]) -> list[str | None]:
+def _measure_all(tasks: Sequence[_Task]) -> Steps[list[str | None]]:
     """Arms of the same networks, in turn; these go when all are done."""
-    reasons = [_measure_one(task) for task in tasks]
+    reasons = []
+    for task in tasks:
+        reasons.append((yield from _measure_one(task)))
     for towers in {task.towers for task in tasks if task.towers is not None}:
         shutil.rmtree(towers, ignore_errors=True)
     return reasons
 
 
-def _measure_one(task: _Task) -> str | None:
+def _measure_one(task: _Task) -> Steps[str | None]:
     """Train and measure one arm; why it could not be trained, or None."""
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
     try:
-        run = (
-            Run(job.out)
-            if task.trained
-            else train(data, out=job.out, config=job.config, resume=True, towers=task.towers)
-        )
+        run = Run(job.out)
+        if not task.trained:
+            yield from training(data, run, job.config, resume=True, towers=task.towers)
     except TrainingError as error:
         write_json(task.figures / "arm.json", {**about, "failed": str(error)})
         return str(error)

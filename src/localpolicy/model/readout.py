@@ -53,9 +53,9 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     return layout.flatten(block)
 
 
-def _scored(hidden: Tensor, batch: Batch) -> Tensor:
-    """The hidden states of the positions: [N, D]."""
-    return hidden if batch.whole else hidden.index_select(0, batch.scored)
+def _scored(values: Tensor, batch: Batch) -> Tensor:
+    """Of one value per token those of the positions: [N, …]."""
+    return values if batch.whole else values.index_select(0, batch.scored)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class NetworkReader:
     def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
         network, at = self.network, batch.scored
-        items = batch.item[at]
+        items = _scored(batch.item, batch)
         same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
         branch = Branch(items.device)
         hidden = network.hidden(batch)
@@ -110,7 +110,7 @@ class NetworkReader:
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
-        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **constants, **numbers)
+        return Readout(logp=logp, reward=_scored(batch.reward, batch).to(logp.dtype), step=step, **constants, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""
@@ -132,7 +132,7 @@ class NetworkReader:
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
-        items, here = batch.item[at], _scored(hidden_eval, batch)
+        items, here = _scored(batch.item, batch), _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
         critic = self._critic(here) if self.critic is not None else None
         if critic is not None and reads & {"q", "q_sampled"}:

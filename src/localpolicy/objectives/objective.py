@@ -35,6 +35,10 @@ class Objective(Settings):
         if "name" not in cls.__dict__:
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
 
+    def resolved(self, *, propensities: bool) -> Objective:
+        """The same with every default that depends on the log filled in: does it state propensities?"""
+        return self
+
     def reads(self) -> Reads:
         """What the equation reads, with these settings."""
         return Reads()

@@ -59,6 +59,10 @@ class TrainConfig(Settings):
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
     )
+    checkpoint_seconds: float | None = Field(
+        None, ge=0, description="least seconds between checkpoints at epoch ends (default: 0 on a CPU; 30 on a GPU, "
+        "where an epoch may take less time than saving it)"
+    )  # fmt: skip
     catalogue: Literal["auto", "fused", "chunked", "dense"] = Field(
         "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
     )

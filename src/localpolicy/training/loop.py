@@ -18,6 +18,7 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
+from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
 from localpolicy.training.checks import check_estimator, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
@@ -37,7 +38,6 @@ def train(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | type[nn.Module] | None = None,
-    towers: Path | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
@@ -46,8 +46,7 @@ def train(
     docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
-    built as ours are. `towers` is a folder where the networks of a closed form stay, and are taken from by the next
-    run that differs in the dial alone (β, its budget, `believe`, the cap). The log gets one line per epoch.
+    built as ours are. The log gets one line per epoch.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(backbone, type):
@@ -56,6 +55,24 @@ def train(
         remember(backbone)
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
+    return to_end(training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone))
+
+
+def training(
+    data: Prepared,
+    run: Run,
+    config: Config,
+    *,
+    resume: bool = False,
+    resume_older: bool = False,
+    force: bool = False,
+    backbone: nn.Module | None = None,
+    towers: Path | None = None,
+) -> Steps[Run]:
+    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`).
+
+    `towers` is a folder where the networks of a closed form stay, for the next run that differs in the dial alone.
+    """
     if resume and run.finished:
         _tidy(run)
         return run
@@ -80,13 +97,13 @@ def train(
         if finished:
             return run
 
-        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
+        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Steps[Run]:
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
-            return trainer.run_to_end(resume=resume, older=resume_older)
+            return (yield from trainer.steps(resume=resume, older=resume_older))
 
         if isinstance(config.objective, Improvement) and config.objective.closed:
-            return ClosedForm(data, run, config, ranks, fit, backbone, towers).run_to_end()
-        return fit(run, config, backbone=backbone)
+            return (yield from ClosedForm(data, run, config, ranks, fit, backbone, towers).steps())
+        return (yield from fit(run, config, backbone=backbone))
 
 
 def _own_folder(config: Config) -> Path:
