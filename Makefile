@@ -25,19 +25,23 @@ demo: setup
 # The kernels' logic runs on a CPU too, in Triton's interpreter: in a process of its own, see tests/interpreter.py.
 KERNELS := $(addprefix tests/,catalogue/test_fused.py train/test_log_kernel.py train/test_adam_kernel.py data/test_cut_kernel.py model/test_short_attention.py)
 
+# Files of tests are shared out among processes, one thread each.
+WORKERS ?= 2
+PYTEST  := $(BIN)/pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
+
 test: setup lint
-	$(BIN)/pytest -m 'not gpu'
-	TRITON_INTERPRET=1 $(BIN)/pytest -m 'not gpu' $(KERNELS)
+	$(PYTEST)
+	TRITON_INTERPRET=1 $(PYTEST) $(KERNELS)
 
 trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
-	KILLS=20 $(BIN)/pytest tests/kill tests/train/test_faults.py
+	KILLS=20 $(BIN)/pytest tests/kill tests/train/test_faults.py tests/data/test_killed.py
 	$(BIN)/python tools/torchrun_trials.py 100
 	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k acknowledged
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
 	LPI_ROLLOUTS=200 $(BIN)/pytest -s tests/serving/test_rollout.py -k 'five_percent or equals'
-	for run in 1 2 3 4 5; do $(BIN)/pytest -q -m 'not gpu' || exit 1; done
-	$(BIN)/python tools/beside_load.py $(BIN)/pytest -q -m 'not gpu'
+	for run in 1 2 3 4 5; do $(PYTEST) -q || exit 1; done
+	$(BIN)/python tools/beside_load.py $(PYTEST) -q
 
 lowest:  # the lowest versions that pyproject.toml allows, in an environment of their own, on a walk from log to lists
 	rm -rf .lowest && $(PYTHON) -m venv .lowest

@@ -1,6 +1,6 @@
 """Table 3 of the paper at the size of RetailRocket: the whole grid, three seeds, several runs on one GPU at a time.
 
-    python benchmarks/gpu_table3.py [--processes 8] [--minutes 3] [--precision bf16] [--mps]
+    python benchmarks/gpu_table3.py [--processes 2] [--lanes 8] [--minutes 8] [--precision bf16] [--mps]
 
 156,418 training sequences over 70,852 items, 20 epochs, 35 runs with the two references, each validated every epoch and
 evaluated at the end. Prints how many runs and steps were done in the time given, and what all would take at that rate.
@@ -26,8 +26,9 @@ RUNS, EPOCHS, BATCH = 35, 20, 256
 def main() -> None:
     """Start, wait, count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--lanes", type=int, default=8)
+    parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--mps", action="store_true", help="under the MPS daemon, where it can be started")
     given = parser.parse_args()
@@ -37,8 +38,8 @@ def main() -> None:
         shared = given.mps and mps(folder)
         out = folder / "table3"
         command = [sys.executable, "-m", "localpolicy", "paper", "table3", "--data", str(data.path), "--out", str(out),
-                   "--device", "cuda", "--processes", str(given.processes), "--minutes", str(given.minutes),
-                   "--set", f"train.precision={given.precision}"]  # fmt: skip
+                   "--device", "cuda", "--processes", str(given.processes), "--lanes", str(given.lanes),
+                   "--minutes", str(given.minutes), "--set", f"train.precision={given.precision}"]  # fmt: skip
         began = time.perf_counter()
         with (folder / "output").open("w") as log:
             code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
@@ -51,7 +52,8 @@ def main() -> None:
         steps = epochs * -(-TRAINING // BATCH)
         share = epochs / (RUNS * EPOCHS)
         print(json.dumps({
-            "exit code": code, "seconds": round(taken, 1), "processes": given.processes, "MPS": shared,
+            "exit code": code, "seconds": round(taken, 1), "processes": given.processes, "lanes": given.lanes,
+            "MPS": shared,
             "runs finished": finished, "epochs": epochs, "steps per second": round(steps / taken),
             "share of the grid": round(share, 3), "whole grid at this rate, minutes": round(taken / share / 60, 2),
         }))  # fmt: skip

@@ -1,10 +1,13 @@
 """What LPI earns at the distance of its rivals, in a simulated world whose truth is known.
 
     python benchmarks/improvement.py WORLD --seed S [--items V] [--sequences N] [--device D] [--form '{"gamma": 0.8}']
+        [--rival '{"name": "exp_weighted", "fine_tuned": true}']
 
-Trains `mle` twice, the rivals of the world, and LPI in each form given; then, for each rival, dials LPI to the rival's
+Trains `mle` twice, the rivals of the world (or those given: settings of their objective; `fine_tuned` starts from the
+first `mle`), and LPI in each form given; then, for each rival, dials LPI to the rival's
 JS from the second `mle`, and prints true gains over the logging policy side by side, as a line of JSON. Beside them:
 the gain at JS 0.2, at the β that was chosen without the truth, and in the bandit that of the tilt by the true reward.
+`reward_weighted` is given a dial too, the geometric path from μ̂ through it and beyond, and a second network.
 A line is printed whenever more is known; the last one holds everything.
 """
 
@@ -21,13 +24,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from localpolicy.catalogue import backend
+from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.truth import bandit_probabilities, true_value
 from localpolicy.experiments.scenarios import SCENARIOS
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
+from localpolicy.model.towers import Towers
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
@@ -43,6 +50,30 @@ LARGE = {  # of a store beyond the demo's
     "train": {"epochs": 10, "batch_size": 256, "learning_rate": 0.002},
 }
 POSITIONS = 3_000  # held-out contexts behind a JS
+FAIR = "reward_weighted"  # the rival that is given a dial and a second network
+
+
+class GeometricPath(Towers):
+    """μ̂ (π̄/μ̂)^t, π̄ the geometric mean of some policies: their end is t = 1, and the dial β is 1/t."""
+
+    @torch.no_grad()
+    def policy(
+        self, hidden: Tensor, *, beta: float | None = None, parts: tuple[AnyHead, AnyHead] | None = None
+    ) -> Logits:
+        """(1 - t) log μ̂ + t log π̄, up to a number that all items of a context share."""
+        share = 1 / (self.beta if beta is None else beta)
+        base, other = self.parts() if parts is None else parts
+        assert base.bias is not None and other.bias is not None
+        weight = torch.cat([(1 - share) * base.weight, share * other.weight], dim=1)
+        return base.replaced(weight, (1 - share) * base.bias + share * other.bias).logits(hidden)
+
+
+def path(logging: Policy, policies: list[Policy]) -> Policy:
+    """The path from μ̂ to these policies, as one that can be dialled."""
+    networks = [policy.network for policy in (logging, *policies)]
+    assert all(isinstance(network, Network) for network in networks)
+    towers = GeometricPath(networks[0], networks[1:], beta=1.0, slope=1.0)  # type: ignore[arg-type]
+    return Policy(towers, policies[0].origin._replace(estimates_logging="logging"), logging.items)
 
 
 def main() -> None:
@@ -56,6 +87,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=4_000)
     parser.add_argument("--no-capture", action="store_true", help="on CUDA, run steps one by one")
     parser.add_argument("--form", action="append", default=[], help="settings of the objective, as JSON")
+    parser.add_argument("--rival", action="append", default=[], help="a rival's objective, as JSON")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +103,9 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
     data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")
     settings = scene.settings if items <= 1_000 else LARGE
 
-    def fit(name: str, *, seed: int = 0, **objective: Any) -> Run:
+    def fit(name: str, *, seed: int = 0, start: Run | None = None, **objective: Any) -> Run:
         training = {**settings["train"], "seed": 10 * given.seed + seed, "device": given.device}
+        training["warm_start"] = None if start is None else str(start.folder)
         training["capture"] = not given.no_capture
         config = Config.parse({**settings, "objective": {"name": name, **objective}, "train": training})
         return train(data, out=folder / f"run-{len(list(folder.iterdir()))}", config=config)
@@ -94,12 +127,24 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
         "floor": js(estimate), "mle": earned(estimate), "rivals": {}, "lpi": [],
     }  # fmt: skip
     yield found
-    for name in RIVALS[given.world]:
-        policy = opened(fit(name))
-        found["rivals"][name] = {"js": js(policy), **earned(policy)}
+    weighted: Policy | None = None
+    for rival in map(json.loads, given.rival) if given.rival else [{"name": name} for name in RIVALS[given.world]]:
+        label = " ".join(str(value) if key == "name" else f"{key}={value}" for key, value in rival.items())
+        start = logging if rival.pop("fine_tuned", False) else None
+        policy = opened(fit(**rival, start=start))
+        found["rivals"][label] = {"js": js(policy), **earned(policy)}
+        weighted = policy if label == FAIR else weighted
+        yield found
     targets = {name: one["js"] for name, one in found["rivals"].items()} | {"JS 0.2": 0.2}
     if isinstance(world, BanditWorld):
         found["true tilt"] = {name: tilt(world, estimate, reference, target) for name, target in targets.items()}
+    yield found
+    for networks in (1, 2) if weighted is not None else ():
+        dial = path(estimate, [weighted, *(opened(fit(FAIR, seed=k)) for k in range(1, networks))])
+        found.setdefault("fair", {})[f"{networks}, undialled"] = {"js": js(dial), **earned(dial)}
+        for name, target in targets.items():
+            beta = dialled(dial, js, target)
+            found["fair"][f"{networks}, {name}"] = {"power": 1 / beta, **earned(dial.dialled(beta))}
     yield found
     for form in map(json.loads, given.form or ["{}"]):
         began = time.perf_counter()

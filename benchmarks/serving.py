@@ -5,7 +5,8 @@
     python benchmarks/serving.py load --seconds 300        the service: its peak, then 70 % of it for a while
     python benchmarks/serving.py load EXPORT               the same for an export or a run of yours
 
-Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians.
+Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians, by the clock and by
+CPU time. The latter counts all threads: compare it with one thread each (OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1).
 """
 
 import argparse
@@ -32,6 +33,7 @@ def untrained(items: int, folder: Path, *, width: int = 64):
 
     from localpolicy.model.network import ModelConfig, Network
     from localpolicy.model.policy import Origin, Policy
+    from localpolicy.runtime.files import sha256
     from localpolicy.serving.graph import write_graph
 
     torch.manual_seed(0)
@@ -43,19 +45,24 @@ def untrained(items: int, folder: Path, *, width: int = 64):
     (folder / "items.json").write_text(json.dumps(list(range(items))))
     (folder / "counts.json").write_text(json.dumps([1] * items))
     about = {"format": 1, "version": "0" * 16, "events": ["none", "click"], "length": 20, "graphs": ["policy"]}
-    (folder / "export.json").write_text(json.dumps({**about, "objective": "mle", "files": {}, "samples": []}))
+    files = {file.name: sha256(file) for file in sorted(folder.iterdir())}
+    (folder / "export.json").write_text(json.dumps({**about, "objective": "mle", "files": files, "samples": []}))
     return policy
 
 
-def in_turns(repeats: int, **calls) -> dict[str, float]:
-    """Median seconds of each call."""
+def in_turns(repeats: int, **calls) -> dict[str, np.ndarray]:
+    """Median seconds of each call: by the clock, and of the CPU."""
     times = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            begin = time.perf_counter()
+            begin = np.array([time.perf_counter(), time.process_time()])
             call()
-            times[name].append(time.perf_counter() - begin)
-    return {name: float(np.median(values)) for name, values in times.items()}
+            times[name].append(np.array([time.perf_counter(), time.process_time()]) - begin)
+    return {name: np.median(values, axis=0) for name, values in times.items()}
+
+
+def said(seconds: np.ndarray, ratio: np.ndarray) -> str:
+    return f"{1000 * seconds[0]:8.2f} ms, CPU {1000 * seconds[1]:8.2f} ms   {ratio[0]:.2f}, by CPU time {ratio[1]:.2f}"
 
 
 def lists(items: int, repeats: int, threads: int) -> None:
@@ -71,7 +78,7 @@ def lists(items: int, repeats: int, threads: int) -> None:
         drawn=lambda: made.recommend(history, 20), top=lambda: made.recommend(history, 20, sample=False),
     )  # fmt: skip
     for name, seconds in found.items():
-        print(f"{name:8} {1000 * seconds:8.1f} ms   {seconds / found['read']:.2f} of one read of the table")
+        print(f"{name:8} {said(seconds, seconds / found['read'])} of one read of the table")
 
 
 def export(items: int, repeats: int, threads: int) -> None:
@@ -89,7 +96,7 @@ def export(items: int, repeats: int, threads: int) -> None:
         exported=lambda: made.recommend(history, 20, sample=False),
     )  # fmt: skip
     for name, seconds in found.items():
-        print(f"{name:8} {1000 * seconds:8.2f} ms   {found['eager'] / seconds:.2f} times as fast as eager PyTorch")
+        print(f"{name:8} {said(seconds, found['eager'] / seconds)} times as fast as eager PyTorch")
 
 
 def load(run: Path | None, seconds: float, clients: int, items: int) -> None:

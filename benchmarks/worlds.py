@@ -3,7 +3,7 @@
     python benchmarks/worlds.py --out FILE.jsonl [--only TEXT] [--seeds 1] [--processes 2] [--episodes 4096]
     python benchmarks/worlds.py --table FILE.jsonl
 
-Each world's log is simulated and prepared, LPI is trained on it with the demo's settings (`lpi_cb` in a bandit,
+Each world's log is simulated, LPI is trained on it with the demo's settings (`lpi_cb` in a bandit,
 `lpi_rl` in a store), and its policy is measured against the world's truth, beside μ̂ (the same run's own) and beside
 the same run at other β, down to half the smallest that the rule considers. A world's share is what the chosen β gains
 over μ̂, as a part of what the best β gains; a second share is of the best β within the rule's limits (effective sample,
@@ -20,7 +20,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,14 @@ from typing import Any
 import numpy as np
 from collect import collect, read
 
-from localpolicy.data.prepare import prepare
+from localpolicy.data.store import Prepared
 from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.evaluation.truth import bandit_probabilities, rollout
 from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
-from localpolicy.simulation import BanditWorld, StoreWorld, load_world, simulate
+from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
+from localpolicy.simulation.truth import WORLDS
 from localpolicy.training.loop import train
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}
@@ -112,27 +113,28 @@ CASES: dict[str, Case] = {
 assert len(CASES) == 40
 
 
+def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, BanditWorld | StoreWorld, Config]:
+    """A prepared log of the case, the world behind it, and LPI's settings for it."""
+    settings_of, kind = WORLDS[case.world]
+    world: BanditWorld | StoreWorld = kind(settings_of().with_changes(case.dials), seed=seed)
+    chunks = (replace(chunk, reward=case.scale * chunk.reward) for chunk in world.log(case.sequences, seed))
+    write_prepared(
+        world, folder / "data", sequences=case.sequences, seed=seed, interactions=case.interactions, chunks=chunks
+    )
+    settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
+    training = {**settings["train"], "seed": seed, "device": "cpu"}
+    config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
+    return Prepared(folder / "data"), world, config
+
+
 def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only: bool) -> dict[str, Any]:
     """One world, from its log to its figures. `precise` takes visits until the error is small enough."""
     name, number = task
     case, seed = CASES[name], list(CASES).index(name) + 100 * number
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        log = simulate(
-            case.world, folder / "log", sequences=case.sequences, seed=seed, changes=case.dials,
-            interactions=case.interactions,
-        )  # fmt: skip
-        world = load_world(folder / "log")
-        rewards = {event: case.scale * reward for event, reward in world.rewards.items() if event in log.rows}
-        data = prepare(
-            folder / "log" / "events.parquet", out=folder / "data", seed=seed, threads=1,
-            **({"rewards": rewards} if rewards else {}),
-        )  # fmt: skip
-        settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
-        training = {**settings["train"], "seed": seed, "device": "cpu"}
-        config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
-        run = train(data, out=folder / "run", config=config)
+        data, world, config = logged(case, Path(scratch), seed)
+        run = train(data, out=Path(scratch) / "run", config=config)
         policy, chosen = run.policy(), run.manifest["improvement"]
         trained = time.perf_counter()
         logging = world.logging_value() if isinstance(world, BanditWorld) else _logged(world, episodes)

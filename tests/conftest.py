@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,8 +12,9 @@ from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 
-# Tensors are tiny here: a second thread would only wait for the first.
+# Tensors are tiny here: a second thread would only wait for the first, in the processes that tests start too.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LOGGERS = ("localpolicy", "localpolicy.data.prepare", "localpolicy.training.epochs")
 

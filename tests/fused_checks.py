@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from localpolicy.catalogue import dense, fused, sharded
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.catalogue.logits import Head, LinearLogits, rows_added_last
 from localpolicy.catalogue.shards import Shard, ShardedHead
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.adam import TableAdamW
@@ -63,6 +63,10 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
         pairs[name] = (one, two)
     errors = {name: far(*pair) for name, pair in pairs.items()}
     assert all(error < tolerance for error in errors.values()), errors
+    _, tied = fused.counts(p, items, fused.at(p, items), here=torch.zeros_like(items, dtype=torch.bool))
+    assert not fused.evaluates(p) or (tied >= 1).all(), (
+        "an item ties with itself: its own score is rounded as the tiles round it"
+    )
     _, item = fused.maximum(p)
     # Rounding may put another item first, but never one that is not as good.
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
@@ -75,6 +79,32 @@ def gradients(module, rows, items, upstream, *, constant_weight=False):
     value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
     return [leaf.grad for leaf in leaves if leaf.requires_grad]
+
+
+def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
+    """Scores at the items, and their gradients: alone, and where rows' gradients wait for the end."""
+    rows = draw_rows(n, v, d, dtype, device=device, bias=bias)
+    items = draw_items(n, v, device)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+
+    def graded(score, rows):
+        leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
+        value = score(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None)), items)
+        value.backward(upstream.to(value.dtype))
+        return [value.detach(), *(leaf.grad for leaf in leaves)]
+
+    expected = graded(lambda rows, items: rows.at(items), exact(rows))
+    whole = graded(fused.taken, rows)
+    with rows_added_last():
+        leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
+        value = fused.taken(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None)), items)
+        value.backward(upstream.to(value.dtype))
+        assert leaves[1].grad is None, "it waits"
+    later = [value.detach(), *(leaf.grad for leaf in leaves)]
+    for ours in (whole, later):
+        for one, two in zip(ours, expected, strict=True):
+            assert two.abs().max() > 1e-2
+            assert far(one, two) < tolerance
 
 
 def check_freed(module, rows, items):

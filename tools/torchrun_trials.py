@@ -1,6 +1,8 @@
-"""Trains in two processes again and again beside two busy loops, with copies of the catalogue and with shards of it.
+"""Trains in two processes again and again beside busy loops, with copies of the catalogue and with shards of it.
 
-    python tools/torchrun_trials.py TIMES
+    python tools/torchrun_trials.py TIMES [LOOPS]
+
+LOOPS is 2 where nothing else is said; 0 on a machine that is busy already.
 
 Tells how many ended with another exit code than 0 (an abort at the interpreter's end is -6 or 1); exit code 1 if any.
 """
@@ -13,9 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from beside_load import load
+from beside_load import LOOPS, load
 
 LPI = (sys.executable, "-m", "localpolicy")
+WAYS = {"copies": (), "shards": ("--shard-catalogue",)}
 WORLD = ("simulate", "bandit", "--sequences", "300", "--items", "20", "--prepared", "--out")
 SMALL = (
     "--objective",
@@ -33,24 +36,23 @@ SMALL = (
 
 def main() -> None:
     times = int(sys.argv[1])
+    loops = int(sys.argv[2]) if len(sys.argv) > 2 else LOOPS
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    failed = 0
-    with tempfile.TemporaryDirectory() as place, load():
+    failed = dict.fromkeys(WAYS, 0)
+    with tempfile.TemporaryDirectory() as place, load(loops):
         data = Path(place, "data")
         subprocess.run([*LPI, *WORLD, data], check=True, stdout=subprocess.DEVNULL)
-        for way, words in (("copies", ()), ("shards", ("--shard-catalogue",))):
-            codes = []
-            for number in range(times):
+        for number in range(1, times + 1):
+            for way, words in WAYS.items():
                 out = Path(place, way, str(number))
                 command = [*LPI, "train", data, *SMALL, "--processes", "2", *words, "--out", out]
                 done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-                codes.append(done.returncode)
+                failed[way] += done.returncode != 0
                 if done.returncode:
                     print(done.stderr[-2000:])
-            bad = sum(code != 0 for code in codes)
-            failed += bad
-            print(f"{way}: {bad} of {times} failed", flush=True)
-    sys.exit(failed > 0)
+            if number % 10 == 0 or number == times:
+                print("; ".join(f"{way}: {bad} of {number} failed" for way, bad in failed.items()), flush=True)
+    sys.exit(any(failed.values()))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class Settings:
     rate: float = 1e-3
     threads: int = 2
     seed: int = 0
+    device: str = "cpu"
     warm: int = 5  # steps before the clock starts
     epochs: int = 1  # of a peer
     our_epochs: int = 3  # ours takes a fraction of the time: more steps, so that its figure is as steady
@@ -80,6 +81,11 @@ def memory(field: str) -> int:
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
     raise SystemExit(f"/proc/self/status has no {field}: this benchmark reads memory from Linux.")
+
+
+def accelerator(settings: Settings) -> str:
+    """What Lightning calls the device."""
+    return "gpu" if settings.device == "cuda" else "cpu"
 
 
 def two_cores(threads: int) -> None:

@@ -1,8 +1,10 @@
 """What a peer would show: the 20 best items after every prefix of the test sequences, from its best epoch.
 
-It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the same
-rule: after each epoch the likelihood of the validation split's next items over the whole catalogue, the weights of the
-best epoch kept, and an end after a few epochs without a better one.
+It needs numpy and torch alone, so that each peer's own virtual environment can run it. Every peer is given the rule of
+our `mle` on sparse logs: after each epoch the likelihood of the validation split's next items in a mixture with
+popularity, the weights of the best epoch kept, and an end after a few epochs without a better one. Items that the
+training split never shows are left out: whoever has them in the softmax only ever pushes them down, so that their
+likelihood falls from the first epoch on, whatever else is learnt.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 K = 20
+SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the mixture
 BATCH = 256  # sequences scored at once
 Logits = Callable[[Tensor, Tensor], Tensor]  # (items [B, T], -1 where padded; where a next item follows) -> [n, V]
 
@@ -60,6 +63,7 @@ class Keeper:
     """Judges a network after each epoch, and keeps the best."""
 
     validation: Split
+    counts: np.ndarray  # [V] how often the training split shows an item
     length: int
     patience: int
     best: float = -float("inf")
@@ -67,10 +71,16 @@ class Keeper:
     seen: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, folder: Path, settings: dict[str, Any], train: Split) -> Keeper:
+        """With the validation split and the settings that benchmarks/sequence_models.py wrote."""
+        counts = np.bincount(train.item, minlength=settings["items"])
+        return cls(Split.read(folder, "validation"), counts, settings["length"], settings["patience"])
+
     def judge(self, network: torch.nn.Module, logits: Logits) -> bool:
         """Whether to go on."""
         self.seen += 1
-        value = likelihood(self.validation, logits, network, self.length)
+        value = likelihood(self.validation, self.counts, logits, network, self.length)
         print(f"epoch {self.seen}: validation log-likelihood {value:.4f}", flush=True)
         if value > self.best:
             self.best, self.epoch, self.weights = value, self.seen, copy.deepcopy(network.state_dict())
@@ -87,18 +97,19 @@ class Keeper:
 
 
 @torch.no_grad()
-def likelihood(split: Split, logits: Logits, network: torch.nn.Module, length: int) -> float:
-    """Mean log-probability of the next item, of those that the peer knows."""
-    total, count = 0.0, 0
+def likelihood(split: Split, counts: np.ndarray, logits: Logits, network: torch.nn.Module, length: int) -> float:
+    """max over m of the mean of log((1 - m) π(a|x) + m q(a)), of the next items a that training shows."""
+    share = torch.from_numpy((counts + 0.5) / (counts + 0.5).sum())
+    total, count = torch.zeros(len(SHARES), dtype=torch.float64), 0
     for inputs, following, _, _ in _evaluated(split, network, length):
-        rows = torch.log_softmax(logits(inputs, following >= 0).float(), dim=1)
-        target = following[following >= 0]
-        known = (target < rows.shape[1]) & torch.isfinite(rows.gather(1, target.clamp(max=rows.shape[1] - 1)[:, None]))[
-            :, 0
-        ]
-        total += float(rows[known].gather(1, target[known, None]).sum())
-        count += int(known.sum())
-    return total / max(count, 1)
+        rows = torch.log_softmax(logits(inputs, following >= 0).double(), dim=1).cpu()
+        target = following[following >= 0].cpu()
+        logp = rows.gather(1, target[:, None])[:, 0]
+        counted = torch.from_numpy(counts > 0)[target] & torch.isfinite(logp)
+        probability, popular = logp[counted].exp(), share[target[counted]]
+        count += len(probability)
+        total += torch.stack([torch.log((1 - m) * probability + m * popular).sum() for m in SHARES.tolist()])
+    return float(total.max()) / max(count, 1)
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
     settings = json.loads((folder / "settings.json").read_text())
     train = Split.read(folder, "train")
     KEPT["items"] = settings["items"]
-    KEPT["keeper"] = Keeper(Split.read(folder, "validation"), settings["length"], settings["patience"])
+    KEPT["keeper"] = Keeper.of(folder, settings, train)
     torch.manual_seed(settings["seed"])
     model = KEPT["model"] = SASRecModel(
         n_blocks=settings["blocks"], n_heads=settings["heads"], n_factors=settings["width"],

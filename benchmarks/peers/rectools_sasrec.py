@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from clock import Clock, Settings, read, report, two_cores
+from clock import Clock, Settings, accelerator, read, report, two_cores
 from pytorch_lightning import Callback, Trainer
 from rectools import Columns
 from rectools.dataset import Dataset
@@ -34,7 +34,7 @@ class Timer(Callback):
         self.clock.tick(len(batch["y"]), int((batch["y"] != 0).sum()))
 
 
-def trainer(epochs: int, warm: int) -> Trainer:
+def trainer(epochs: int, warm: int, device: str) -> Trainer:
     """The trainer that SASRecModel makes for itself at verbose=0, and the timer."""
     return Trainer(
         max_epochs=epochs,
@@ -45,7 +45,7 @@ def trainer(epochs: int, warm: int) -> Trainer:
         logger=False,
         enable_checkpointing=False,
         devices=1,
-        accelerator="cpu",
+        accelerator=device,
         callbacks=[Timer(warm)],
     )
 
@@ -78,14 +78,15 @@ def model(settings: Settings) -> SASRecModel:
         loss="softmax",
         verbose=0,
         get_trainer_func=trainer,
-        get_trainer_func_kwargs={"epochs": settings.epochs, "warm": settings.warm},
+        get_trainer_func_kwargs={"epochs": settings.epochs, "warm": settings.warm, "device": accelerator(settings)},
     )
 
 
 def main(folder: Path, out: Path) -> None:
     """Train, and write what was measured."""
     settings, arrays = read(folder)
-    two_cores(settings.threads)
+    if settings.device == "cpu":
+        two_cores(settings.threads)
     fitted = model(settings).fit(dataset(arrays))
     [timer] = [one for one in fitted.fit_trainer.callbacks if isinstance(one, Timer)]  # `fit` copies its trainer
     report(

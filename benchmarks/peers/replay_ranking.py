@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
         schema(shape), embedding_dim=given["width"], num_heads=given["heads"], num_blocks=given["blocks"],
         max_sequence_length=given["length"], dropout=given["dropout"],
     )  # fmt: skip
-    judge = Judge(Keeper(Split.read(folder, "validation"), given["length"], given["patience"]), given["items"])
+    judge = Judge(Keeper.of(folder, given, train), given["items"])
     trainer = lightning.Trainer(
         max_epochs=given["epochs"], accelerator=given["accelerator"], devices=1, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from clock import Clock, Settings, read, report, two_cores
+from clock import Clock, Settings, accelerator, read, report, two_cores
 from replay.data import FeatureHint, FeatureSource, FeatureType
 from replay.data.nn import ParquetModule, TensorFeatureInfo, TensorFeatureSource, TensorSchema
 from replay.nn.lightning import LightningModule
@@ -76,7 +76,8 @@ def batches(settings: Settings, arrays: dict[str, np.ndarray], parquet: Path) ->
 def main(folder: Path, out: Path) -> None:
     """Train, and write what was measured."""
     settings, arrays = read(folder)
-    two_cores(settings.threads)
+    if settings.device == "cpu":
+        two_cores(settings.threads)
     torch.manual_seed(settings.seed)
     model = SasRec.from_params(
         schema(settings),
@@ -89,7 +90,7 @@ def main(folder: Path, out: Path) -> None:
     timer = Timer(settings.warm)
     trainer = lightning.Trainer(
         max_epochs=settings.epochs,
-        accelerator="cpu",
+        accelerator=accelerator(settings),
         devices=1,
         logger=False,
         enable_checkpointing=False,

@@ -1,3 +1,4 @@
-"""Limits that the command line and the settings share: neither needs to import the other for them."""
+"""Numbers that several rooms share: none needs to import another, or torch, for them."""
 
 LARGEST_SEED = 2**32 - 1  # what every generator takes
+NO_FILTER, UNKNOWN_FILTER = -1, -2  # in place of a filter's number: none; one whose items the log does not state

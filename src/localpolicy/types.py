@@ -19,7 +19,20 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+Estimator = Literal["snips", "dr", "log_smoothing"]  # of a policy's value: see evaluation.off_policy.value_bound
 START = -1  # previous_item of a sequence's first token: the empty context
+
+
+class ItemFilters(NamedTuple):
+    """The distinct filters under which lists were drawn; rows refer to them by number. F filters, L items in all."""
+
+    offsets: Tensor  # [F+1] where each filter's items begin
+    items: Tensor  # [L] item indices
+    allows: Tensor  # [F] bool: its items alone could be shown, rather than all but these
+
+    def to(self, device: torch.device | str) -> ItemFilters:
+        """The same filters on another device."""
+        return ItemFilters(*(tensor.to(device) for tensor in self))
 
 
 @dataclass(frozen=True)
@@ -38,9 +51,13 @@ class Batch:
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
     context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
+    filter: Tensor | None = None  # [M] number of the filter under which the item was shown
+    filters: ItemFilters | None = None  # what these numbers refer to
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
+    ends_only: bool = False  # nobody asks for tokens that are no positions: each sequence's last alone is scored
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
+    bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
 
     @property
     def positions(self) -> int:
@@ -68,7 +85,8 @@ class Batch:
         """The same batch on another device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()
+            name: value.to(device) if isinstance(value, Tensor | ItemFilters) else value
+            for name, value in values.items()
         }
         return Batch(**moved)
 
@@ -99,6 +117,7 @@ class Readout:
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it
+    logp_open: Tensor | None = None  # log π(a|x) among what could be chosen, constant; None: all items could
     return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
     q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)
     q_fit: Tensor | None = None  # Q(x,a) of the head being fitted, with gradient

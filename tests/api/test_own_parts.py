@@ -82,7 +82,7 @@ def test_a_name_in_a_runs_files_imports_nothing(tmp_path, small):
     from localpolicy.errors import ConfigError
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
-    from localpolicy.runtime.files import sha256
+    from localpolicy.runtime.files import sealed, sha256
     from localpolicy.training.loop import train
 
     run = train(small, "mle", out=tmp_path / "run", epochs=1, width=8)
@@ -90,7 +90,7 @@ def test_a_name_in_a_runs_files_imports_nothing(tmp_path, small):
     (run.folder / "config.yaml").write_text(written.replace("name: mle", "name: not_there.module:Objective\n  tau: 3"))
     manifest = run.manifest
     manifest["files"]["config.yaml"] = sha256(run.folder / "config.yaml")
-    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    (run.folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     config = Run(run.folder).config
     assert config.objective.name == "not_there.module:Objective" and config.objective.tau == 3
     assert "not_there" not in sys.modules

@@ -10,7 +10,9 @@ from fused_checks import check_freed
 
 from localpolicy.catalogue import BACKENDS, backend, chunked, chunks, dense
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits, tilted
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.errors import ConfigError
+from localpolicy.types import ItemFilters
 
 SHAPES = [(1, 1), (1, 2), (7, 2), (5, 1271), (1, 1271), (64, 300)]
 # One tolerance per type, for values and gradients alike.
@@ -193,3 +195,35 @@ def test_a_tilt_is_a_head():
 def test_unknown_backend_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'chunked'"):
         backend("chunk")
+
+
+def open_items(n, v):
+    """Lists of three; filters that close two items, leave two, and are not known."""
+    shown = torch.stack([torch.randperm(v, generator=torch.Generator().manual_seed(seed))[0] for seed in range(n)])
+    filters = ItemFilters(torch.tensor([0, 2, 4]), torch.tensor([0, v - 1, 0, v // 2]), torch.tensor([0, 1]))
+    position = torch.arange(n)
+    return OpenItems(shown, position, position % 3, position % 4 - 2, filters)
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_log_prob_among_what_was_open(name, shape):
+    """By hand, position by position; what was shown counts as open."""
+    logits, given = rows(*shape, scale=3.0), open_items(*shape)
+    formed, items = logits.chunk(0, shape[1]), given.shown
+    found = backend(name).log_prob_open(logits, items, given)
+    for n in range(shape[0]):
+        number = int(given.filter[n])
+        closed = {0: {0, shape[1] - 1}, 1: set(range(shape[1])) - {0, shape[1] // 2}}.get(number, set())
+        closed = (closed | set(items[n - n % 3 : n].tolist())) - {int(items[n])}
+        left = [a for a in range(shape[1]) if a not in closed]
+        expected = math.nan if number == -2 else float(formed[n, items[n]] - formed[n, left].logsumexp(0))
+        assert float(found[n]) == pytest.approx(expected, rel=1e-10, abs=1e-12, nan_ok=True)
+
+
+def test_a_policy_that_stakes_all_on_closed_items_is_not_lost_in_rounding():
+    logits = DenseLogits(torch.tensor([[200.0, 0.0, 1.0, -300.0]]))
+    given = OpenItems(torch.tensor([0, 2]), torch.tensor([1]), torch.tensor([1]), torch.tensor([-1]), None)
+    expected = 1 - math.log(1 + math.e)
+    for name in BACKENDS:
+        assert float(backend(name).log_prob_open(logits, torch.tensor([2]), given)[0]) == pytest.approx(expected)

@@ -9,6 +9,7 @@ from fused_checks import (
     check_gradients,
     check_sharded,
     check_statistics,
+    check_taken,
     check_values,
     draw_items,
     draw_rows,
@@ -89,3 +90,9 @@ def test_the_rows_of_each_rank():
 
 def test_a_result_that_nobody_holds_is_gone():
     check_freed(fused, draw_rows(5, 30, 8), draw_items(5, 30))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_scores_at_items_and_their_gradients(dtype, bias):
+    check_taken(40, 150, 12, dtype, tolerance={torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype], bias=bias)

@@ -10,8 +10,10 @@ from several_processes import in_processes
 from localpolicy.catalogue import chunks, dense, sharded
 from localpolicy.catalogue.capped import CappedLogits
 from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.types import ItemFilters
 
 pytestmark = pytest.mark.cluster
 ITEMS, WIDTH = 11, 4  # not divisible by 2 or 3
@@ -77,6 +79,13 @@ def check_rows(p, whole_p, q, whole_q, items, mine):
         close(found, expected[mine])
     for k in (1, 5, ITEMS):
         close(sharded.top(p, k)[0], dense.top(whole_p, k)[0][mine])
+    position = torch.arange(len(items))
+    filters = ItemFilters(torch.tensor([0, 2, 5]), torch.tensor([1, 8, 0, 7, 10]), torch.tensor([0, 1]))
+    number = position % 4 - 2  # unknown, none, two closed, three left
+    given = OpenItems(items, position, position.new_zeros(len(items)), number, filters)
+    part = OpenItems(items[mine], position[: mine.stop - mine.start], given.above[mine], number[mine], filters)
+    expected = dense.log_prob_open(whole_p, items, given)[mine]
+    torch.testing.assert_close(sharded.log_prob_open(p, items[mine], part), expected, equal_nan=True)
     asked = sharded.catalogue_statistics(p, items[mine])
     close(asked["logp"], dense.log_prob(whole_p, items)[mine])
     close(asked["top"], dense.maximum(whole_p)[1][mine])

@@ -7,8 +7,7 @@ import math
 import pytest
 import torch
 
-from localpolicy.catalogue import dense
-from localpolicy.catalogue import statistics as module
+from localpolicy.catalogue import blocks, dense
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.evaluation.baselines.sparse_rows import SparseLogits
@@ -31,7 +30,7 @@ def tied(seed: int, n: int = 23, v: int = 37) -> DenseLogits:
 @pytest.mark.parametrize("cells", [1, 40, 37 * 5 + 1, 1 << 20])
 @pytest.mark.parametrize("rows", [linear(0), tied(0)], ids=["linear", "tied"])
 def test_equals_the_definitions(rows, cells, monkeypatch):
-    monkeypatch.setitem(module.CELLS, "cpu", cells)
+    monkeypatch.setitem(blocks.CELLS, "cpu", cells)
     items = torch.randint(0, 37, (23,), generator=torch.Generator().manual_seed(1))
     one, two, values = linear(1), tied(2), linear(3)
     found = catalogue_statistics(rows, items, references={"one": one, "two": two}, values=values, lists=4)

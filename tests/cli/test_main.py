@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import commands
 import pytest
 from small_logs import write_small
 
@@ -14,6 +15,12 @@ from localpolicy.cli.main import VERBS, main
 from localpolicy.cli.output import UNREAD
 from localpolicy.errors import DataError
 from localpolicy.serving.recommend import recommend
+
+
+def here(*arguments, code=0):
+    done = commands.lpi(*arguments)
+    assert done.returncode == code, done
+    return done
 
 
 def lpi(*arguments, code=0):
@@ -87,19 +94,19 @@ def test_train_prints_its_result_to_stdout(walked):
 
 def test_train_refuses_and_says_how_to_go_on(walked):
     folder, _ = walked
-    assert "--force" in lpi("train", folder / "data", "--objective", "mle", "--out", folder / "run", code=2).stderr
+    assert "--force" in here("train", folder / "data", "--objective", "mle", "--out", folder / "run", code=2).stderr
     assert (
         "did you mean 'lpi_cb'"
-        in lpi("train", folder / "data", "--objective", "lpi_bc", "--out", folder / "x", code=2).stderr
+        in here("train", folder / "data", "--objective", "lpi_bc", "--out", folder / "x", code=2).stderr
     )
-    assert "lpi prepare" in lpi("train", folder, "--objective", "mle", "--out", folder / "x", code=2).stderr
-    assert "--out is missing" in lpi("train", folder / "data", "--objective", "mle", code=2).stderr
+    assert "lpi prepare" in here("train", folder, "--objective", "mle", "--out", folder / "x", code=2).stderr
+    assert "--out is missing" in here("train", folder / "data", "--objective", "mle", code=2).stderr
     assert not (folder / "x").exists()
 
 
 def test_print_config_can_be_fed_back(walked):
     folder, _ = walked
-    printed = lpi(
+    printed = here(
         "train",
         folder / "data",
         "--preset",
@@ -111,7 +118,7 @@ def test_print_config_can_be_fed_back(walked):
         "--print-config",
     ).stdout
     (folder / "config.yaml").write_text(printed)
-    again = lpi("train", folder / "data", "--config", folder / "config.yaml", "--print-config").stdout
+    again = here("train", folder / "data", "--config", folder / "config.yaml", "--print-config").stdout
     assert again == printed
     assert "length: 200" in printed
     assert "cap: 5" in printed
@@ -122,7 +129,7 @@ def test_recommend_writes_one_list_per_history(walked):
     lines = [{"history": [100, 103], "events": ["click", "none"]}, {"history": []}, {"history": [999]}]
     (folder / "histories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for extra in ((), ("--sample", "--seed", "1"), ("--beta", "0.5")):
-        lpi(
+        here(
             "recommend",
             folder / "run",
             "--histories",
@@ -156,7 +163,6 @@ def test_recommend_writes_one_list_per_history(walked):
     ],
 )
 def test_recommend_names_what_is_wrong_with_the_histories(walked, tmp_path, content, said):
-    """In one process: each start of Python costs a second."""
     place = tmp_path / "histories.jsonl"
     if content == "folder":
         place.mkdir()
@@ -194,7 +200,7 @@ def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, c
 
 def test_recommend_leaves_with_2_for_a_mistake(walked, tmp_path):
     run = walked[0] / "run"
-    assert "does not exist" in lpi("recommend", run, "--histories", tmp_path / "x", "--out", "no", code=2).stderr
+    assert "does not exist" in here("recommend", run, "--histories", tmp_path / "x", "--out", "no", code=2).stderr
     (tmp_path / "x").write_text('{"history": [100]}\n')
-    done = lpi("recommend", run, "--histories", tmp_path / "x", "-k", 3, "--out", tmp_path, code=2)
+    done = here("recommend", run, "--histories", tmp_path / "x", "-k", 3, "--out", tmp_path, code=2)
     assert "is a folder; expected the name of a file" in done.stderr

@@ -15,6 +15,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import Reader, events
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.runtime.files import SEAL
 from localpolicy.simulation import simulate
 
 DAY = 86_400_000
@@ -85,7 +86,7 @@ def month(days: int = 6) -> list[list[Row]]:
 
 def content(data: Prepared) -> dict[str, Any]:
     """Every file's bytes, and what the manifest says of them."""
-    manifest = {key: value for key, value in data.manifest.items() if key != "continues"}
+    manifest = {key: value for key, value in data.manifest.items() if key not in ("continues", SEAL)}
     return {**manifest, **{name: (data.path / name).read_bytes() for name in data.manifest["files"]}}
 
 

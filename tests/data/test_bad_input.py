@@ -17,6 +17,7 @@ from localpolicy.data.growing_files import ArrayFile
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.runtime.files import sealed
 
 
 def refused(match: str, log: Path, tmp_path: Path, **options) -> str:
@@ -275,7 +276,7 @@ def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> No
     with pytest.raises(DataError, match="damaged"):
         Prepared(data.path)
     manifest = json.loads((data.path / "manifest.json").read_text())
-    (data.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    (data.path / "manifest.json").write_text(json.dumps(sealed({**manifest, "format": 99})))
     with pytest.raises(DataError, match="upgrade localpolicy"):
         Prepared(data.path)
 

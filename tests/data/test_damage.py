@@ -14,6 +14,7 @@ from raw_logs import random_log, write_parquet
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared, verify
 from localpolicy.errors import DataError
+from localpolicy.runtime.files import sealed
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_manifest_of_another_shape_is_refused_when_opened(data: Prepared, chan
     path = data.path / "manifest.json"
     manifest = json.loads(path.read_text())
     changed = MANIFESTS[change](manifest)
-    path.write_text(json.dumps(changed if isinstance(changed, list) else manifest))
+    path.write_text(json.dumps(changed if isinstance(changed, list) else sealed(manifest)))
     with pytest.raises(DataError, match="manifest|format|prepared data set") as caught:
         Prepared(data.path)
     assert str(data.path) in str(caught.value)
@@ -120,7 +121,7 @@ def test_verify_knows_an_altered_manifest(data: Prepared, key: str) -> None:
         manifest["counts"]["items"] += 1
     else:
         manifest["files"]["items.parquet"]["sha256"] = "0" * 64
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match="was altered"):
         verify(data.path)
 

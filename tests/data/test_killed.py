@@ -17,6 +17,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError
 
+KILLS = int(os.environ.get("KILLS", "3"))
 STEPS = ("reading", "keeping", "filtering", "indexing", "sorting")
 PREPARE = """
 import logging, os, sys
@@ -49,12 +50,11 @@ def test_a_killed_prepare_leaves_the_old_data_set_and_a_rerun_leaves_nothing(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "log.parquet"]
 
 
-@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     log = write_parquet(tmp_path / "log.parquet", random_log())
     expected = prepare(log, out=tmp_path / "expected").digest
     chance = random.Random(0)
-    for _ in range(20):
+    for _ in range(KILLS):
         process = subprocess.Popen(
             [sys.executable, "-c", PREPARE, str(log), str(tmp_path / "data"), "never"], stdout=subprocess.DEVNULL
         )

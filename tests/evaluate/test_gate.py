@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.evaluation.baselines import BASELINES
 from localpolicy.evaluation.baselines.saved import fit_baseline, load_baseline
 from localpolicy.evaluation.compare import compare
@@ -42,6 +42,7 @@ from localpolicy.report.gate import gate_headline, gate_table
 from localpolicy.report.numbers import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runtime.files import sealed
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.training.loop import train
@@ -231,7 +232,7 @@ def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
 
 
 def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     count = 20_000
     reward = (rng.random(count) < 0.3).astype(float)
     log_like = np.where(rng.random(count) < 0.5, 0.9, 1.1)
@@ -374,7 +375,7 @@ def broken_apart(place, tmp_path):
 
     about = json.loads((copy / "manifest.json").read_text())
     about["likeliest"]["sha256"] = about["files"][LIKELIEST] = sha256(copy / LIKELIEST)
-    (copy / "manifest.json").write_text(json.dumps(about))
+    (copy / "manifest.json").write_text(json.dumps(sealed(about)))
     return copy, about
 
 
@@ -392,7 +393,7 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     assert any("the epochs of chosen and mle0 were chosen by different figures" in note for note in beside.notes)
     assert beside.to_dict()["notes"] == list(beside.notes)
     about["likeliest"].pop("sha256")
-    (copy / "manifest.json").write_text(json.dumps(about))
+    (copy / "manifest.json").write_text(json.dumps(sealed(about)))
     older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
     refused = next(check for check in older.checks if check.name == "gain")
     assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.reason
@@ -574,6 +575,16 @@ def test_a_baseline_saves_loads_and_recommends(name, place, tmp_path):
     if name == "last item":
         assert lists.items[0][0] == 106
     assert 106 not in recommend_with(loaded, histories, 3, exclude_seen=True).items[0]
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.safetensors", "items.parquet"])
+def test_a_baseline_with_an_altered_file_is_refused(name, place, tmp_path):
+    fit_baseline("popularity", place / "data", out=tmp_path / "base")
+    content = bytearray((tmp_path / "base" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "base" / name).write_bytes(content)
+    with pytest.raises(RunError, match=f"{name} was altered"):
+        load_baseline(tmp_path / "base")
 
 
 def test_a_saved_baseline_stands_on_either_side(place, tmp_path):

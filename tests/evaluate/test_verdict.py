@@ -32,7 +32,7 @@ from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.report.comparison.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import sha256
+from localpolicy.runtime.files import sealed, sha256
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.loop import train
 
@@ -98,7 +98,7 @@ def test_a_broken_policy_is_not_measured(runs, tmp_path):
     save_weights({name: tensor * math.nan for name, tensor in weights.items()}, broken / "policy.safetensors")
     manifest = json.loads((broken / "manifest.json").read_text())
     manifest["policy_sha256"] = manifest["files"]["policy.safetensors"] = sha256(broken / "policy.safetensors")
-    (broken / "manifest.json").write_text(json.dumps(manifest))
+    (broken / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(RunError, match="not finite"):
         evaluate(broken, against=[runs["interactions.mle0"]])
 
@@ -160,7 +160,7 @@ def moved_tree(runs, folder):
 
 def write_where(run, about, **places):
     about["data"] = {**{name: about["data"][name] for name in ("digest", "kind")}, **places}
-    (run / "manifest.json").write_text(json.dumps(about))
+    (run / "manifest.json").write_text(json.dumps(sealed(about)))
 
 
 def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):

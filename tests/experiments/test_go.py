@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.main import app
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
-from localpolicy.experiments.go import make_plan
+from localpolicy.experiments.go import make_plan, plan, prepare_log
 from localpolicy.experiments.guess import guess, guess_columns, guess_rewards
 from localpolicy.experiments.titles import read_titles, title_column
 from localpolicy.runs.run import Run
@@ -85,6 +85,36 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
         "timestamp,item_id,position,click,propensity_score\n2019-11-24,1,1,0,0.1\n"
     )
     assert guess(tmp_path / "random_all.csv").source == "openbandit"
+
+
+def test_a_log_is_cut_into_columns_as_prepare_does(tmp_path):
+    """What guesses the dialect may take a ragged last line for one wide column."""
+    means = {"sequence_id": "visit", "item_id": "sku", "event": "what"}
+    rows = "".join(f"{n},{n % 3},{('view', 'buy')[n % 2]}\n" for n in range(50))
+    (tmp_path / "log.csv").write_text("visit,sku,what\n" + rows)
+    assert guess(tmp_path / "log.csv", columns=means).rewards == "buy=1,view=0.2"
+    both = guess(tmp_path / "log.csv", columns={**means, "event": "what+sku"})
+    assert "buy+0=1" in both.rewards.split(",") and "view+2=0.2" in both.rewards.split(",")
+    (tmp_path / "log.csv").write_text("visit,sku,what\n" + rows + "50,")
+    with pytest.raises(DataError, match="line 52 .*Expected Number of Columns: 3"):
+        guess(tmp_path / "log.csv", columns=means)
+    with pytest.raises(DataError, match="is a folder: expected a CSV"):
+        guess(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "42", "plan: 3", "prepare: {}"])
+def test_notes_that_were_altered_are_told(tmp_path, content):
+    write_shop(tmp_path / "log.csv", sessions=60)
+    guessed = guess(tmp_path / "log.csv")
+    data = prepare_log(tmp_path / "log.csv", tmp_path / "out", guessed, seed=0)
+    noted = tmp_path / "out" / "go.yaml"
+    noted.write_text(content)
+    with pytest.raises(RunError, match="was altered|holds another log"):
+        prepare_log(tmp_path / "log.csv", tmp_path / "out", guessed, seed=0)
+    if content == "plan: 3":
+        noted.write_text("plan: 3\nasked: {minutes: 1, seed: 0, changes: []}")
+        with pytest.raises(RunError, match="its plan cannot be read"):
+            plan(data, tmp_path / "out", minutes=1, seed=0)
 
 
 def test_items_are_called_by_their_titles(tmp_path):

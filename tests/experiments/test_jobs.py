@@ -10,7 +10,7 @@ import time
 import pytest
 
 from localpolicy.errors import RunError, Stopped, TrainingError
-from localpolicy.experiments.jobs import Job, in_processes, train_all
+from localpolicy.experiments.jobs import Job, Sharing, in_processes, train_all
 from localpolicy.runs.config import Config
 from localpolicy.training.trainer import Trainer
 
@@ -63,35 +63,38 @@ def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkey
 
 
 def double(number):
+    yield
     return 2 * number
 
 
 def test_work_is_done_here_or_in_processes_alike():
-    assert dict(in_processes(double, [1, 2, 3], processes=1)) == {1: 2, 2: 4, 3: 6}
-    assert dict(in_processes(double, [1, 2, 3], processes=2)) == {1: 2, 2: 4, 3: 6}
-    assert list(in_processes(double, [], processes=2)) == []
+    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(1))) == {1: 2, 2: 4, 3: 6}
+    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(2))) == {1: 2, 2: 4, 3: 6}
+    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(2, lanes=2))) == {1: 2, 2: 4, 3: 6}
+    assert list(in_processes(double, [], sharing=Sharing(2))) == []
     with pytest.raises(Stopped, match="time limit"):
-        list(in_processes(double, [1], processes=1, deadline=time.time() - 1))
+        list(in_processes(double, [1], sharing=Sharing(1), deadline=time.time() - 1))
 
 
 def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):
     """What a user named once is imported in new processes too; a run that does not need it must not suffer."""
     monkeypatch.setattr("localpolicy.plugins._modules", ["gone_since"])
-    assert dict(in_processes(double, [1, 2], processes=2)) == {1: 2, 2: 4}
+    assert dict(in_processes(double, [1, 2], sharing=Sharing(2))) == {1: 2, 2: 4}
 
 
 SLEEPER = """
 import sys, time
-from localpolicy.experiments.jobs import in_processes
+from localpolicy.experiments.jobs import Sharing, in_processes
 from localpolicy.errors import Stopped
 
 def work(seconds):
     print("at work", flush=True)
     time.sleep(seconds)
+    yield
 
 if __name__ == "__main__":
     try:
-        list(in_processes(work, [600, 601], processes=2))
+        list(in_processes(work, [600, 601], sharing=Sharing(2)))
     except Stopped as stop:
         sys.exit(f"Stopped: {stop}")
 """
@@ -114,6 +117,6 @@ def test_a_stopped_training_says_how_to_go_on_with_all(small, tmp_path, monkeypa
     def stopped(*given, **options):
         raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")
 
-    monkeypatch.setattr("localpolicy.experiments.jobs.train", stopped)
+    monkeypatch.setattr("localpolicy.experiments.jobs.training", stopped)
     with pytest.raises(Stopped, match=r"^stopped, as asked\. What was done is saved: the same command goes on"):
         train_all(jobs(small, tmp_path, one=config()), processes=1)

@@ -8,7 +8,7 @@ from small_logs import write_small
 from localpolicy.data.readers import READERS
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.experiments.paper.inputs import data_sets
-from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.files import read_json, sealed, write_json
 from localpolicy.simulation import simulate
 
 
@@ -51,7 +51,8 @@ def test_movielens_is_never_the_papers_data(tmp_path):
     manifest = read_json(data.path / "manifest.json")
     for source, papers in (("movielens", False), ("netflix", True)):
         whole = next(edition.rows for edition in READERS[source].editions)
-        write_json(data.path / "manifest.json", {**manifest, "source": source, "rows": {"ratings": whole}})
+        altered = {**manifest, "source": source, "rows": {"ratings": whole}}
+        write_json(data.path / "manifest.json", sealed(altered))
         (found,) = data_sets([data.path], tmp_path / "out", simulated="netflix")
         assert found.original == papers
         assert ("not the paper's data" in found.about) != papers

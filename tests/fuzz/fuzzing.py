@@ -1,25 +1,22 @@
 """What any input may lead to: success with the right numbers, or exit code 2 and a message that fits a screen.
 
-Commands run in this process, since a start of Python costs more than most of them. A traceback, another exit code, a
-longer message, a minute without an end, or memory beyond the bound fails the case.
+A traceback, another exit code, a longer message, a minute without an end, or memory beyond the bound fails the case.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import resource
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import commands
+from commands import Outcome
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-
-from localpolicy.cli.main import main
 
 LONGEST = 2_000  # characters of a message
 PATIENCE = 60  # seconds of the processor; no case takes two
@@ -39,36 +36,19 @@ def examples(share: float = 1.0):
     )
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 def lpi(*words: str | Path) -> Outcome:
-    """Run a command as a shell would."""
-    before = sys.argv, sys.stdout, sys.stderr
-    sys.argv = ["lpi", *map(str, words)]
-    sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
-    code = 0
-    try:
-        with _within(PATIENCE):
-            main()
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else 1
-    finally:
-        out, err = sys.stdout.getvalue(), sys.stderr.getvalue()
-        sys.argv, sys.stdout, sys.stderr = before
-    return Outcome(code, out, err)
+    """Run a command as a shell would, for so long and no longer."""
+    with _within(PATIENCE):
+        return commands.lpi(*words)
 
 
 def fair(outcome: Outcome) -> bool:
     """Whether it succeeded; raises where it neither did nor said in few words why not."""
-    assert outcome.code in (0, 2), outcome
-    if outcome.code == 2:
-        assert 0 < len(outcome.err) <= LONGEST, (len(outcome.err), outcome.err[:200])
-        assert "Traceback" not in outcome.err, outcome.err
-    return outcome.code == 0
+    assert outcome.returncode in (0, 2), outcome
+    if outcome.returncode == 2:
+        assert 0 < len(outcome.stderr) <= LONGEST, (len(outcome.stderr), outcome.stderr[:200])
+        assert "Traceback" not in outcome.stderr, outcome.stderr
+    return outcome.returncode == 0
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ from broken_runs import train_until
 from fused_checks import check_adam
 from small_logs import write_small
 
+from localpolicy.errors import Stopped
+from localpolicy.experiments.jobs import Job, train_all
+from localpolicy.model.backbones.layout import Layout
+from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -55,6 +60,30 @@ def test_other_backbones_are_captured_or_say_why_not(backbone, tmp_path):
     settings = config("mle").with_changes([f"model.backbone={backbone}"])
     run = train(data, out=tmp_path / "run", config=settings)
     assert run.manifest["steps_captured"] or "capture failed" in run.manifest["steps_not_captured"]
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("length", [20, 80], ids=["short attention", "padded attention"])
+def test_a_backbone_gives_on_a_gpu_what_it_gives_on_a_cpu(length, blocks):
+    torch.manual_seed(0)
+    widths = torch.randint(1, length + 1, (30,))
+    row = torch.repeat_interleave(torch.arange(30), widths)
+    column = torch.cat([torch.arange(int(width)) for width in widths])
+    embedded, upstream = torch.randn(len(row), 24), torch.randn(len(row), 24)
+    plain = SASRec(width=24, length=length, blocks=blocks, heads=2, dropout=0.0)
+    results = []
+    for device in ("cpu", "cuda"):
+        backbone = SASRec(width=24, length=length, blocks=blocks, heads=2, dropout=0.0).to(device)
+        backbone.load_state_dict(plain.state_dict())
+        layout = Layout(row.to(device), column.to(device), 30, length)
+        leaf = embedded.to(device).clone().requires_grad_()
+        out = backbone(leaf, layout)
+        out.backward(upstream.to(device))
+        every = {name: parameter.grad for name, parameter in backbone.named_parameters()}
+        results.append({"out": out.detach(), "embedded": leaf.grad, **every})
+    for name, expected in results[0].items():
+        assert expected.abs().max() > 1e-3, name
+        torch.testing.assert_close(results[1][name].cpu(), expected, rtol=2e-3, atol=2e-3, msg=name)
 
 
 def test_dropout_differs_between_replays_and_comes_again_with_its_seed(tmp_path):
@@ -128,9 +157,9 @@ def test_fused_and_chunked_curves_agree_over_500_steps(tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from test_captured_cuda import check_resumed
-check_resumed(Path(sys.argv[1]))
+sys.path[:0] = sys.argv[3:]
+import test_captured_cuda
+getattr(test_captured_cuda, sys.argv[1])(Path(sys.argv[2]))
 """
 
 
@@ -145,10 +174,62 @@ def check_resumed(folder):
     assert whole.manifest["policy_sha256"] == resumed.manifest["policy_sha256"]
 
 
-def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
+def lanes_of(folder):
+    """A function that trains a few kinds of runs, so many in turn, and gives the digests of their weights."""
+    data = write_small(folder / "data", items=300, sequences=800)
+    kinds = {
+        f"{name}-{seed}": config(name, dropout=0.1, deterministic=True, seed=seed, precision=precision)
+        for name, precision in (("lpi_rl", "bf16"), ("mle", "float32"), ("sac", "float32"))
+        for seed in range(2)
+    }
+
+    def trained(where, lanes):
+        jobs = [Job(name, data.path, folder / where / name, each) for name, each in kinds.items()]
+        runs = train_all(jobs, processes=1, lanes=lanes)
+        assert all(run.manifest["steps_captured"] for run in runs.values())
+        return {name: run.manifest["policy_sha256"] for name, run in runs.items()}
+
+    return trained
+
+
+def same(found, expected):
+    """Of which no run differs."""
+    differ = [name for name in expected if found[name] != expected[name]]
+    assert not differ, differ
+
+
+def check_equal_runs(folder):
+    """Equal runs have equal weights, to the bit."""
+    trained = lanes_of(folder)
+    same(trained("again", 1), trained("once", 1))
+
+
+def check_lanes(folder):
+    """Runs that take turns on one GPU have the weights of runs alone, to the bit."""
+    trained = lanes_of(folder)
+    same(trained("together", 6), trained("alone", 1))
+
+
+def check_stopped_lanes(folder):
+    """So they have after all of them were stopped, and went on."""
+    trained, step = lanes_of(folder), Trainer.step
+
+    def asked(self, batch, number, **options):
+        if number == 60 and self.run.folder.name == "mle-0":
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "step", asked)
+        trained("stopped", 6)
+    same(trained("stopped", 6), trained("alone", 1))
+
+
+@pytest.mark.parametrize("check", ["check_resumed", "check_equal_runs", "check_lanes", "check_stopped_lanes"])
+def test_deterministic_runs_are_equal_to_the_bit(check, tmp_path):
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = Path(__file__).parent
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(here), str(here.parent)]
+    command = [sys.executable, "-c", SCRIPT, check, str(tmp_path), str(here), str(here.parent)]
     subprocess.run(command, env=environment, check=True)
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fused_checks import check_gradients, check_sharded, check_statistics, check_values, draw_items, draw_rows, exact
+from fused_checks import (
+    check_gradients,
+    check_sharded,
+    check_statistics,
+    check_taken,
+    check_values,
+    draw_items,
+    draw_rows,
+    exact,
+)
 from several_processes import in_processes
 
 from localpolicy.catalogue import dense, fused
@@ -77,3 +86,11 @@ def test_everything_evaluation_asks(width):
 
 def test_the_rows_of_each_rank():
     in_processes(2, check_sharded, "cuda", 700, 5001, 64, TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_scores_at_items_and_their_gradients(dtype, bias):
+    check_taken(
+        1472, 5000, 12, dtype, tolerance={torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype], bias=bias, device="cuda"
+    )

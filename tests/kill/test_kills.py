@@ -13,6 +13,7 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.runs.config import Config
+from localpolicy.runtime.files import SEAL
 from localpolicy.training.loop import train
 
 KILLS = int(os.environ.get("KILLS", "3"))  # of each verb
@@ -31,9 +32,10 @@ VERBS = {
               "--out", "{out}/paper"),
     "loop": ("loop", "bandit", "--rounds", "1", "--sequences", "300", "--items", "12", "--objectives", "mle",
              "--out", "{out}/loop", "--set", "train.epochs=1", "--set", "model.width=4"),
+    "distill": ("distill", "{place}/run", "--epochs", "1", "--beta", "0.5", "--out", "{out}/student", "--force"),
 }  # fmt: skip
 # Fields of a manifest that say how long it took, and of which process.
-CLOCKS = {"seconds", "peak_memory_bytes", "made", "created", "path", "from_run"}
+CLOCKS = {"seconds", "peak_memory_bytes", "made", "created", "path", "from_run", SEAL}
 
 
 @pytest.fixture(scope="module")

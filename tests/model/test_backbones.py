@@ -153,3 +153,13 @@ def test_any_module_can_be_the_backbone(data):
 def test_a_width_that_heads_do_not_divide_is_refused():
     with pytest.raises(ConfigError, match=r"width \(8\) must be a multiple of model.heads \(3\)"):
         Network(ModelConfig(width=8, heads=3), items=ITEMS, events=0, length=5)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_ends_alone_are_as_they_would_be_among_all_tokens(blocks):
+    torch.manual_seed(0)
+    network = Network(ModelConfig(width=8, blocks=blocks), items=9, events=1, length=4).eval()
+    ends = batch_of_histories([[1, 2, 3, 4, 5], [], [6]], length=4)
+    assert ends.ends_only and ends.previous_item.tolist() == [2, 3, 4, 5, -1, -1, 6]
+    whole = network.hidden_without_dropout(replace(ends, ends_only=False))[ends.scored]
+    torch.testing.assert_close(network.hidden_without_dropout(ends)[ends.scored], whole)

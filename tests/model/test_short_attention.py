@@ -38,7 +38,9 @@ def test_it_is_attention_on_a_padded_block(widths, heads):
     upstream = torch.randn(sum(widths), 12, generator=generator).to(DEVICE)
     found = []
     for attend in (
-        lambda qkv: short_attention(qkv, *layout.bounds, columns=layout.columns, heads=heads, dropout=0.0),
+        lambda qkv: short_attention(
+            qkv, *layout.bounds, columns=layout.columns, heads=heads, dropout=0.0, seed=layout.row
+        ),
         lambda qkv: padded_attention(qkv, layout, heads),
     ):
         leaf = start.clone().requires_grad_()
@@ -58,16 +60,17 @@ def test_backward_drops_what_forward_dropped():
     qkv = torch.randn(480, 3 * 16, device=DEVICE).requires_grad_()
     upstream = torch.randn(480, 16, device=DEVICE)
     outs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        outs.append(short_attention(qkv, *layout.bounds, columns=12, heads=1, dropout=0.5))
+    for number, site in ((1, 0), (1, 0), (2, 0), (1, 7)):
+        seed = torch.tensor([number], device=DEVICE)
+        outs.append(short_attention(qkv, *layout.bounds, columns=12, heads=1, dropout=0.5, seed=seed, site=site))
     assert torch.equal(outs[0], outs[1])
     assert not torch.equal(outs[0], outs[2])
+    assert not torch.equal(outs[0], outs[3])
     # The result is linear in the values: with g for it, ⟨g, result⟩ = ⟨gradient of values, values⟩, mask and all.
     (gradient,) = torch.autograd.grad(outs[0], qkv, upstream)
     left, right = (upstream * outs[0]).detach().sum(), (gradient[:, 32:] * qkv[:, 32:]).detach().sum()
     assert float(left) == pytest.approx(float(right), rel=1e-3)
-    whole = short_attention(qkv, *layout.bounds, columns=12, heads=1, dropout=0.0)
+    whole = short_attention(qkv, *layout.bounds, columns=12, heads=1, dropout=0.0, seed=layout.row)
     assert float((outs[0] - whole).detach().abs().mean()) > 0.1, "nothing was dropped"
     # A first step sees itself alone, so that half of them are dropped, and the others doubled.
     ratio = (outs[0] / whole).detach()[::12, 0]

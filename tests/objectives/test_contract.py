@@ -22,9 +22,13 @@ WITH_GRADIENT = {"logp", "logp_logging", "q_fit", "value"}
 # Every objective as it comes, and every variant that reads something else.
 CASES = [
     *({"name": name} for name in OBJECTIVES),
-    *({"name": name, "propensities": "logged"} for name in ("ips", "ips_pg")),
+    *({"name": name, "propensities": "logged"} for name in ("mle", "ips", "ips_pg", "proximal")),
     *({"name": name, "target": "expected"} for name in ("sqn", "sac", "lpi_rl")),
-    *({"name": name, "baseline": g} for name in ("lpi_cb", "lpi_rl") for g in ("policy", "max", "value", "none")),
+    *(
+        {"name": name, "baseline": g}
+        for name in ("lpi_cb", "lpi_rl")
+        for g in ("policy", "max", "value", "expectile", "none")
+    ),
     *(
         {"name": "lpi_cb", "advantage": "observed", "baseline": g}
         for g in ("expected", "policy", "max", "value", "none")
@@ -120,11 +124,12 @@ def test_the_weight_is_a_constant_and_the_policy_term_trains_the_policy_alone(ca
 
 @each_case
 def test_every_auxiliary_loss_trains_one_head(case):
-    """logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
+    """control -> logp, logging -> logp_logging, td and reward -> q_fit, value -> value; targets are constants."""
     found, reads = prepared(case)
     readout = all_require_gradients(random_readout(reads))
     losses = found.terms(readout).losses
-    owner = {"policy": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit", "value": "value"}
+    owner = {"policy": "logp", "control": "logp", "logging": "logp_logging", "td": "q_fit", "reward": "q_fit"}
+    owner["value"] = "value"
     assert {owner[name] for name in losses} == reads & WITH_GRADIENT
     for name, loss in losses.items():
         for field in reads:
@@ -251,6 +256,11 @@ BY_HAND = [
     ({"name": "ips_pg", "clip": 1.5}, [1.5 * 2, (1 / 2) * 6], {"logging": M}, [True, False]),
     ({"name": "ips_pg", "propensities": "logged"}, [4 * 2, (1 / 4) * 6], {}, [False, False]),
     ({"name": "log_smoothing", "smoothing": 0.5}, [2 / (1 + 0.5 * 2), 2.5 / (1 + 0.5 * 2.5)], {"logging": M}, None),
+    ({"name": "exp_weighted", "temperature": 2.0}, [exp(1 / 2), exp(5 / 2)], {}, [False, False]),
+    ({"name": "exp_weighted", "cap": 4.0, "temperature": 1.0}, [exp(1), 4], {}, [False, True]),
+    ({"name": "proximal"}, [2 * 1, (1 / 2) * 5], {"logging": M}, [False, False]),
+    ({"name": "proximal", "clip": 1.5}, [0, (1 / 2) * 5], {"logging": M}, [True, False]),
+    ({"name": "proximal", "propensities": "logged"}, [0, (1 / 4) * 5], {}, [True, False]),
     ({"name": "sqn"}, [1, 1], {"td": TD}, None),
     ({"name": "sqn", "target": "expected", "td_weight": 3.0}, [1, 1], {"td": [3 * t for t in TD], "logging": M}, None),
     ({"name": "sqn", "gamma": 0.0}, [1, 1], {"td": [(2.5 - 1) ** 2, (4 - 5) ** 2]}, None),
@@ -265,6 +275,8 @@ BY_HAND = [
     ({"name": "lpi_cb", "baseline": "max"}, [exp(3 - 3.5), exp(-1 - 0)], {"reward": [1.5**2, 1]}, [False, False]),
     ({"name": "lpi_cb", "baseline": "value"}, [exp(3 - 2.2), exp(-1 - 3)],
      {"reward": [1.5**2, 1], "value": [(2.2 - 1) ** 2, (3 - 5) ** 2]}, [False, False]),
+    ({"name": "lpi_cb", "baseline": "expectile", "expectile": 0.9}, [exp(3 - 2.2), exp(-1 - 3)],
+     {"reward": [1.5**2, 1], "value": [0.9 * (2.2 - 3) ** 2, 0.1 * (3 + 1) ** 2]}, [False, False]),
     ({"name": "lpi_cb", "baseline": "none", "cap": 4.0}, [4, exp(-1)], {"reward": [1.5**2, 1]}, [True, False]),
     ({"name": "lpi_cb", "advantage": "observed", "baseline": "none", "beta": 2.0},
      [exp(1 / 2), exp(5 / 2)], {}, [False, False]),
@@ -343,6 +355,8 @@ def test_bad_settings_are_refused(settings, message):
     (weighted({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}), "sampled advantage is its own baseline"),
     ({"name": "lpi_rl", "cap": 1.0}, "objective.cap: the closed form needs a cap above 1, got 1"),
     ({"name": "lpi_rl", "target": "max"}, "objective.target: the closed form improves on μ by Q_μ"),
+    (weighted({"name": "lpi_rl", "expectile": 0.9}), "objective.expectile: only baseline=expectile uses it"),
+    ({"name": "lpi_rl", "expectile": 0.9}, "objective.expectile: only improve=weighted uses it"),
     (weighted({"name": "lpi_rl", "critics": 3}), "objective.critics: only improve=closed uses it"),
 ], ids=str)  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(settings, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.evaluation.divergence import beyond_floor
+from localpolicy.report.comparison.section import _stages
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.html.palette import OBJECTIVES, series_styles
 from localpolicy.report.numbers import (
@@ -203,6 +205,35 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     assert policies == [{"mle"}, {row.name for row in section.rows[1:]}, {row.name for row in section.rows}]
     kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
     assert kept == {(place, row.selected_epoch) for place, row in enumerate(section.rows) if place}
+
+
+def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) -> None:
+    """Its run counts epochs on from stage to stage; here each begins at 1. Two β of one run are one line."""
+    numbered = [("logging", 1, -2.0), ("logging", 2, -1.0), ("critic-1", 3, -0.3), ("critic-1", 4, -0.4)]
+    recorded = [{"stage": stage, "epoch": epoch, "selected_by": value} for stage, epoch, value in numbered]
+    recorded.append({"stage": "policy", "epoch": 4, "selected_by": 0.2})
+    about = {
+        "logging": {"epochs": 2, "selected": {"epoch": 2, "by": "logp"}},
+        "critic-1": {"epochs": 2, "selected": {"epoch": 1, "by": "-1*return_error"}},
+    }
+    stages = _stages({"stages": about}, recorded)
+    lpi = PolicyRow("lpi", "lpi_rl", stages=stages, digest="d", selected_epoch=4, selected_by="value_low")
+    plain = PolicyRow("mle", "mle", curve=[{"epoch": 1, "selected_by": -1.5}], selected_epoch=1, selected_by="logp")
+    section = Section("", "", [plain, lpi, replace(lpi, name="lpi β=1")])
+    charts = lines.curves(section, drawn(section), "c")
+    assert [chart.title for chart in charts] == [
+        "logp",
+        "μ̂: held-out log-likelihood",
+        "critic 1: minus the held-out squared error to the return",
+    ]
+    points = [
+        [(one["key"], one["epoch"], one["value"]) for one in chart.spec["datasets"]["values"]] for chart in charts
+    ]
+    assert points == [[(0, 1, -1.5)], [(1, 1, -2.0), (1, 2, -1.0)], [(1, 1, -0.3), (1, 2, -0.4)]]
+    assert [one["epoch"] for one in charts[2].spec["datasets"]["kept"]] == [1]
+    assert len({chart.identity for chart in charts}) == 3
+    (tmp_path / "tables.html").write_text(lines.curve_tables(section, "t"))
+    assert cells(parse(tmp_path / "tables.html"), "t-3")["2"]["lpi"].attributes["data-value"] == "-0.4"
 
 
 def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tmp_path: Path) -> None:

@@ -129,3 +129,14 @@ def test_what_is_no_score_or_no_floor():
     for floor in (-0.1, 1.1, 1e-9, float("nan")):
         with pytest.raises(ConfigError, match="exploration floor"):
             plackett_luce(LOGITS, 1, rng=np.random.default_rng(0), floor=floor)
+
+
+@pytest.mark.parametrize("size", [5, 31, 32, 33, 64, 700, 1000])
+@pytest.mark.parametrize("spread", [3, 10_000])
+def test_the_best_are_those_of_a_whole_sort_equal_ones_by_index(size, spread):
+    scores = np.random.default_rng(size).integers(0, spread, (4, size)).astype(np.float32)
+    scores[0, ::2] = -np.inf  # what a filter has left out
+    for k in (1, 2):
+        gone = [np.flatnonzero(np.isneginf(row)) for row in scores]
+        found = top(np.where(np.isneginf(scores), 0, scores), k, forbidden=gone).indices
+        assert found.tolist() == np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()

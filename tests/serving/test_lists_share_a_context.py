@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.evaluation.baselines.history import recent
-from localpolicy.evaluation.off_policy.decisions import conditional
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 
@@ -73,22 +70,3 @@ def test_a_baseline_reads_the_same_context(data):
     position, item, _ = recent(given, [1], depth=10)
     seen = {n: sorted(item[position == n].tolist()) for n in range(len(given.scored))}
     assert seen == {0: [], 1: [], 2: [], 3: [1, 3], 4: [1, 3], 5: [1, 3], 6: [], 7: []}
-
-
-def test_weights_use_the_targets_conditional_at_the_same_place():
-    """Over all lists of two, drawn place by place from μ, the mean weight of each place is 1."""
-    pi, mu = np.array([0.5, 0.2, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
-    mean = np.zeros(2)
-    for first, second in permutations(range(4), 2):
-        logp = np.log(pi[[first, second]])
-        found = conditional(logp, np.array([0, 1]), np.array([7, 7]), np.array([3, 4]))
-        assert found == pytest.approx([np.log(pi[first]), np.log(pi[second] / (1 - pi[first]))])
-        logged = np.array([mu[first], mu[second] / (1 - mu[first])])
-        mean += logged.prod() * np.exp(found) / logged
-    assert mean == pytest.approx(1)
-
-
-def test_a_place_whose_list_is_not_whole_has_no_weight():
-    logp, above = np.log([0.5, 0.2, 0.1]), np.array([1, 0, 2])
-    found = conditional(logp, above, np.array([0, 0, 0]), np.array([4, 5, 9]))
-    assert np.isnan(found).tolist() == [True, False, True]

@@ -12,9 +12,11 @@ import pytest
 import torch
 from serve_runs import small_run
 
+from localpolicy.cli.verify import verify
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.towers import Towers
 from localpolicy.runs.run import Run
+from localpolicy.runtime.folders import MADE
 from localpolicy.serving import export as exporting
 from localpolicy.serving.export import export
 from localpolicy.serving.recommender import Recommender
@@ -112,11 +114,43 @@ def test_an_altered_export_is_refused(exported, tmp_path, name):
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(RunError, match=f"{name} was altered"):
-        Recommender(folder)
+    for opened in (Recommender, verify):
+        with pytest.raises(RunError, match=f"{name} was altered"):
+            opened(folder)
     (folder / name).unlink()
     with pytest.raises(RunError, match=f"{name} is missing"):
         Recommender(folder)
+
+
+def test_equal_runs_give_equal_exports(exported, run, tmp_path):
+    """And none tells where the code lay that made it."""
+    again = export(run.folder, out=tmp_path / "again")
+    for name in [path.name for path in exported.folder.iterdir() if path.suffix == ".onnx"]:
+        content = (exported.folder / name).read_bytes()
+        assert content == (again.folder / name).read_bytes()
+        assert b"stack_trace" not in content and b"localpolicy/" not in content
+
+
+def test_verify_reads_every_file_of_an_export(exported, capsys):
+    verify(exported.folder)
+    said = capsys.readouterr().out
+    files = {path.name for path in exported.folder.iterdir()} - {"export.json", MADE}
+    assert files >= {"policy.onnx", "items.json", "counts.json"}
+    assert all(name in said for name in files) and f"{len(files)} files are unchanged" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"files": {}}, {"files": None}, {"graphs": ["policy", "other"]}, {"events": 3}, {"version": None}],
+    ids=str,
+)
+def test_a_description_that_names_no_digest_is_refused(exported, tmp_path, change):
+    folder = shutil.copytree(exported.folder, tmp_path / "export")
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**about, **change}))
+    for opened in (Recommender, verify):
+        with pytest.raises(RunError, match="export.json is not an export's: it was altered"):
+            opened(folder)
 
 
 def test_lists_that_are_not_those_of_the_export_are_refused(exported, tmp_path):
@@ -133,6 +167,12 @@ def test_what_is_no_export(tmp_path):
         Recommender(tmp_path)
     (tmp_path / "export.json").write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
+        Recommender(tmp_path)
+    (tmp_path / "export.json").write_text("[" * 100_000)
+    with pytest.raises(RunError, match="cannot be read"):
+        Recommender(tmp_path)
+    (tmp_path / "export.json").write_text("[]")
+    with pytest.raises(RunError, match="has format none"):
         Recommender(tmp_path)
     (tmp_path / "export.json").write_text('{"format": 99}')
     with pytest.raises(RunError, match="has format 99"):

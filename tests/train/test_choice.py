@@ -11,12 +11,24 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.evaluation.evaluation import Evaluation
+from localpolicy.evaluation.gate_checks import value_check
+from localpolicy.evaluation.gate_rules import GateRules
+from localpolicy.evaluation.off_policy import decisions, off_policy
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
+from localpolicy.evaluation.off_policy.value_bound import value_bounds
+from localpolicy.evaluation.score import score
 from localpolicy.evaluation.truth import true_value
+from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
-from localpolicy.training.choice import MULTIPLES
+from localpolicy.training.choice import MULTIPLES, choose
 from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
+from localpolicy.training.validation import validate
 
 SETTINGS = {
     "data": {"length": 4},
@@ -42,7 +54,7 @@ def log(world, tmp_path_factory):
     return Prepared(folder)
 
 
-def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=None) -> Prepared:
+def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=None, shift=0.0) -> Prepared:
     """The same log with rewards dealt out anew within each split, or without propensities."""
     names = ("propensity",) if propensity else ()
     options = {"kind": kind or data.kind, "events": data.events, "rewards": data.manifest["rewards"]}
@@ -50,6 +62,7 @@ def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=N
         for split in ("train", "validation", "test"):
             source = data[split]
             arrays = {name: np.asarray(source.arrays[name]).copy() for name in ("item", "event", "reward", *names)}
+            arrays["reward"] += np.float32(shift)
             decided = arrays["event"] != data.events.index("context")
             if shuffled:
                 order = np.random.default_rng(0).permutation(int(decided.sum()))
@@ -96,6 +109,58 @@ def test_the_lower_bounds_hold_for_all_candidates_at_once(run, log):
     assert one["value"] == pytest.approx(value, rel=1e-4)
     level = 1 - 0.05 / (len(MULTIPLES) + 1)
     assert one["low"] == pytest.approx(value - stats.t.ppf(level, len(at) - 1) * error, rel=1e-3)
+
+
+@pytest.mark.parametrize("estimator", ["snips", "dr", "log_smoothing"])
+def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
+    """Candidates of β, `value_low` of an epoch and the gate's value: the same estimate of the same decisions."""
+    settings = resolve(Config.parse({**SETTINGS, "train": {**SETTINGS["train"], "estimator": estimator}}), log)
+    windows = Windows(log, "validation", settings.data).part(1, 2)
+    policy = run.policy()
+    policy.network.slope = 1.0
+    chosen = choose(policy, windows, settings.objective, log, settings, ranks=ALONE)
+    assert [candidate.beta is None for candidate in chosen.candidates] == [False] * len(MULTIPLES) + [True]
+    candidate = chosen.candidates[3]
+    policy.network.slope, policy.network.beta = chosen.slope, candidate.beta
+    scores = score(policy, windows, events=log.events, reward_model=ItemMeans.fit(log))
+    decided = decisions(scores)
+    bound, *_ = value_bounds([decided] * len(chosen.candidates), estimator)
+    assert candidate.value == pytest.approx(bound.value, rel=1e-5)
+    assert candidate.low == pytest.approx(bound.low, rel=1e-4)
+    assert candidate.effective == pytest.approx(bound.effective, rel=1e-5)
+    epoch = validate(policy, windows, settings, data=log, step=0, ranks=ALONE)
+    assert epoch["value"] == pytest.approx(bound.value, rel=1e-6)
+    assert epoch["value_low"] == pytest.approx(value_bounds([decided], estimator)[0].low, rel=1e-6)
+    assert epoch["value_low"] > candidate.low, "one policy, not the best of many"
+    if estimator != "log_smoothing":  # a bound, of which no difference can be taken
+        judged = Evaluation("new", {}, {}, {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
+        check = value_check(judged, None, GateRules(estimator=estimator))
+        assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
+        refused = value_check(judged, None, GateRules(estimator=estimator, min_effective_share=0.99))
+        assert refused.outcome == "cannot tell" and "effective sample" in refused.reason
+
+
+def test_the_rule_is_the_same_by_default_everywhere(log):
+    """Training, sweeps (which ask the runs), the demo's arms and the gate."""
+    assert GateRules().estimator == Config().train.estimator == "snips"
+    assert GateRules().min_effective_share == LEAST_EFFECTIVE
+    for scenario in SCENARIOS:
+        for arm in scenario.arms:
+            resolved = resolve(Config.parse({**scenario.settings, "objective": arm.objective}), log)
+            assert resolved.train.estimator == "snips"
+            assert resolved.train.select == ("logp" if arm.objective["name"] == "mle" else "value_low"), arm.name
+
+
+def test_what_an_estimator_cannot_do_is_told_before_training(log, tmp_path):
+    from localpolicy.errors import ConfigError, DataError
+
+    train_settings = {**SETTINGS["train"], "estimator": "dr", "shard_catalogue": True}
+    with pytest.raises(ConfigError, match="dr reads whole rows"):
+        train(log, out=tmp_path / "run", config=Config.parse({**SETTINGS, "train": train_settings}))
+    negative = rewritten(log, tmp_path / "negative", shift=-1.0)
+    with pytest.raises(DataError, match="log_smoothing needs rewards >= 0, found -1"):
+        train(negative, out=tmp_path / "run", config=config(), estimator="log_smoothing")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_signal_the_policy_stays_at_mu_and_says_why(log, tmp_path):

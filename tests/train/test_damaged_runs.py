@@ -15,7 +15,7 @@ from localpolicy.errors import DataError, RunError
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import FILES, LIKELIEST, Run
-from localpolicy.runtime.files import sha256
+from localpolicy.runtime.files import SEAL, sealed, sha256
 from localpolicy.training.loop import train
 
 
@@ -102,7 +102,7 @@ def sign(run, name):
     manifest["files"][name] = sha256(run.folder / name)
     if name == "policy.safetensors":
         manifest["policy_sha256"] = manifest["files"][name]
-    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    (run.folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_weights_that_are_not_finite_are_refused(run):
 
 def test_a_run_of_an_earlier_version_is_read(run):
     manifest = json.loads((run.folder / "manifest.json").read_text())
-    del manifest["files"]
+    del manifest["files"], manifest[SEAL]
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
     assert run.policy().n_items == 12
     assert run.verify() == ["policy.safetensors"]
@@ -158,6 +158,26 @@ def test_a_catalogue_that_was_cut_short(run):
     sign(run, "items.parquet")
     with pytest.raises(RunError, match=r"items\.parquet cannot be read"):
         run.policy()
+
+
+@pytest.mark.parametrize("name", ["seed", "objective", "selected"])
+def test_a_manifest_with_another_entry_is_refused(run, name):
+    """Files have digests there; what else it says has one too."""
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    (run.folder / "manifest.json").write_text(json.dumps({**manifest, name: manifest["steps"]}))
+    for opened in (run.policy, run.verify):
+        with pytest.raises(DataError, match=r"manifest\.json was altered \(its digest differs\)"):
+            opened()
+
+
+def test_events_that_changed_places_are_found_out(small, tmp_path):
+    """The arrays hold codes: with another order of names every click would be a purchase."""
+    shutil.copytree(small.path, tmp_path / "data")
+    path = tmp_path / "data" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "events": manifest["events"][::-1]}))
+    with pytest.raises(DataError, match=r"manifest\.json was altered \(its digest differs\)"):
+        Prepared(tmp_path / "data")
 
 
 def test_verify_tells_runs_and_data_from_other_folders(small, run, tmp_path, capsys):

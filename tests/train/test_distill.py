@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 import torch
+from small_logs import write_small
 from typer.testing import CliRunner
 
 from localpolicy.catalogue import backend
+from localpolicy.catalogue.shards import Shard
 from localpolicy.cli.main import app
 from localpolicy.data.batches import Windows
-from localpolicy.errors import ConfigError
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.evaluation.evaluation import evaluate_policy
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
+from localpolicy.objectives.distill import Distill
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import ALONE
 from localpolicy.training.distill import distill
 from localpolicy.training.loop import train
+from localpolicy.training.setup import open_logging_policy
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +57,26 @@ def test_the_student_gives_what_the_teacher_gives_at_that_beta(teacher, small, t
     assert evaluate_policy(student, small, name="student", window=run.config.data).metrics
     with pytest.raises(ConfigError, match="nothing to dial"):
         run.policy(beta=0.1)
+
+
+@pytest.mark.parametrize("beta", [0, -1, float("nan"), float("inf")])
+def test_a_beta_that_is_none_is_refused(teacher, beta, tmp_path):
+    with pytest.raises(ConfigError, match=r"objective\.beta: input should be"):
+        distill(teacher, out=tmp_path / "student", beta=beta)
+
+
+def test_items_that_the_teacher_never_saw_are_refused(teacher, tmp_path):
+    """It gives them probability 0: nothing can be learnt there, and its distance would not be a number."""
+    other = write_small(tmp_path / "other", items=13, sequences=40)
+    with pytest.raises(RunError, match=r"knows other items than .*other, and can teach nothing"):
+        distill(teacher, out=tmp_path / "student", data=other, epochs=1)
+
+
+def test_a_split_catalogue_is_refused_before_the_first_step(teacher, small):
+    """Distilling reads whole rows; a rank of a split catalogue has some items of each."""
+    config = Config.parse({"objective": Distill(teacher=str(teacher.folder)), "train": {"shard_catalogue": True}})
+    with pytest.raises(ConfigError, match="--shard-catalogue: distilling reads whole rows; leave the catalogue whole"):
+        open_logging_policy(config, small, shard=Shard(ALONE, small.n_items))
 
 
 def test_the_command_line_distills_a_run(teacher, tmp_path):

@@ -26,7 +26,6 @@ def test_the_kernel_keeps_what_plain_operations_keep(fills, clips):
         counted = torch.arange(n) < 1300 if fills else None
         weight = 10 ** (6 * draw[2] - 4.0003)  # off the edges of the histogram
         terms = Terms({"policy": draw[0], "td": draw[1]}, weight, weight > 3 if clips else None)
-        terms = terms if counted is None else terms.masked(counted)
         plain.add(terms, counted)
         for name in terms.losses:
             ours._sum(name)

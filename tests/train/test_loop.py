@@ -83,7 +83,8 @@ def test_a_frozen_run_stands_for_the_logging_policy(small, tmp_path):
 
 
 def test_training_learns(small, tmp_path):
-    run = train(small, out=tmp_path / "run", config=config(epochs=15))
+    # The probabilities that this log states are invented: they would teach another policy than the one that wrote it.
+    run = train(small, out=tmp_path / "run", config=config(epochs=15, objective={"propensities": "unused"}))
     losses = [line["losses"]["policy"] for line in run.metrics()]
     assert losses[-1] < losses[0] - 0.5
     assert losses[-1] < np.log(12) - 0.4, "the next item depends on the one before"
@@ -284,8 +285,9 @@ def test_propensities_are_checked_before_the_first_step(tmp_path):
             arrays = {"item": [0, 1, 2], "event": [0, 1, 2], "reward": [0, 0.2, 1], "propensity": [0.5, 0.0, 0.5]}
             store.splits and split.append(np.array([3]), {name: np.array(values) for name, values in arrays.items()})
         store.write_items(np.arange(3), np.ones(3, np.int64))
-    with pytest.raises(DataError, match=r"in \(0, 1\]; event 1"):
-        train(tmp_path / "bad", out=tmp_path / "run", config=config("ips", objective={"propensities": "logged"}))
+    for name in ("ips", "mle"):
+        with pytest.raises(DataError, match=r"in \(0, 1\]; event 1"):
+            train(tmp_path / "bad", out=tmp_path / "run", config=config(name, objective={"propensities": "logged"}))
 
 
 @pytest.mark.parametrize(
@@ -357,3 +359,27 @@ def test_the_config_on_disk_gives_the_same_run(small, tmp_path):
     assert comparable(one) == comparable(two)
     manifest = json.loads((one.folder / "manifest.json").read_text())
     assert manifest["data"]["digest"] == small.digest
+
+
+def test_where_saving_takes_longer_than_training_it_waits_and_nothing_else_changes(small, tmp_path):
+    settings = config("lpi_rl", epochs=3)
+    rarely = config("lpi_rl", epochs=3, checkpoint_seconds=36_000)
+    whole = train(small, out=tmp_path / "whole", config=settings)
+    assert comparable(train(small, out=tmp_path / "rarely", config=rarely)) == comparable(whole)
+    # Killed in the second epoch: nothing was written that a checkpoint does not know of, and all begins again.
+    train_until(8, small, out=tmp_path / "killed", config=rarely)
+    assert not list((tmp_path / "killed").rglob("*.safetensors"))
+    assert comparable(train(small, out=tmp_path / "killed", config=rarely, resume=True)) == comparable(whole)
+    # Asked to stop: the weights chosen so far are saved with the checkpoint.
+    step = Trainer.step
+
+    def asked(self, batch, number, **options):
+        if number == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, number, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Trainer, "step", asked)
+        train(small, out=tmp_path / "stopped", config=rarely)
+    assert (tmp_path / "stopped" / "policy.safetensors").exists()
+    assert comparable(train(small, out=tmp_path / "stopped", config=rarely, resume=True)) == comparable(whole)

@@ -32,7 +32,7 @@ ON_THREE = ("mle", "lpi_rl", "value")  # three processes on two cores take their
 
 def config(name, *, shard=False, **changes):
     # Dropout differs between ranks on purpose; without it the numbers must agree.
-    train = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
+    train = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
     settings = {"model": {"width": 8, "dropout": 0.0}, "objective": weighted({"name": name}), "train": train}
     for group, values in changes.items():
         settings[group] |= values
@@ -64,12 +64,12 @@ def cases(way):
     return [case for case in CASES if WAYS[way][0] < 3 or case in ON_THREE]
 
 
-def train_cases(ranks, data, folder, way):
-    """What each process does: every case, one after another, in one group."""
-    shard = WAYS[way][1]
+def train_cases(ranks, data, folder):
+    """What each process does: every case of every way for so many, one after another, in one group."""
     torch.set_default_dtype(torch.float64)
-    for case in cases(way):
-        train(data, out=f"{folder}/{case}", config=of_case(case, folder, shard=shard))
+    for way, (total, shard) in WAYS.items():
+        for case in cases(way) if total == ranks.total else ():
+            train(data, out=f"{folder}/{way}/{case}", config=of_case(case, f"{folder}/{way}", shard=shard))
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,14 @@ def runs(tmp_path_factory):
     data = write_small(folder / "data", sequences=87, items=13)
     assert data.n_items % 2, data.n_items
     assert data.n_items % 3, data.n_items
-    found = {}
-    for way, (total, _) in WAYS.items():
-        in_processes(total, train_cases, str(data.path), str(folder / way), way)
-        found[way] = {case: Run(folder / way / case) for case in cases(way)}
+    for total in {total for total, _ in WAYS.values()}:
+        in_processes(total, train_cases, str(data.path), str(folder))
+    several = {way: {case: Run(folder / way / case) for case in cases(way)} for way in WAYS}
     one = folder / "one"
     # In double precision nothing hides behind rounding, which Adam's first steps blow up where a gradient is nearly 0.
     torch.set_default_dtype(torch.float64)
     try:
-        return {case: train(data, out=one / case, config=of_case(case, one)) for case in CASES}, found
+        return {case: train(data, out=one / case, config=of_case(case, one)) for case in CASES}, several
     finally:
         torch.set_default_dtype(torch.float32)
 

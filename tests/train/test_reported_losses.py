@@ -13,26 +13,31 @@ from localpolicy.training.trainer import Trainer
 ONE_BATCH = {"epochs": 1, "batch_size": 4096, "device": "cpu"}
 
 
-def settings(name):
-    return Config.parse({"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name}, "train": ONE_BATCH})
+def settings(name, **objective):
+    return Config.parse(
+        {"model": {"width": 8, "dropout": 0.0}, "objective": {"name": name, **objective}, "train": ONE_BATCH}
+    )
 
 
 def by_hand(trainer):
-    """-log π(a|x) and r of every position, over the whole catalogue at once."""
+    """-log π(a|x), r and μ(a|x) of every position, over the whole catalogue at once."""
     (batch,) = trainer.windows.shuffled(4096, seed=0, epoch=0)
     head = trainer.network.head("policy")
     logits = trainer.network.hidden(batch)[batch.scored] @ head.weight.T + head.bias
     loss = torch.nn.functional.cross_entropy(logits, batch.item[batch.scored], reduction="none")
-    return loss, batch.reward[batch.scored]
+    return loss, batch.reward[batch.scored], batch.propensity[batch.scored]
 
 
-@pytest.mark.parametrize("name", ["mle", "reward_weighted"])
-def test_the_first_step_is_that_of_the_mean_written_by_hand(name, small, tmp_path, monkeypatch):
-    config = settings(name)
+@pytest.mark.parametrize(
+    ("name", "objective"), [("mle", {"propensities": "unused"}), ("mle", {"clip": 1e6}), ("reward_weighted", {})]
+)
+def test_the_first_step_is_that_of_the_mean_written_by_hand(name, objective, small, tmp_path, monkeypatch):
+    config = settings(name, **objective)
     start = Trainer.start(small, Run(tmp_path / "start"), config)
-    loss, reward = by_hand(start)
+    loss, reward, stated = by_hand(start)
     expected = (loss if name == "mle" else reward * loss).sum() / len(loss)
-    expected.backward()
+    control = ((-loss).exp() / stated - 1).mean() if "clip" in objective else torch.zeros(())
+    (expected + control).backward()
 
     taken = []
     step = Trainer.step
@@ -47,6 +52,7 @@ def test_the_first_step_is_that_of_the_mean_written_by_hand(name, small, tmp_pat
     (gradients,) = taken
     (line,) = run.metrics()
     assert line["losses"]["policy"] == pytest.approx(expected.item(), rel=1e-5)
+    assert line["losses"].get("control", 0.0) == pytest.approx(control.item(), rel=1e-5)
     for key, one in start.network.named_parameters():
         torch.testing.assert_close(gradients[key], one.grad, rtol=1e-4, atol=1e-7)
     assert sum(float(one.abs().sum()) for one in gradients.values()) > 0.1
@@ -54,7 +60,7 @@ def test_the_first_step_is_that_of_the_mean_written_by_hand(name, small, tmp_pat
 
 def test_the_weights_it_reports_are_those_written_by_hand(small, tmp_path):
     config = settings("reward_weighted")
-    _, reward = by_hand(Trainer.start(small, Run(tmp_path / "start"), config))
+    _, reward, _ = by_hand(Trainer.start(small, Run(tmp_path / "start"), config))
     (line,) = train(small, out=tmp_path / "run", config=config).metrics()
     weights = line["weights"]
     assert weights["mean"] == pytest.approx(float(reward.double().mean()))

@@ -5,6 +5,7 @@ functions:
 
     log_prob(rows, items)                  log softmax at the taken item, with gradients
     log_prob_and_mean(rows, items, values) the same, and Σ_a softmax(rows)_a · values_a (constant), in one pass
+    log_prob_open(rows, items, open_items) log softmax at the taken item among what could be chosen (constant)
     logsumexp(rows)                        log Σ_a exp(row_a)
     mean(rows, values)                     Σ_a softmax(rows)_a · values_a
     maximum(rows)                          max_a row_a and the item that has it

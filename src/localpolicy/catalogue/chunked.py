@@ -11,6 +11,7 @@ from torch.nn import functional
 from localpolicy.catalogue import softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, chunks_of, like_of, sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
 
 
 def log_prob(rows: Logits, items: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """Chunks of the catalogue, and sums over them: what `chunked` and `sharded` stand on.
 
-Softmax sums over chunks combine by m' = max(m, m_c), s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted
-sums), so only [N, width] numbers exist at a time. Backward uses the chunks again where all of them fit into a
-fixed room (`KEEP`), and forms them anew where they do not: memory is bounded whatever N x V is.
-Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much as the arithmetic.
+Softmax sums over chunks are added as they are where that is exact, and else combine by m' = max(m, m_c),
+s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time. Backward uses
+the chunks again where all of them fit into a fixed room (`KEEP`), and forms them anew where they do not: memory is
+bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much
+as the arithmetic.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 CHUNK = {"cpu": 1 << 19, "cuda": 1 << 27}
 # Numbers that may be kept from forward to backward, a fifth faster than forming them again: 128 MiB, 1 GiB of float32.
 KEEP = {"cpu": 1 << 25, "cuda": 1 << 28}
+
+# Sums of plain exponentials that are as exact as shifted ones, and whose products with weights cannot overflow.
+PLAIN = (1e-30, 1e30)
 
 _local = threading.local()
 
@@ -70,8 +74,40 @@ def summing_type(like: Tensor) -> torch.dtype:
     return like.dtype if like.dtype.itemsize >= 4 else torch.float32
 
 
+class PlainSum:
+    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far.
+
+    Without a shift a chunk is passed over twice instead of four times. It is right where every sum lies within `PLAIN`,
+    as it does for logits of any trained policy; `fits` tells.
+    """
+
+    def __init__(self, like: Tensor, rows: int, *, weighted: bool) -> None:
+        self.shift = like.new_zeros((rows,), dtype=summing_type(like))
+        self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
+
+    def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
+        """Take a chunk in, which becomes e^chunk. The shift is returned: [N] zeros."""
+        self.sums[0] += chunk.exp_().sum(1)
+        if value is not None:
+            self.sums[1] += torch.linalg.vecdot(chunk, value)
+        return self.shift
+
+    def fits(self) -> bool:
+        """Whether the sums are to be trusted. NaN is not."""
+        least, most = PLAIN
+        return bool(((self.sums[0] > least) & (self.sums[0] < most)).all())
+
+    def log(self) -> Tensor:
+        """log Σ e^{row}."""
+        return self.sums[0].log()
+
+    def mean(self) -> Tensor:
+        """Σ softmax value."""
+        return self.sums[1] / self.sums[0]
+
+
 class RunningSum:
-    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, relative to the running maximum."""
+    """The same relative to the running maximum: for logits of any size."""
 
     def __init__(self, like: Tensor, rows: int, *, weighted: bool) -> None:
         self.top = like.new_full((rows,), -torch.inf, dtype=summing_type(like))
@@ -176,13 +212,23 @@ def sums_over_chunks(
     """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
     like = like_of(rows)
     weighted = own_values or values is not None
-    running = RunningSum(like, rows.shape[0], weighted=weighted)
     others = () if values is None else (values,)
-    for start, stop, (chunk, *value) in chunks_of(like, rows, *others, room=kept.room if kept else None):
-        shift = running.add(chunk, *([chunk.clone()] if own_values else value))
+
+    def summed(running: PlainSum | RunningSum) -> Sums:
         if kept:
-            kept.chunks.append((start, stop, chunk, shift))
-    return Sums(running.log(), running.mean() if weighted else None)
+            kept.chunks.clear()
+        for start, stop, (chunk, *value) in chunks_of(like, rows, *others, room=kept.room if kept else None):
+            shift = running.add(chunk, *([chunk.clone()] if own_values else value))
+            if kept:
+                kept.chunks.append((start, stop, chunk, shift))
+        return Sums(running.log(), running.mean() if weighted else None)
+
+    if like.device.type == "cpu":  # elsewhere the question whether it fits would wait for the device
+        plain = PlainSum(like, rows.shape[0], weighted=weighted)
+        sums = summed(plain)
+        if plain.fits():
+            return sums
+    return summed(RunningSum(like, rows.shape[0], weighted=weighted))
 
 
 def softmax_pull(

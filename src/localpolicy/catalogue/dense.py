@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.open_items import OpenItems
 
 
 def _formed(rows: Logits) -> Tensor:
@@ -23,6 +24,14 @@ def log_prob(rows: Logits, items: Tensor) -> Tensor:
 def log_prob_and_mean(rows: Logits, items: Tensor, values: Logits) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant."""
     return log_prob(rows, items), mean(rows, values)
+
+
+@torch.no_grad()
+def log_prob_open(rows: Logits, items: Tensor, open_items: OpenItems) -> Tensor:
+    """log softmax(row)[item] among the items that were open."""
+    formed = _formed(rows).masked_fill(open_items.closed(0, rows.shape[1]), -torch.inf)
+    logp = torch.log_softmax(formed, dim=1).gather(1, items[:, None]).squeeze(1)
+    return logp.masked_fill(open_items.unknown, torch.nan)
 
 
 @torch.no_grad()

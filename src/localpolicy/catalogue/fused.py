@@ -18,6 +18,7 @@ from torch import Tensor
 from localpolicy.catalogue import chunked, softmax
 from localpolicy.catalogue.chunks import sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
 WIDEST = 256
@@ -166,6 +167,15 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
     return 1 + above + tied / 2
 
 
+def taken(rows: Logits, items: Tensor) -> Tensor:
+    """Row n at its item, with gradients: in one kernel where they know such rows."""
+    if not serves(rows):
+        return rows.at(items)
+    from localpolicy.catalogue.kernels import taken
+
+    return taken.taken(rows, items)
+
+
 def at(rows: Logits, items: Tensor) -> Tensor:
     """Row n at its item, rounded as `counts` rounds it."""
     if not evaluates(rows):
@@ -182,8 +192,9 @@ def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = No
         return chunked.counts(rows, items, own, here=here)
     from localpolicy.catalogue.kernels import ranking
 
-    above, tied = ranking.counts(rows, items, own, precision=EXACT)
-    return above, tied - (1 if here is None else here.to(tied.dtype))
+    known = items if here is None else torch.where(here, items, -1)
+    above, tied, *_ = ranking.ranked(rows, known, own, precision=EXACT)
+    return above, tied
 
 
 @torch.no_grad()

@@ -28,17 +28,15 @@ def fused_statistics(
     floor: bool = True,
 ) -> dict[str, Tensor]:
     """What `catalogue_statistics` gives for lists of one and nothing excluded."""
-    from localpolicy.catalogue.kernels.largest import largest
+    from localpolicy.catalogue.kernels.ranking import ranked
 
     own = fused.at(rows, items)
-    above, tied = fused.counts(rows, items, own)
-    _, first = largest(rows, precision=fused.EXACT)
-    normaliser, mean, *_ = fused.sums(rows, own_values=True)
-    assert mean is not None
+    above, tied, best, normaliser, mean = ranked(rows, items, own, everything=True, precision=fused.EXACT)
+    assert best is not None and normaliser is not None and mean is not None
     columns = {
         "rank": 1 + above + tied / 2,
-        "top": first,
-        "lists": first[:, None],
+        "top": best,
+        "lists": best[:, None],
         "logp": own - normaliser,
         "entropy": normaliser - mean,
     }

@@ -6,11 +6,85 @@ so N rows are `hidden @ weight.T + bias`; a policy of another kind (neighbours, 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+_copies: dict[tuple[int, torch.dtype], Tensor] = {}  # by the address of the table
+
+
+@contextmanager
+def copies_in(dtype: torch.dtype | None, *tables: Tensor) -> Iterator[None]:
+    """Within the block these tables are there in another type already: several heads read them, and none casts again.
+
+    The tables must not change within the block.
+    """
+    made = {} if dtype is None else {(table.data_ptr(), dtype): table.detach().to(dtype) for table in tables}
+    _copies.update(made)
+    try:
+        yield
+    finally:
+        for key in made:
+            del _copies[key]
+
+
+def as_type(table: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers in another type; as a constant where no gradient is asked for."""
+    if not (torch.is_grad_enabled() and table.requires_grad):
+        copy = _copies.get((table.data_ptr(), dtype))
+        if copy is not None and copy.shape == table.shape:
+            return copy
+    return table.to(dtype)
+
+
+_later: list[tuple[Tensor, Tensor, Tensor]] | None = None  # table, index, gradient of the rows
+
+
+@contextmanager
+def rows_added_last() -> Iterator[None]:
+    """Within the block gradients of rows that were taken from a table wait; at its end they are added to the table's.
+
+    Else each of them becomes a table of zeros with a few rows filled in, and is added to the others whole.
+    """
+    global _later
+    waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+    _later = waiting
+    try:
+        yield
+    finally:
+        _later = None
+    with torch.no_grad():
+        for table, index, gradient in waiting:
+            table.grad = torch.zeros_like(table) if table.grad is None else table.grad
+            table.grad.index_add_(0, index, gradient)
+
+
+def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
+    """The gradient of a table of which rows were taken; None where it waits for the end of `rows_added_last`."""
+    gradient = gradient.to(table.dtype)
+    if _later is not None and table.is_leaf:
+        _later.append((table, index, gradient))
+        return None
+    return torch.zeros_like(table).index_add_(0, index, gradient)
+
+
+class _TakeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
+        ctx.table = table
+        ctx.save_for_backward(index)
+        return table.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+        (index,) = ctx.saved_tensors
+        return rows_gradient(ctx.table, index, gradient), None
 
 
 def take(table: Tensor, index: Tensor) -> Tensor:
@@ -18,6 +92,8 @@ def take(table: Tensor, index: Tensor) -> Tensor:
 
     Not table[index] itself: its gradient is summed in the order in which threads arrive.
     """
+    if _later is not None and table.is_leaf and table.requires_grad and torch.is_grad_enabled():
+        return _TakeRows.apply(table, index)  # type: ignore[no-untyped-call, no-any-return]
     return table.index_select(0, index) if table.is_cuda else functional.embedding(index, table)
 
 
@@ -88,7 +164,7 @@ class Head(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> Head:
         """The same numbers in another type, with gradients."""
-        return Head(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
+        return Head(as_type(self.weight, dtype), None if self.bias is None else self.bias.to(dtype))
 
 
 class LinearLogits(NamedTuple):

@@ -18,6 +18,7 @@ from localpolicy.catalogue.capped import CappedLogits, ShardedRows, shard_of
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.chunks import ChunkedSoftmax
 from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.open_items import OpenItems, log_sum_open
 from localpolicy.catalogue.shards import Shard, ShardedLogits
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 from localpolicy.runtime.ranks import Ranks
@@ -108,6 +109,15 @@ def log_prob_and_mean(rows: ShardedRows, items: Tensor, values: ShardedLogits) -
     constant = ShardedLogits(values.hidden.detach(), values.head.detach())
     over = ShardedSoftmax(rows.head.shard)
     return softmax.log_prob_and_mean(rows.hidden, rows.head.here, items, constant, over)
+
+
+@torch.no_grad()
+def log_prob_open(rows: ShardedRows, items: Tensor, open_items: OpenItems) -> Tensor:
+    """log π(a|x, open): see `open_items`."""
+    (every, mine), shard = _gathered(rows), shard_of(rows)
+    local = log_sum_open(every, open_items.gathered(shard.ranks), first=shard.own.start)
+    logp = rows.at(items) - _over_ranks(Sums(local), shard.ranks).normaliser[mine]
+    return logp.masked_fill(open_items.unknown, torch.nan)
 
 
 @torch.no_grad()

@@ -9,28 +9,19 @@ N x V, and the matrix product, which costs most, is done once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.blocks import blocks_of, part_of
 from localpolicy.catalogue.fused_statistics import fused_statistics, serves
-from localpolicy.catalogue.logits import DenseLogits, LinearLogits, Logits
-
-CELLS = {"cpu": 1 << 22, "cuda": 1 << 26}  # numbers in one block: 16 MiB of a CPU's cache, 256 MiB of a GPU's memory
+from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import OpenItems, masked
 
 Columns = dict[str, Tensor]
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """Logits that can be read a few positions at a time."""
-
-    def part(self, start: int, stop: int) -> Logits:
-        """Logits start:stop, over the whole catalogue."""
-        ...
 
 
 class Formed(NamedTuple):
@@ -62,17 +53,6 @@ class Scratch:
         return torch.mul(left, right, out=self.like("product", left)).sum(1)
 
 
-def part_of(rows: Logits, start: int, stop: int) -> Logits:
-    """Positions start:stop of rows that are not formed yet."""
-    if isinstance(rows, LinearLogits):
-        return LinearLogits(rows.hidden[start:stop], rows.head)
-    if isinstance(rows, DenseLogits):
-        return DenseLogits(rows.values[start:stop])
-    if isinstance(rows, Divisible):
-        return rows.part(start, stop)
-    return DenseLogits(rows.chunk(0, rows.shape[1])[start:stop])
-
-
 def rank(scores: Tensor, items: Tensor, scratch: Scratch) -> Tensor:
     """1 + items strictly above + half of the others tied = (V + 1 + Σ_a sign(s_a - s_item)) / 2."""
     own = scores.gather(1, items[:, None])
@@ -86,6 +66,12 @@ def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -
     p = torch.exp(log_p, out=scratch.like(f"p:{name}", scores))
     total = p.sum(1, keepdim=True)
     return Formed(log_p.sub_(total.log()), p.div_(total))
+
+
+def among_open(log_p: Tensor, open_items: OpenItems) -> Tensor:
+    """log π(·|x, open) [n, V], from log π(·|x)."""
+    among = masked(log_p, open_items)
+    return among.sub_(among.logsumexp(1, keepdim=True)).masked_fill_(open_items.unknown[:, None], torch.nan)
 
 
 def divergence(p: Formed, q: Formed, scratch: Scratch) -> tuple[Tensor, Tensor]:
@@ -106,6 +92,7 @@ def catalogue_statistics(
     references: Mapping[str, Logits] | None = None,
     values: Logits | None = None,
     excluded: tuple[Tensor, Tensor] | None = None,
+    open_items: OpenItems | None = None,
     lists: int = 1,
     floor: bool = True,
     scratch: Scratch | None = None,
@@ -117,35 +104,31 @@ def catalogue_statistics(
     js:x, kl:x, logp:x           against each reference x
     js:x|y, kl:x|y               between references, with `floor`: how far noise alone goes
     value_taken, value_expected  of `values` at the item, and on average over the policy
+    logp_open, logp_open:x       of the policy and each reference among the `open_items`, over which `value_expected`
+                                 is then taken; NaN where nobody can say which these were
 
     `excluded` holds (position, item) pairs that may not be shown: they rank last and enter no list. Divergence
     and likelihood speak of the policy as it was trained, and ignore them.
     """
     references = references or {}
-    if excluded is None and lists == 1 and serves(rows, values, *references.values()):
+    if excluded is None and open_items is None and lists == 1 and serves(rows, values, *references.values()):
         # The kernels know linear logits alone, as `serves` has found these to be.
         return fused_statistics(rows, items, references=references, values=values, floor=floor)  # type: ignore[arg-type]
     scratch = scratch or Scratch()
     blocks = []
-    for start, stop in _blocks(rows.shape, items.device.type):
+    for start, stop in blocks_of(rows.shape, items.device.type):
         question = BlockRequest(
             rows=part_of(rows, start, stop),
             items=items[start:stop],
             references={name: part_of(other, start, stop) for name, other in references.items()},
             values=None if values is None else part_of(values, start, stop),
             excluded=_excluded_in(excluded, start, stop),
+            open_items=None if open_items is None else open_items.part(start, stop),
             lists=lists,
             floor=floor,
         )
         blocks.append(_block_statistics(question, scratch))
     return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
-
-
-def _blocks(shape: tuple[int, int], device: str) -> Iterator[tuple[int, int]]:
-    positions, catalogue = shape
-    height = max(1, CELLS.get(device, CELLS["cpu"]) // catalogue)
-    # One block at least: without positions the columns are there, and empty.
-    return ((start, min(positions, start + height)) for start in range(0, max(positions, 1), height))
 
 
 def _excluded_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
@@ -163,6 +146,7 @@ class BlockRequest(NamedTuple):
     references: Mapping[str, Logits]
     values: Logits | None
     excluded: tuple[Tensor, Tensor] | None
+    open_items: OpenItems | None
     lists: int
     floor: bool
 
@@ -187,15 +171,21 @@ def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
     policy = distribution("policy", scores, largest, scratch)
     columns["logp"] = _at(policy.log_p, asked.items)
     columns["entropy"] = -scratch.dot(policy.p, policy.log_p)
+    choosing = policy.p  # among what could be chosen
+    if asked.open_items is not None:
+        log_open = among_open(policy.log_p, asked.open_items)
+        columns["logp_open"], choosing = _at(log_open, asked.items), log_open.exp()
     if asked.values is not None:
         values = _formed("values", asked.values, scratch)
         columns["value_taken"] = _at(values, asked.items)
-        columns["value_expected"] = scratch.dot(policy.p, values)
+        columns["value_expected"] = scratch.dot(choosing, values)
     others = {}
     for name, rows in asked.references.items():
         other = _formed(f"reference {name}", rows, scratch)
         others[name] = distribution(f"reference {name}", other, other.amax(1), scratch)
         columns[f"logp:{name}"] = _at(others[name].log_p, asked.items)
+        if asked.open_items is not None:
+            columns[f"logp_open:{name}"] = _at(among_open(others[name].log_p, asked.open_items), asked.items)
         columns[f"js:{name}"], columns[f"kl:{name}"] = divergence(policy, others[name], scratch)
     for p, q in combinations(others if asked.floor else (), 2):
         columns[f"js:{p}|{q}"], columns[f"kl:{p}|{q}"] = divergence(others[p], others[q], scratch)

@@ -19,6 +19,7 @@ from localpolicy.cli.paper_options import (
     Items,
     Keep,
     Lambdas,
+    Lanes,
     Minutes,
     Out,
     Processes,
@@ -57,6 +58,7 @@ def table1(
     sequences: Sequences = None,
     items: Items = None,
     processes: Processes = None,
+    lanes: Lanes = None,
     device: Device = "auto",
     minutes: Minutes = None,
     keep: Keep = "runs",
@@ -75,7 +77,7 @@ def table1(
         fast=fast,
     )
     sets = data_of(data, out, simulate, sequences, items, fast, ratings=True)
-    results = [run(*study, recipe) for study in studies_of(sets, out, processes, minutes, keep, truth=False)]
+    results = [run(*study, recipe) for study in studies_of(sets, out, processes, lanes, minutes, keep, truth=False)]
     content = {result.data.name: result.to_dict() for result in results}
     _write_and_print("table1", [table1_table(result) for result in results], content, out)
     _stop_unless_done([name for result in results for name in result.missing])
@@ -113,6 +115,7 @@ def table3(
     items: Items = None,
     truth: Annotated[bool, typer.Option("--truth", help="also show J(π), if the data was simulated")] = False,
     processes: Processes = None,
+    lanes: Lanes = None,
     device: Device = "auto",
     minutes: Minutes = None,
     keep: Keep = "runs",
@@ -124,7 +127,7 @@ def table3(
     policies = None if only is None else tuple(part.strip() for part in only.split(","))
     recipe = recipe_of(fast, betas, lambdas, seeds, changes, device, policies=policies)
     sets = data_of(data, out, simulate, sequences, items, fast)
-    results = [run(*study, recipe) for study in studies_of(sets, out, processes, minutes, keep, truth=truth)]
+    results = [run(*study, recipe) for study in studies_of(sets, out, processes, lanes, minutes, keep, truth=truth)]
     content = {result.data.name: result.to_dict() for result in results}
     _write_and_print("table3", [table for result in results for table in table3_tables(result)], content, out)
     _stop_unless_done([name for result in results for name in result.missing])
@@ -142,6 +145,7 @@ def figure_beta(
     sequences: Sequences = None,
     items: Items = None,
     processes: Processes = None,
+    lanes: Lanes = None,
     device: Device = "auto",
     minutes: Minutes = None,
     keep: Keep = "runs",
@@ -149,7 +153,7 @@ def figure_beta(
     """LPI over β: validation nDCG@20 of purchases and clicks, and JS."""
     recipe = recipe_of(fast, betas or "0.03,0.1,0.3,1,3", None, seeds, changes, device)
     sets = data_of(data, out, simulate, sequences, items, fast)
-    _dial("figure-beta", "beta", recipe, studies_of(sets, out, processes, minutes, keep, truth=False), out)
+    _dial("figure-beta", "beta", recipe, studies_of(sets, out, processes, lanes, minutes, keep, truth=False), out)
 
 
 @app.command("figure-lambda")
@@ -164,6 +168,7 @@ def figure_lambda(
     sequences: Sequences = None,
     items: Items = None,
     processes: Processes = None,
+    lanes: Lanes = None,
     device: Device = "auto",
     minutes: Minutes = None,
     keep: Keep = "runs",
@@ -171,7 +176,9 @@ def figure_lambda(
     """LPI over λ: validation nDCG@20 of purchases and clicks, and JS."""
     recipe = recipe_of(fast, None, lambdas or "0.1,0.3,1,3,10", seeds, changes, device)
     sets = data_of(data, out, simulate, sequences, items, fast)
-    _dial("figure-lambda", "td_weight", recipe, studies_of(sets, out, processes, minutes, keep, truth=False), out)
+    _dial(
+        "figure-lambda", "td_weight", recipe, studies_of(sets, out, processes, lanes, minutes, keep, truth=False), out
+    )
 
 
 @app.command("figure-breakdown")
@@ -187,6 +194,7 @@ def figure_breakdown(
     sequences: Sequences = None,
     items: Items = None,
     processes: Processes = None,
+    lanes: Lanes = None,
     device: Device = "auto",
     minutes: Minutes = None,
     keep: Keep = "runs",
@@ -198,7 +206,7 @@ def figure_breakdown(
 
     recipe = recipe_of(fast, betas, lambdas, seeds, changes, device, policies=tuple(TUNED))
     sets = data_of(data, out, simulate, sequences, items, fast)
-    results = [run(*study, recipe) for study in studies_of(sets, out, processes, minutes, keep, truth=False)]
+    results = [run(*study, recipe) for study in studies_of(sets, out, processes, lanes, minutes, keep, truth=False)]
     content = {result.data.name: result.to_dict()["breakdown"] for result in results}
     name = partial(_figure_name, "figure-breakdown", results=results)
     drawn = [draw(partial(breakdown_spec, result), out, name(result.data)) for result in results if result.rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +28,10 @@ Lambdas = Annotated[str | None, typer.Option(help="grid of λ, such as 0.3,1,3")
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="seeds behind each figure shown (grids are searched with one seed)")
 ]
-Processes = Annotated[int | None, typer.Option(min=1, help="runs trained in parallel (default: one per core)")]
+Processes = Annotated[int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core)")]
+Lanes = Annotated[
+    int | None, typer.Option(min=1, help="runs that one process trains in turn (default: 1; try 8 on a GPU)")
+]
 Minutes = Annotated[
     float | None, typer.Option(help="stop after this many minutes (exit code 130); the same command goes on")
 ]
@@ -81,7 +84,14 @@ def data_of(
 
 
 def studies_of(
-    sets: Sequence[DataSet], out: Path, processes: int | None, minutes: float | None, keep: str, *, truth: bool
+    sets: Sequence[DataSet],
+    out: Path,
+    processes: int | None,
+    lanes: int | None,
+    minutes: float | None,
+    keep: str,
+    *,
+    truth: bool,
 ) -> list[tuple[DataSet, Study]]:
     """Each data set, and the study that trains its arms in a folder of its own."""
     from localpolicy.errors import ConfigError, nearest
@@ -95,10 +105,14 @@ def studies_of(
     for data in sets:
         refuse_foreign(out / data.folder)
     deadline = None if minutes is None else time.time() + 60 * minutes
-    return [
-        (data, Study(data.data, out / data.folder, processes=processes, deadline=deadline, keep=keep, truth=truth))
-        for data in sets
-    ]
+    shared: dict[str, Any] = {
+        "processes": processes,
+        "lanes": lanes,
+        "deadline": deadline,
+        "keep": keep,
+        "truth": truth,
+    }
+    return [(data, Study(data.data, out / data.folder, **shared)) for data in sets]
 
 
 def numbers(text: str, option: str) -> tuple[float, ...]:

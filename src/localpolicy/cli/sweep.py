@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.evaluate import Against, write_and_print
+from localpolicy.cli.paper_options import Lanes, Processes
 
 LOG = logging.getLogger(__name__)
 
@@ -29,9 +30,8 @@ def sweep(
     trials: Annotated[
         int | None, typer.Option(min=1, help="number of points that a search tries (default: 20)")
     ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="runs trained in parallel (default: one per core)")
-    ] = None,
+    processes: Processes = None,
+    lanes: Lanes = None,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
     changes: Annotated[
@@ -58,6 +58,7 @@ def sweep(
         search=search,
         trials=trials,
         processes=processes,
+        lanes=lanes,
     )
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
     write_and_print(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.settings import Settings
-from localpolicy.types import START, Batch
+from localpolicy.types import START, Batch, ItemFilters
 
 
 class WindowConfig(Settings):
@@ -43,7 +44,9 @@ class Windows:
         self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
-
+        self.filters: ItemFilters | None = None
+        if data.filters is not None:
+            self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
         self.chosen: Tensor | None = None  # of all sequences; None: all
 
     def __len__(self) -> int:
@@ -93,7 +96,7 @@ class Windows:
             behind = above[index].long()
             scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
             context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
-        propensity = self.arrays.get("propensity")
+        propensity, number = self.arrays.get("propensity"), self.arrays.get("filter")
         return Batch(
             sequences=sequences,
             row=row,
@@ -107,6 +110,8 @@ class Windows:
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],
             context=context,
+            filter=None if number is None else number[index],
+            filters=self.filters,
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
@@ -137,30 +142,29 @@ class Windows:
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
     """One position per history: the context that follows all of its items (item indices, most recent last)."""
-    if events is None:
-        events = [[0] * len(history) for history in items]
-    previous_item: list[int] = []
-    previous_event: list[int] = []
-    widths, seen = [], []
-    for history, happened in zip(items, events, strict=True):
-        tokens = [START, *history][-length:]
-        previous_item += tokens
-        previous_event += [0, *happened][-length:]
-        widths.append(len(tokens))
-        seen.append(len(history))
-    width = torch.tensor(widths, dtype=torch.long)
+    seen = torch.tensor([len(history) for history in items], dtype=torch.long)
+    width = (seen + 1).clamp(max=length)  # START comes first, where it is not cut off
     row = torch.repeat_interleave(torch.arange(len(items)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
+    step = (seen + 1 - width)[row] + column  # 0: START
+    taken = (seen.cumsum(0) - seen)[row] + step - 1
+
+    def flat(values: list[list[int]], start: int) -> Tensor:
+        every = torch.from_numpy(np.fromiter(chain.from_iterable(values), np.int64, int(seen.sum())))
+        begins = step == 0
+        return every[taken.masked_fill(begins, 0)].masked_fill_(begins, start) if len(every) else begins * start
+
     unknown = torch.zeros(len(row), dtype=torch.long)
     return Batch(
         sequences=torch.arange(len(items)),
         row=row,
         column=column,
-        previous_item=torch.tensor(previous_item, dtype=torch.long),
-        previous_event=torch.tensor(previous_event, dtype=torch.long),
+        previous_item=flat(items, START),
+        previous_event=torch.zeros_like(row) if events is None else flat(events, 0),
         item=unknown,
         event=unknown,
         reward=torch.zeros(len(row)),
-        history=(torch.tensor(seen, dtype=torch.long) + 1 - width)[row] + column,
+        history=step,
         scored=width.cumsum(0) - 1,
+        ends_only=True,
     )

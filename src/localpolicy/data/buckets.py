@@ -8,7 +8,7 @@ epoch, for all of its batches.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -74,26 +74,28 @@ class Planner:
     def cut(self, sequences: Tensor, bucket: BatchShape) -> Batch:
         """The batch of these sequences, filled up to the bucket's size, without waiting for the device."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
+        spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         if windows.offsets.is_cuda and fused.missing() is None:
             from localpolicy.data.cut_kernel import cut
 
-            columns = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length)
+            columns = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length, spare=spare)
         else:
             columns = self._cut(sequences, bucket)
-        real = columns.pop("real")
+        real, first, stop = (columns.pop(name, None) for name in ("real", "first", "stop"))
+        assert real is not None
         token = torch.arange(bucket.tokens, device=windows.device)
         scored, counted = token, real
         if not self.all_scored:
             widths = self.widths[sequences.clamp(min=0)][columns["row"].clamp(max=rows - 1)]
             scored, counted = self._scored(columns["column"], widths, columns["event"], real, token, bucket)
-        spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         return Batch(
-            **columns,
+            **cast("dict[str, Any]", columns),
             sequences=sequences,
             scored=scored,
             counted=counted,
             whole=self.all_scored,
             block=(rows + spare, length),
+            bounds=None if first is None or stop is None else (first, stop),
         )
 
     def _cut(self, sequences: Tensor, bucket: BatchShape) -> dict[str, Tensor]:

@@ -19,8 +19,9 @@ TOKENS, SEQUENCES = 64, 256  # of a program: its tokens, and the sequences it lo
 def _cut(
     sequences, offsets, items, events, rewards, propensities,
     row_out, column_out, before_item, before_event, item_out, event_out, reward_out, history_out,
-    propensity_out, real_out, n_tokens, length, rows,
+    propensity_out, real_out, first_out, stop_out, n_tokens, length, rows, spare,
     PROPENSITY: tl.constexpr, START: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr,
+    SPARE: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     inside = token < n_tokens
@@ -38,7 +39,15 @@ def _cut(
         passed = (ends[None] <= token[:, None]) & (number < rows)[None]
         row += tl.sum(passed.to(tl.int32), 1)
         first += tl.sum(tl.where(passed, width[None], 0), 1)
+        if tl.program_id(0) == 0:  # where each sequence's tokens begin and end
+            tl.store(first_out + number, (ends - width).to(tl.int64), mask=number < rows)
+            tl.store(stop_out + number, ends.to(tl.int64), mask=number < rows)
         total += tl.sum(width, 0)
+    if tl.program_id(0) == 0:
+        number = tl.arange(0, SPARE)
+        begin = tl.minimum(total + number * length, n_tokens).to(tl.int64)
+        tl.store(first_out + rows + number, begin, mask=number < spare)
+        tl.store(stop_out + rows + number, tl.minimum(begin + length, n_tokens), mask=number < spare)
     real = (row < rows) & inside
     filler = tl.maximum(token - total, 0)
     sequence = tl.load(sequences + row, mask=real, other=0)
@@ -65,14 +74,19 @@ def _cut(
 
 
 def cut(
-    sequences: Tensor, offsets: Tensor, arrays: dict[str, Tensor], tokens: int, *, length: int
+    sequences: Tensor, offsets: Tensor, arrays: dict[str, Tensor], tokens: int, *, length: int, spare: int
 ) -> dict[str, Tensor]:
-    """Every column of a batch's tokens, and `real`: which are not filler."""
+    """Every column of a batch's tokens, and `real`: which are not filler.
+
+    `first` and `stop` tell of each row where its tokens lie; the last `spare` rows are the filler's.
+    """
     device = sequences.device
     names = ("row", "column", "previous_item", "previous_event", "item", "event", "history")
     columns = dict(zip(names, torch.empty((len(names), tokens), dtype=torch.long, device=device).unbind(), strict=True))
     columns["reward"] = torch.empty(tokens, dtype=arrays["reward"].dtype, device=device)
     columns["real"] = torch.empty(tokens, dtype=torch.bool, device=device)
+    rows = len(sequences)
+    columns["first"], columns["stop"] = torch.empty((2, rows + spare), dtype=torch.long, device=device).unbind()
     propensity = arrays.get("propensity")
     if propensity is not None:
         columns["propensity"] = torch.empty(tokens, dtype=propensity.dtype, device=device)
@@ -81,8 +95,8 @@ def cut(
         arrays["reward"] if propensity is None else propensity,
         columns["row"], columns["column"], columns["previous_item"], columns["previous_event"], columns["item"],
         columns["event"], columns["reward"], columns["history"], columns.get("propensity", columns["reward"]),
-        columns["real"],
-        tokens, length, len(sequences),
-        PROPENSITY=propensity is not None, START=START, TOKENS=TOKENS, SEQUENCES=SEQUENCES, num_warps=4,
+        columns["real"], columns["first"], columns["stop"], tokens, length, rows, spare,
+        PROPENSITY=propensity is not None, START=START, TOKENS=TOKENS, SEQUENCES=SEQUENCES,
+        SPARE=triton.next_power_of_2(spare), num_warps=4,
     )  # fmt: skip
     return columns

@@ -8,6 +8,8 @@
     reward                 where the log states it (else a reward map gives it)
     propensity, policy     impression logs: the logged probability, and a code of who logged it
     request, place         impression logs of lists: which list a row stood in (else empty), and where, from 0
+    filter, filter_content the name of the filter that held there (else empty); and, at least once for each name, its
+                           items (see `item_filters`)
 
 The SELECT written here is the only place that knows how raw columns become these.
 """
@@ -37,6 +39,8 @@ def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
         "policy": shown and bool(codes.policies),
         "request": shown and reading.has_lists,
         "place": shown and reading.has_lists,
+        "filter": shown and reading.has_filters,
+        "filter_content": shown and reading.has_filters,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
 
@@ -86,8 +90,10 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             "reward": self._reward(),
             "propensity": self._propensity(),
             "policy": self._policy(),
-            "request": self._request(),
+            "request": self._text("request"),
             "place": self._place(),
+            "filter": self._text("filter"),
+            "filter_content": self._text("filter_content"),
         }
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
 
@@ -229,10 +235,10 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return "CAST(-1 AS SMALLINT)"
         return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")
 
-    def _request(self) -> str:
-        value = self.value("request")
+    def _text(self, column: str) -> str:
+        value = self.value(column)
         text = "CAST('' AS STRING)" if value is None else f"COALESCE(CAST({value} AS STRING), '')"
-        return self._reads("request", text)
+        return self._reads(column, text)
 
     def _place(self) -> str:
         value = self.value("place")

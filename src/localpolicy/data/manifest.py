@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from localpolicy.errors import DataError
-from localpolicy.runtime.files import read_json
+from localpolicy.runtime.files import read_sealed
 
 FORMAT = 1
 
@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.exists():
         raise DataError(f"{folder} is not a prepared data set (no manifest.json). Make one with 'lpi prepare'.")
-    manifest = read_json(path)
+    manifest = read_sealed(path)
     if not isinstance(manifest, dict):
         raise DataError(f"{path} is not a data set's: it was altered. Prepare it again.")
     if "policy_sha256" in manifest:

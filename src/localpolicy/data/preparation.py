@@ -19,6 +19,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
 from localpolicy.data.event_codes import make_event_codes
 from localpolicy.data.events import fields_of
+from localpolicy.data.filter_contents import write_filters
 from localpolicy.data.filters import keep
 from localpolicy.data.inputs import digests, inputs_of
 from localpolicy.data.load import load, open_tables
@@ -84,6 +85,7 @@ class Preparation:
         if keep_log:
             log.info("keeping the log")
             write_log(engine, self.scratch / LOG, fields, reading, codes)
+        fields = tuple(name for name in fields if name != "filter_content")  # from here on rows refer to it by name
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")
@@ -99,6 +101,8 @@ class Preparation:
         engine.table("sequences", sql.sequences(literals(cuts)))
         sizes = split_sizes(engine)
         engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
+        if "filter" in fields:
+            engine.table("item_filters", sql.ITEM_FILTERS)
         engine.drop(*kept.tables)
         engine.table("items", sql.ITEMS)
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
@@ -137,6 +141,8 @@ class Preparation:
             write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
             store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+            if "filter" in fields:
+                write_filters(store.folder, engine, items.column("item_id").combine_chunks())
             if keep_log:
                 shutil.move(self.scratch / LOG, store.folder / LOG)
             taken = [] if earlier is None else earlier.manifest["inputs"]["taken"]

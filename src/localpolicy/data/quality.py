@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from localpolicy.data.store import SPLITS, Prepared, Split
+from localpolicy.limits import NO_FILTER, UNKNOWN_FILTER
 
 LONG = 1000  # events of a sequence: more is rarely one person's
 ORDINARY = (31_536_000_000, 4_102_444_800_000)  # ms: from 1971 to 2099
@@ -32,6 +33,8 @@ class Quality:
     longest: int
     long: int  # sequences of more than LONG events
     odd_times: int | None  # events before 1971 or after 2099: sentinels, or another unit
+    filtered: int | None  # events shown under a filter; None where a log of lists does not say
+    filter_unknown: int  # … whose items the log does not state
     top_share: dict[str, float]  # share of events on the most popular 1 % and 10 % of items
     lengths: Histogram = field(default_factory=dict)
     popularity: Histogram = field(default_factory=dict)
@@ -75,6 +78,8 @@ def measure(data: Prepared) -> Quality:
         longest=int(lengths.max()),
         long=int((lengths > LONG).sum()),
         odd_times=odd_times if timed else None,
+        filtered=None if _silent_on_filters(data) else _count(data, lambda number: number != NO_FILTER),
+        filter_unknown=_count(data, lambda number: number == UNKNOWN_FILTER),
         top_share={f"{percent} %": _top_share(total, percent / 100) for percent in (1, 10)},
         lengths=histogram(lengths),
         popularity=histogram(total[total > 0]),
@@ -87,6 +92,35 @@ def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         bounds = split.offsets[first : stop + 1]
         sequence = np.repeat(np.arange(stop - first, dtype=np.int64), np.diff(bounds))
         yield sequence, {name: np.asarray(array[bounds[0] : bounds[-1]]) for name, array in split.arrays.items()}
+
+
+def _silent_on_filters(data: Prepared) -> bool:
+    """Whether this is a log of lists that names no filters."""
+    arrays = data["train"].arrays
+    return "above" in arrays and "propensity" in arrays and "filter" not in arrays
+
+
+def _count(data: Prepared, matches: Callable[[np.ndarray], np.ndarray]) -> int:
+    """Events whose filter's number matches."""
+    splits = [split for split in data.splits.values() if "filter" in split.arrays]
+    return sum(int(matches(chunk["filter"]).sum()) for split in splits for _, chunk in _chunks(split))
+
+
+def filter_notes(data: Prepared, split: str) -> list[str]:
+    """What must be said of importance weights on this split, where the log does not state its filters."""
+    if _silent_on_filters(data):
+        return [
+            "the log does not say which items its filters left out (no column 'filter'), so importance weights take it "
+            "that every item could be shown: where some could not, values of policies are biased"
+        ]
+    arrays = data[split].arrays
+    unknown = int((arrays["filter"] == UNKNOWN_FILTER).sum()) if "propensity" in arrays and "filter" in arrays else 0
+    if not unknown:
+        return []
+    return [
+        f"{unknown:,} of {data[split].events:,} events of the {split} split were shown under a filter whose items the "
+        "log does not state (column 'filter_content'): they have no importance weight, and are left out of values"
+    ]
 
 
 def _overlapping(data: Prepared, name: str) -> int:

@@ -15,7 +15,10 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import DataError, nearest
 
-COLUMNS = ("sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place")
+COLUMNS = (
+    "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
+    "filter_content",
+)  # fmt: skip
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
@@ -86,6 +89,7 @@ class Reading:
     has_reward: bool
     has_propensity: bool
     has_lists: bool  # rows say which list they stood in, and at which place
+    has_filters: bool  # and under which filter its items were chosen
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
     @classmethod
@@ -105,6 +109,7 @@ class Reading:
             has_reward=any(raw.has("reward") for raw in raws),
             has_propensity=any(raw.has("propensity") for raw in raws),
             has_lists=any(raw.has("request") and raw.has("place") for raw in raws),
+            has_filters=any(raw.has("filter") for raw in raws),
             narrow=tuple(name for name in integers if all(_is_narrow(raw.sample.get(name)) for raw in raws)),
         )
 

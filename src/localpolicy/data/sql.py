@@ -10,6 +10,7 @@ Tables, in the order they come to be:
     sequences   sequence_id, split, number
     numbered    kept, with its sequences' numbers instead of their ids
     items       item_id, index, count
+    item_filters  filter, number, content: of the filters of `numbered` whose items the log states
 
 No table has a column that this log does not need: an idle one costs as much as any other.
 """
@@ -19,7 +20,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-STORED = ("time", "reward", "propensity", "policy", "request", "place")  # optional columns, as `final` gives them
+from localpolicy.limits import NO_FILTER, UNKNOWN_FILTER
+
+STORED = (
+    "time",
+    "reward",
+    "propensity",
+    "policy",
+    "request",
+    "place",
+    "filter",
+)  # optional columns, as `final` gives them
 EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
@@ -151,11 +162,30 @@ def parts(sequences: int, events: int) -> list[tuple[int, int]]:
 
 def final(first: int, stop: int, *, fields: Sequence[str], order: str) -> str:
     """Every event of sequences `first` to `stop`, in the order it is stored."""
-    stored = "".join(f", e.{name}" for name in STORED if name in fields)
+    values = {name: f"e.{name}" for name in STORED} | {
+        "filter": f"CASE WHEN e.filter = '' THEN {NO_FILTER} ELSE COALESCE(f.number, {UNKNOWN_FILTER}) END"
+    }
+    stored = "".join(f", {values[name]} AS {name}" for name in STORED if name in fields)
     within = ", ".join(f"e.{part}" for part in order.split(", "))
+    filters = " LEFT JOIN item_filters f ON e.filter = f.filter" if "filter" in fields else ""
     return f"""SELECT e.sequence, i.index AS item, e.event{stored}
-FROM numbered e JOIN items i ON e.item_id = i.item_id
+FROM numbered e JOIN items i ON e.item_id = i.item_id{filters}
 WHERE e.sequence >= {first} AND e.sequence < {stop} ORDER BY e.sequence, {within}"""
+
+
+# Sorted by name, so that both engines give a filter the same number.
+ITEM_FILTERS = """SELECT filter, CAST(row_number() OVER (ORDER BY filter) - 1 AS INT) AS number, content, other
+FROM (SELECT u.filter, MIN(u.filter_content) AS content, MAX(u.filter_content) AS other
+    FROM usable u SEMI JOIN (SELECT DISTINCT filter FROM numbered) n ON u.filter = n.filter
+    WHERE u.filter <> '' AND u.filter_content <> '' GROUP BY u.filter) stated"""
+TWO_CONTENTS = "SELECT filter FROM item_filters WHERE content <> other ORDER BY filter LIMIT 1"
+FILTER_SIZES = "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(content)), 0) AS BIGINT) FROM item_filters"
+
+
+def filter_contents(first: int, stop: int) -> str:
+    """Names and contents of the filters from number `first` to `stop`, in order."""
+    return f"""SELECT filter, content FROM item_filters
+WHERE number >= {first} AND number < {stop} ORDER BY number"""
 
 
 def sequence_ids(*, integer: bool) -> str:

@@ -4,6 +4,7 @@
     DATA/items.parquet     index, item_id (as the log wrote it), count
     DATA/<split>/*.npy     offsets [S+1]; item, event, reward [E]; where logged: propensity, policy, time [E]
     DATA/<split>/sequences.parquet   sequence_id (as the log wrote it) of each sequence, where it is kept
+    DATA/filters/*.npy     the filters under which items were shown, where the log names any (see `item_filters`)
     DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
 
 Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
@@ -25,6 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.growing_files import open_array
+from localpolicy.data.item_filters import FOLDER as FILTERS
+from localpolicy.data.item_filters import StoredFilters, open_filters
 from localpolicy.data.manifest import read_manifest
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
@@ -41,12 +44,14 @@ DTYPES = {
     "time": np.int64,
     "place": np.int16,  # in its list, from 0
     "above": np.int16,  # rows of the same list before this one: all share the context of the first
+    "filter": np.int32,  # number of the filter under which it was shown, among `Prepared.filters`
 }
-OPTIONAL = ("propensity", "policy", "time", "place", "above")
+OPTIONAL = ("propensity", "policy", "time", "place", "above", "filter")
 CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
 NO_ANSWER = "none"  # event of an item that was shown and not answered
 
 QUALITY_PAGE = "quality.html"  # added after the preparation
+SPARSE = 30  # actions per item, on average, below which a log is sparse
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 
@@ -195,6 +200,21 @@ class Prepared:
     def catalogue(self) -> pa.Table:
         """index, item_id, count."""
         return self._table("items.parquet")
+
+    @cached_property
+    def known_items(self) -> np.ndarray:
+        """Whether the training split shows an item: [V]."""
+        return np.bincount(self["train"].arrays["item"], minlength=self.n_items) > 0
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it is an interaction log whose training split says little of most items."""
+        return self.kind == "interactions" and self["train"].events < SPARSE * self.n_items
+
+    @cached_property
+    def filters(self) -> StoredFilters | None:
+        """What the numbers in the `filter` arrays refer to; None where the log names no filters."""
+        return open_filters(self.path) if f"{FILTERS}/offsets.npy" in self.manifest["files"] else None
 
     @property
     def has_sequence_ids(self) -> bool:

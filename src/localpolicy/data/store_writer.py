@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from localpolicy.data.growing_files import ArrayFile, ParquetFile
 from localpolicy.data.manifest import FORMAT
 from localpolicy.data.store import DTYPES, QUALITY_PAGE, SPLITS, digest_of
-from localpolicy.runtime.files import sha256, write_json
+from localpolicy.runtime.files import sealed, sha256, write_json
 from localpolicy.runtime.folders import whole_folder
 
 
@@ -98,22 +98,20 @@ def writing(
             for file in sorted(folder.rglob("*"))
             if file.is_file()
         }
-        write_json(
-            folder / "manifest.json",
-            {
-                "format": FORMAT,
-                "kind": kind,
-                "counts": {
-                    "sequences": sum(split["sequences"] for split in splits.values()),
-                    "items": catalogue,
-                    "events": {name: sum(split["events"][name] for split in splits.values()) for name in events},
-                },
-                "splits": splits,
-                "events": events,
-                "rewards": dict(rewards or {}),
-                "settings": dict(settings or {}),
-                **dict(extra or {}),
-                "files": files,
-                "digest": digest_of(files),
+        manifest = {
+            "format": FORMAT,
+            "kind": kind,
+            "counts": {
+                "sequences": sum(split["sequences"] for split in splits.values()),
+                "items": catalogue,
+                "events": {name: sum(split["events"][name] for split in splits.values()) for name in events},
             },
-        )
+            "splits": splits,
+            "events": events,
+            "rewards": dict(rewards or {}),
+            "settings": dict(settings or {}),
+            **dict(extra or {}),
+            "files": files,
+            "digest": digest_of(files),
+        }
+        write_json(folder / "manifest.json", sealed(manifest))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.evaluation.baselines import BASELINES
@@ -127,7 +128,7 @@ def compare(
         candidates, evaluations, baseline,
         lambda candidate: measure(open_likeliest(candidate, prepared, split=split, device=device)),
     )  # fmt: skip
-    notes += _selection_notes(pairs, baseline)
+    notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
     return Comparison(

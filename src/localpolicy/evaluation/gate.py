@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from localpolicy.data.batches import WindowConfig
+from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.evaluation.baselines import BASELINES
@@ -165,7 +166,7 @@ def gate(
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
-    notes += [] if by_log else chosen_because
+    notes += [*([] if by_log else chosen_because), *filter_notes(prepared, settings.split)]
     checks: list[Check]
     deployed, leaks = None, [each for each in opened[:2] if each.leaks]
     if by_log:

@@ -13,7 +13,7 @@ from localpolicy.evaluation.gate_checks import Check
 from localpolicy.evaluation.gate_rules import GateRules
 from localpolicy.evaluation.off_policy import decisions
 from localpolicy.evaluation.off_policy.decisions import Decisions
-from localpolicy.evaluation.off_policy.estimators import doubly_robust
+from localpolicy.evaluation.off_policy.value_bound import CONTRIBUTIONS
 from localpolicy.evaluation.power import more_needed, sequences_of
 from localpolicy.evaluation.significance import holm, paired
 
@@ -35,11 +35,12 @@ def baselines_by_value(new: Evaluation, baselines: list[Evaluation], rules: Gate
         return LEFT_OUT
     log = _estimable(new)
     estimable = {baseline.name: _estimable(baseline) for baseline in baselines}
-    values = {name: doubly_robust(theirs) for name, theirs in estimable.items() if theirs is not None}
+    contributions = CONTRIBUTIONS[rules.estimator]
+    values = {name: contributions(theirs) for name, theirs in estimable.items() if theirs is not None}
     if log is None or not values:
         return Check("baselines", "not asked", "they differ too much from the log for an estimate of their reward")
     missing = [baseline.name for baseline in baselines if baseline.name not in values]
-    check = _against_baselines("estimated J", doubly_robust(log), values, log.sequence, rules)
+    check = _against_baselines("estimated J", contributions(log), values, log.sequence, rules)
     if not missing:
         return check
     return replace(check, reason=f"{check.reason}. The overlap is too small to estimate {', '.join(missing)}")

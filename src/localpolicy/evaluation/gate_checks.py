@@ -16,8 +16,8 @@ from localpolicy.evaluation.evaluation import Evaluation
 from localpolicy.evaluation.gate_rules import GateRules
 from localpolicy.evaluation.metrics import metric
 from localpolicy.evaluation.off_policy import decisions
-from localpolicy.evaluation.off_policy.estimators import doubly_robust
 from localpolicy.evaluation.off_policy.intervals import normal
+from localpolicy.evaluation.off_policy.value_bound import CONTRIBUTIONS
 from localpolicy.evaluation.power import ENOUGH, more_needed, sequences_of
 from localpolicy.evaluation.segments import groups, segments
 from localpolicy.evaluation.significance import Paired, holm, paired
@@ -185,7 +185,7 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
 
 
 def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, surely: bool = False) -> Check:
-    """Non-inferiority: the lower end of the doubly robust difference is above -margin; above 0 where it must gain.
+    """Non-inferiority: the lower end of the estimated difference is above -margin; above 0 where it must gain.
 
     The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
     policy's or does not speak of it. Paired: what luck gave the log it gave both.
@@ -196,22 +196,27 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     if estimated is None or log is None:
         outcome = "cannot tell" if surely else "not asked"
         return Check("value", outcome, "the log has no propensities", plain="its reward cannot be estimated")
-    if estimated.refusal is not None:
+    refusal, share = estimated.refusal, estimated.overlap.effective / estimated.overlap.n
+    if refusal is None and share < rules.min_effective_share:
+        refusal = f"an effective sample of {share:.1%} of the decisions (least: {rules.min_effective_share:.0%})"
+    if refusal is not None:
         return Check(
-            "value", "cannot tell", f"overlap is too small for an estimate: {estimated.refusal}",
+            "value", "cannot tell", f"overlap is too small for an estimate: {refusal}",
             n=estimated.overlap.n, plain="it differs too much from the log for an estimate of its reward",
         )  # fmt: skip
     theirs = None if deployed is None else decisions(deployed.scores)
     spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
+    contributions = CONTRIBUTIONS[rules.estimator]
     base, whose = log.reward, "the log's own"
     if theirs is not None and spoken and deployed is not None:
-        base, whose = doubly_robust(theirs), f"{deployed.name}'s"
-    gain = doubly_robust(log) - base
+        base, whose = contributions(theirs), f"{deployed.name}'s"
+    mine = contributions(log)
+    gain = mine - base
     interval = normal(gain, log.sequence, confidence=rules.confidence)
     margin = 0.0 if surely else rules.value_margin * abs(float(base.mean()))
     asked = "above 0" if surely else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
     reason = (
-        f"estimated J {estimated.estimates['DR'].value:.4f} against {whose} {base.mean():.4f}: difference "
+        f"estimated J {mine.mean():.4f} against {whose} {base.mean():.4f}: difference "
         f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
         f"{estimated.overlap.effective:,.0f}); its lower end must be {asked}"
     )
@@ -224,7 +229,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     }[outcome]
     needed = None
     if outcome == "cannot tell":
-        test = paired(doubly_robust(log), base, log.sequence, confidence=rules.confidence)
+        test = paired(mine, base, log.sequence, confidence=rules.confidence)
         needed = more_needed(test, abs(test.difference + margin))
         reason += "" if needed is None else f". About {needed:,} decisions would tell"
     fields = (float(gain.mean()), interval.low, interval.high, len(gain), needed)
@@ -255,9 +260,10 @@ def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: Gate
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
         learned = over_uniform.low > 0 and over_popular.high > 0
-        if scores.propensity is not None and (known := ~np.isnan(scores.propensity)).any():
+        among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
             true = np.log(scores.propensity[known])
-            learned |= paired(logp[known], true, scores.sequence[known]).high > -0.05
+            learned |= paired(among[known], true, scores.sequence[known]).high > -0.05
         tests[name] = learned
         reasons.append(
             f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from localpolicy.errors import ConfigError
 from localpolicy.evaluation.off_policy import OverlapRules
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.evaluation.off_policy.value_bound import Additive
 from localpolicy.evaluation.power import LEAST
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
@@ -42,6 +44,13 @@ class GateRules(Settings):
     value_margin: float = Field(
         0.05, ge=0, description="the estimated value must surely be above the deployed one less this share of it"
     )
+    estimator: Additive = Field(
+        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
+    )
+    min_effective_share: float = Field(
+        LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
+        "decisions; β and epochs are chosen by the same rule"
+    )  # fmt: skip
     require_value_gain: bool = Field(False, description="an off-policy estimate must surely gain, not just not lose")
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.logits import Logits
-from localpolicy.catalogue.statistics import part_of
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.evaluation.scorer import Deployable, device_of

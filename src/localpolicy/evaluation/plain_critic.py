@@ -2,9 +2,9 @@
 
     Ĝ(x,a) = m(a) + c · u(x),    u(x) = Σ_{k<t} (r_k - r̄(a_k)) / (t + 20)
 
-m and r̄ are items' mean returns and rewards in the training split, shrunk to those of all by 20 decisions; c is fitted
-there by least squares. A critic is a network. Where it does not predict held-out returns better than this, it has
-learnt nothing that two columns of averages do not say.
+m and r̄ are items' mean returns and rewards in the training split, shrunk to those of all (see `credibility`); c is
+fitted there by least squares. A critic is a network. Where it does not predict held-out returns better than this, it
+has learnt nothing that two columns of averages do not say.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from localpolicy.data.batches import Windows
+from localpolicy.evaluation.credibility import credible_means
 from localpolicy.evaluation.estimate import finite
 from localpolicy.evaluation.off_policy.reward_model import PRIOR
 from localpolicy.model.readout import returns_to_go
@@ -77,16 +78,12 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
 
 def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
     """Means and c from training decisions."""
-    mean_return, mean_reward = (_shrunk(log.item, values, n_items) for values in (log.returns, log.reward))
+    mean_return, mean_reward = (
+        credible_means(log.item, values, n_items=n_items) for values in (log.returns, log.reward)
+    )
     user, residual = _generosity(log, mean_reward), log.returns - mean_return[log.item]
     squares = float(user @ user)
     return PlainCritic(mean_return, mean_reward, float(user @ residual) / squares if squares > 0 else 0.0)
-
-
-def _shrunk(item: np.ndarray, values: np.ndarray, n_items: int) -> np.ndarray:
-    counts = np.bincount(item, minlength=n_items)
-    total = np.bincount(item, weights=values, minlength=n_items)
-    return np.asarray((total + PRIOR * (values.mean() if len(values) else 0.0)) / (counts + PRIOR))
 
 
 def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:

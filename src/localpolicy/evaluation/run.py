@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.candidates import RunLike, as_run, names_of, own_logging, refuse_incomparable, window_of
 from localpolicy.evaluation.evaluation import EvaluateConfig, Evaluation, evaluate_policy
@@ -52,6 +53,7 @@ def evaluate(
     candidate, references = opened[0].candidate, [each.candidate for each in opened[1:]]
     refuse_incomparable([candidate, *references])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes += filter_notes(prepared, split)
     if not references and (own := own_logging(candidate)):
         references = [own]
     evaluation = evaluate_policy(

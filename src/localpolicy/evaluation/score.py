@@ -16,6 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue import sharded
 from localpolicy.catalogue.capped import is_sharded
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
@@ -24,9 +25,9 @@ from localpolicy.evaluation.seen import repeats, seen_pairs
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
 
-BY_REFERENCE = ("js", "kl", "logp")
+BY_REFERENCE = ("js", "kl", "logp", "logp_open")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "value_taken", "value_expected", "above")
+OPTIONAL = ("propensity", "value_taken", "value_expected", "logp_open")
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,13 @@ class Scores:
     settings: dict[str, Any]
     shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
     propensity: np.ndarray | None = None  # as logged; NaN where none was
-    above: np.ndarray | None = None  # logs of lists: positions of the same list just before this one
+    logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
     value_taken: np.ndarray | None = None  # r̂(x, a)
-    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a)
+    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
     js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
     kl: dict[str, np.ndarray] = field(default_factory=dict)
     logp_reference: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_open_reference: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -108,13 +110,13 @@ def score(
                 if (values := getattr(part, name)) is not None:
                     kept.add(name, values[at])
             kept.add("sequence", sequence)
-            if part.context is not None:
-                kept.add("above", at - part.context[at])
             kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
-            rows = policy.logits(part)
+            rows, open_items = policy.logits(part), OpenItems.of(part)
             if is_sharded(rows):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
                 statistics = sharded.catalogue_statistics(rows, part.item[at])
+                if open_items is not None:
+                    statistics["logp_open"] = sharded.log_prob_open(rows, part.item[at], open_items)
             else:
                 statistics = catalogue_statistics(
                     rows,
@@ -122,6 +124,7 @@ def score(
                     references={name: reference.logits(part) for name, reference in references.items()},
                     values=None if reward_model is None else reward_model.logits(part),
                     excluded=seen_pairs(windows, sequence, part.history[at]) if exclude_seen else None,
+                    open_items=open_items,
                     lists=lists,
                     floor=floor,
                     scratch=scratch,
@@ -167,5 +170,8 @@ class _Kept:
             names = [name for name in joined if name.startswith(f"{prefix}:")]
             return {name.partition(":")[2]: joined.pop(name) for name in names}
 
-        js, kl, logp = (take(prefix) for prefix in BY_REFERENCE)
-        return Scores(**joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp)
+        js, kl, logp, logp_open = (take(prefix) for prefix in BY_REFERENCE)
+        return Scores(
+            **joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp,
+            logp_open_reference=logp_open,
+        )  # fmt: skip

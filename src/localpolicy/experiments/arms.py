@@ -10,10 +10,11 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,20 @@ from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.run import settings_of as evaluation_settings
 from localpolicy.evaluation.run import world_of
 from localpolicy.evaluation.truth import true_value
-from localpolicy.experiments.jobs import Job, different, in_processes, refuse_other, train_all
+from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.lanes import Steps
 from localpolicy.simulation.truth import load_world
-from localpolicy.training.loop import train
+from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
+TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 
 
@@ -62,6 +66,7 @@ class _Task:
     keep: str
     imputation: Path | None
     truth: bool
+    towers: Path | None = None  # networks that arms share which differ in the dial alone
 
 
 @dataclass
@@ -73,6 +78,7 @@ class Study:
     references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
     against: Sequence[Path] = ()  # or runs that are there already
     processes: int | None = None
+    lanes: int | None = None  # runs that one process trains in turn
     deadline: float | None = None
     keep: str = "runs"
     imputation: Path | None = None
@@ -88,6 +94,8 @@ class Study:
         self._do({arm.name: arm.config for arm in waiting})
         by_arm = {arm.name: self._known(arm.name, arm.config) for arm in arms}
         self.stopped = [name for name, measured in by_arm.items() if measured is None]
+        if not self.stopped:
+            shutil.rmtree(self.out / TOWERS, ignore_errors=True)
         return {name: measured for name, measured in by_arm.items() if measured is not None}
 
     def floor(self) -> dict[str, Estimate] | None:
@@ -113,14 +121,30 @@ class Study:
         try:
             runs = self._reference_runs()
             tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-            outcomes = in_processes(_measure_one, tasks, processes=self.processes, deadline=self.deadline)
-            for done, (task, reason) in enumerate(outcomes, start=1):
-                state = "measured" if reason is None else "FAILED"
-                LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
+            sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
+            outcomes = in_processes(_measure_all, self._groups(tasks), sharing=sharing, deadline=self.deadline)
+            done = 0
+            for group, reasons in outcomes:
+                for task, reason in zip(group, reasons, strict=True):
+                    done += 1
+                    state = "measured" if reason is None else "FAILED"
+                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
         except Stopped as stop:
             if self.deadline is None:
                 raise
             LOG.info("%s", stop)
+
+    def _groups(self, tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
+        """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
+        by_networks: dict[str, list[_Task]] = {}
+        for task in tasks:
+            by_networks.setdefault(_networks(task), []).append(task)
+        groups = []
+        for key, group in by_networks.items():
+            towers = self.out / TOWERS / key
+            shared = len(group) > 1 or towers.exists()  # the others may have been done before a kill
+            groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
+        return groups
 
     def _reference_runs(self) -> list[Path]:
         """The references' folders, with weights in them: trained where they are not there."""
@@ -130,7 +154,7 @@ class Study:
                 shutil.rmtree(job.out)  # came here without its weights
         if wanted := [job for job in jobs if not Run(job.out).finished]:
             LOG.info("references first: %s", ", ".join(job.name for job in wanted))
-        train_all(jobs, processes=self.processes, deadline=self.deadline)
+        train_all(jobs, processes=self.processes, lanes=self.lanes, deadline=self.deadline)
         return [*(job.out for job in jobs), *self.against]
 
     def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
@@ -201,13 +225,35 @@ def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
     return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
 
 
-def _measure_one(task: _Task) -> str | None:
+def _networks(task: _Task) -> str:
+    """What decides the networks of a closed form; of any other arm, all there is."""
+    config = task.job.config
+    objective = config.objective
+    if isinstance(objective, Improvement) and objective.closed and not task.trained:
+        config = config.model_copy(update={"objective": objective.undialled()})
+        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    return task.job.name
+
+
+def _measure_all(tasks: Sequence[_Task]) -> Steps[list[str | None]]:
+    """Arms of the same networks, in turn; these go when all are done."""
+    reasons = []
+    for task in tasks:
+        reasons.append((yield from _measure_one(task)))
+    for towers in {task.towers for task in tasks if task.towers is not None}:
+        shutil.rmtree(towers, ignore_errors=True)
+    return reasons
+
+
+def _measure_one(task: _Task) -> Steps[str | None]:
     """Train and measure one arm; why it could not be trained, or None."""
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
     try:
-        run = Run(job.out) if task.trained else train(data, out=job.out, config=job.config, resume=True)
+        run = Run(job.out)
+        if not task.trained:
+            yield from training(data, run, job.config, resume=True, towers=task.towers)
     except TrainingError as error:
         write_json(task.figures / "arm.json", {**about, "failed": str(error)})
         return str(error)

@@ -70,8 +70,7 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
     noted = out / "go.yaml"
     if (folder / "manifest.json").exists():
-        known = read_yaml(noted).get("prepare", {}) if noted.exists() else {}
-        if known != asked:
+        if not noted.exists() or _noted(noted).get("prepare") != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
         LOG.info("%s: prepared before", folder)
         return Prepared(folder)
@@ -87,19 +86,30 @@ def plan(
 ) -> Plan:
     """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
     noted = out / "go.yaml"
-    content = read_yaml(noted)
+    content = _noted(noted)
     asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
     if "plan" in content:
-        if content["asked"] != asked:
-            raise RunError(f"{out} was begun with {content['asked']}, now {asked}: choose another --out.")
-        known = content["plan"]
-        return Plan(**{**known, "notes": tuple(known["notes"]), "config": Config.parse(known["config"])})
+        if content.get("asked") != asked:
+            raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
+        try:
+            known = {**content["plan"]}
+            return Plan(**{**known, "notes": tuple(known["notes"]), "config": Config.parse(known["config"])})
+        except (KeyError, TypeError):
+            raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
     made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
     plain = {"notes": list(made.notes), "config": made.config.model_dump()}
     content |= {"asked": asked, "plan": {**vars(made), **plain}}
     with whole_file(noted) as partial:
         partial.write_text(yaml.safe_dump(content, sort_keys=False))
     return made
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    """What go.yaml says."""
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise RunError(f"{path} was altered: it holds no settings. Choose another --out.")
+    return content
 
 
 def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
@@ -148,7 +158,7 @@ def epoch_seconds(data: Prepared, config: Config) -> float:
             steps += 1
         step = (time.perf_counter() - began) / max(steps, 1)
         began = time.perf_counter()
-        validate(trainer.policy(), trainer.held_out, config, events=data.events, step=0, ranks=trainer.ranks)
+        validate(trainer.policy(), trainer.held_out, config, data=data, step=0, ranks=trainer.ranks)
         return step * trainer.batches + time.perf_counter() - began
 
 

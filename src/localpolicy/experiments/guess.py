@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
-from localpolicy.data.sources import delimiter_of, file_format, first_line, parquet_schema, split_line
+from localpolicy.data.engines.duckdb import DuckDB
+from localpolicy.data.reading import alias
+from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
 # Our column -> names that mean it, the surest first; compared in small letters without marks.
@@ -118,7 +120,8 @@ def guess(
 def column_names(path: Path) -> tuple[str, ...]:
     """The columns of a CSV or Parquet file."""
     if not path.is_file():
-        raise DataError(f"{path} does not exist: expected a CSV or Parquet file, one row per event.")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path} {what}: expected a CSV or Parquet file, one row per event.")
     if file_format(path) == "parquet":
         return tuple(parquet_schema(path).names)
     line = first_line(path)
@@ -173,13 +176,24 @@ def _number(value: str) -> float | None:
 
 
 def _values(path: Path, column: str) -> dict[str, int]:
-    """The values of a column, the most frequent first."""
-    reader = "read_parquet" if file_format(path) == "parquet" else "read_csv_auto"
-    quoted = column.replace('"', '""')
-    with duckdb.connect() as session:
-        rows = session.execute(
-            f'SELECT CAST("{quoted}" AS VARCHAR), count(*) FROM {reader}(?) WHERE "{quoted}" IS NOT NULL '
-            "GROUP BY 1 ORDER BY 2 DESC, 1",
-            [str(path)],
-        ).fetchall()
+    """The values of a column (a+b: the two together), the most frequent first."""
+    with opened(path) as (engine, table):
+        parts = [f"CAST({alias(table, name)} AS VARCHAR)" for name in column.split("+")]
+        value = parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {', '.join(parts)})"
+        rows = engine.rows(f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1")
     return {str(value): int(count) for value, count in rows}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[DuckDB, SourceTable]]:
+    """A CSV or Parquet file as the view `log`, cut into columns as `prepare` does it."""
+    names, kind = column_names(path), file_format(path)
+    delimiter = delimiter_of(first_line(path)) if kind == "csv" else ""
+    table = SourceTable(files=(path,), format=kind, columns={}, names=names, delimiter=delimiter)
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = DuckDB(Path(scratch))
+        try:
+            engine.read("log", table, rows=False)
+            yield engine, table
+        finally:
+            engine.close()

@@ -1,4 +1,7 @@
-"""Many runs, several at a time: one process per core, one thread each. What is done already is not done again."""
+"""Many runs, several at a time: one process per core, one thread each. What is done already is not done again.
+
+On a GPU a process may train several runs in turn (see `runtime.lanes`): small models leave room for that.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.interrupt import heard
-from localpolicy.training.loop import train
+from localpolicy.runtime.lanes import Steps, in_turn
+from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +54,7 @@ def train_all(
     jobs: Sequence[Job],
     *,
     processes: int | None = None,
+    lanes: int | None = None,
     deadline: float | None = None,
     failures: dict[str, str] | None = None,
     label: str = "",
@@ -68,7 +74,8 @@ def train_all(
         if job not in waiting:
             LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
-    trained = in_processes(_train_one, waiting, processes=processes, deadline=deadline)
+    sharing = Sharing.of([job.config for job in waiting], processes=processes, lanes=lanes)
+    trained = in_processes(_train_one, waiting, sharing=sharing, deadline=deadline)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
@@ -87,29 +94,50 @@ def cores() -> int:
     return max(1, min(free, MOST))
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """How runs share the machine: so many processes, each with so many lanes on one device."""
+
+    processes: int
+    lanes: int = 1
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, configs: Sequence[Config], *, processes: int | None = None, lanes: int | None = None) -> Sharing:
+        """What is asked for; by default a process per core, and one run at a time in each.
+
+        Runs of which only some must be deterministic do not share a process: that is set for a whole process.
+        """
+        devices = {device_called(config.train.device) for config in configs} or {"cpu"}
+        alike = len(devices) == 1 and len({config.train.deterministic for config in configs}) <= 1
+        return cls(processes or cores(), (lanes or 1) if alike else 1, min(devices))
+
+
 def in_processes(
-    work: Callable[[Task], Outcome],
+    work: Callable[[Task], Steps[Outcome]],
     tasks: Sequence[Task],
     *,
-    processes: int | None = None,
+    sharing: Sharing,
     deadline: float | None = None,
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
 
     A single process is this one: nothing is gained by another.
     """
-    count = min(processes or cores(), len(tasks))
+    count = min(sharing.processes, len(tasks))
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
-        yield from _here(work, tasks, deadline)
+        yield from _here(work, tasks, sharing, deadline)
         return
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
     )
     with pool, _terminated_as_interrupted():
-        waiting = {pool.submit(_within, work, task, deadline): task for task in tasks}
+        # A process with lanes has its tasks from the start; else whoever is free takes the next one.
+        groups = [tasks[number::count] for number in range(count)] if sharing.lanes > 1 else [[task] for task in tasks]
+        waiting = [pool.submit(_within, work, group, sharing, deadline) for group in groups]
         try:
             for future in as_completed(waiting):
-                yield waiting[future], future.result()
+                yield from future.result()
         except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
@@ -124,13 +152,12 @@ def in_processes(
 
 
 def _here(
-    work: Callable[[Task], Outcome], tasks: Sequence[Task], deadline: float | None
+    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
 ) -> Iterator[tuple[Task, Outcome]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same
     try:
-        for task in tasks:
-            yield task, _within(work, task, deadline)
+        yield from _until(work, tasks, sharing, deadline)
     except KeyboardInterrupt:
         raise _asked() from None
     finally:
@@ -167,23 +194,36 @@ def _begin(modules: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _within(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
-    """Do it, unless the deadline comes first."""
+def _within(
+    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
+) -> list[tuple[Task, Outcome]]:
+    """What came of them, in a process of their own."""
+    return list(_until(work, tasks, sharing, deadline))
+
+
+def _until(
+    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
+) -> Iterator[tuple[Task, Outcome]]:
+    """Each task and what came of it, unless the deadline comes first."""
     try:
-        return _until(work, task, deadline)
+        with _alarm(deadline):
+            yield from in_turn(work, tasks, lanes=sharing.lanes, device=sharing.device)
     except Stopped:  # a training says how to go on with it alone
         raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
 
 
-def _until(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
+@contextmanager
+def _alarm(deadline: float | None) -> Iterator[None]:
+    """At the deadline the block is asked to stop."""
     if deadline is None:
-        return work(task)
+        yield
+        return
     if time.time() >= deadline:
         raise _out_of_time()
     signal.signal(signal.SIGALRM, _ask_to_stop)
     signal.setitimer(signal.ITIMER_REAL, max(deadline - time.time(), 1e-3))  # 0 would mean never
     try:
-        return work(task)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -212,10 +252,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _train_one(job: Job) -> str | None:
+def _train_one(job: Job) -> Steps[str | None]:
     """Why it could not be trained, or None."""
     try:
-        train(job.data, out=job.out, config=job.config, resume=True)
+        yield from training(Prepared(job.data), Run(job.out), job.config, resume=True)
     except TrainingError as error:
         return str(error)
     return None

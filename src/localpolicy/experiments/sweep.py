@@ -44,6 +44,7 @@ def sweep(
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
+    lanes: int | None = None,
     **settings: Any,
 ) -> Sweep:
     """Train an objective at every point of `over`, or at `trials` points that a search picks.
@@ -78,6 +79,7 @@ def sweep(
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
         against=[Path(run).resolve() for run in against],
         processes=processes,
+        lanes=lanes,
     )
     _refuse_ambiguous(study)
     if max_js is not None and not against:

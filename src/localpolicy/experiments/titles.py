@@ -6,11 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import duckdb
-
-from localpolicy.data.sources import file_format
+from localpolicy.data.reading import alias
 from localpolicy.errors import DataError
-from localpolicy.experiments.guess import column_names, guess_columns
+from localpolicy.experiments.guess import column_names, guess_columns, opened
 
 Titles = Mapping[str, str]  # an item's id, as text -> its title
 # Names that mean a title, the surest first; compared in small letters without marks.
@@ -35,12 +33,9 @@ def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
             f"{path}: expected a column of item ids (such as item_id) and one of titles (such as title); its columns "
             f"are {', '.join(names)}."
         )
-    reader = "read_parquet" if file_format(path) == "parquet" else "read_csv_auto"
-    item, title = (name.replace('"', '""') for name in (item, title))
-    with duckdb.connect() as session:
-        rows = session.execute(
-            f'SELECT CAST("{item}" AS VARCHAR), min(CAST("{title}" AS VARCHAR)) FROM {reader}(?) '
-            f'WHERE "{item}" IS NOT NULL AND "{title}" IS NOT NULL GROUP BY 1',
-            [str(path)],
-        ).fetchall()
+    with opened(path) as (engine, table):
+        key, called = (f"CAST({alias(table, name)} AS VARCHAR)" for name in (item, title))
+        rows = engine.rows(
+            f"SELECT {key}, MIN({called}) FROM log WHERE {key} IS NOT NULL AND {called} IS NOT NULL GROUP BY 1"
+        )
     return dict(rows)

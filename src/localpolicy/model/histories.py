@@ -52,18 +52,22 @@ def batch_from(
     length: int = LONGEST,
 ) -> Batch:
     """Histories of item ids (and what came of each) as a batch. Items that are not in `index` are left out."""
+    if events is None:  # each counts as the first event
+        indices = [[*map(index.get, history)] for history in histories]
+        known = [[each for each in row if each is not None] for row in indices]
+        return batch_of_histories(known, length=length)
     codes = {name: code for code, name in enumerate(names)}
     items, given_events = [], []
     for number, history in enumerate(histories):
-        given = list(events[number]) if events is not None else [names[0]] * len(history)
+        given = list(events[number])
         if len(given) != len(history):
             raise DataError(f"history {number} has {len(history)} items and {len(given)} events.")
         unknown = next((name for name in given if name not in codes), None)
         if unknown is not None:
             raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
-        known = [(index[item], codes[name]) for item, name in zip(history, given, strict=True) if item in index]
-        items.append([item for item, _ in known])
-        given_events.append([event for _, event in known])
+        pairs = [(index[item], codes[name]) for item, name in zip(history, given, strict=True) if item in index]
+        items.append([item for item, _ in pairs])
+        given_events.append([event for _, event in pairs])
     return batch_of_histories(items, given_events, length=length)
 
 

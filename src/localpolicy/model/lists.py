@@ -7,6 +7,7 @@ j is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,10 +19,12 @@ from torch import Tensor
 
 from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.chunks import like_of, scratch, summing_type
+from localpolicy.catalogue.largest import largest
 from localpolicy.catalogue.logits import Logits
 from localpolicy.errors import DataError
 from localpolicy.results import Result
 
+LOG2E = math.log2(math.e)
 SHOWN = 3  # items of a list in a summary
 AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one matrix, formed once: twice as fast
 
@@ -133,9 +136,11 @@ def draw_lists(
     if not sample and rows.shape[0] * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
         room = scratch(0, *rows.shape, like_of(rows))
         scores = _own(allowed.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
-        best, index = scores.topk(k, dim=1)
-        # In place, with the maximum that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}.
-        log_probability = best - best[:, :1] - scores.sub_(best[:, :1]).exp_().sum(1, keepdim=True).log()
+        best, index = largest(scores, k)
+        # In place, with the maximum m that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}. As powers of two:
+        # torch computes these nearly three times as fast as exp.
+        shifted = torch.add(best[:, :1] * -LOG2E, scores, alpha=LOG2E, out=scores)
+        log_probability = best - best[:, :1] - shifted.exp2_().sum(1, keepdim=True).log()
     else:
         _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
         normaliser = catalogue.logsumexp(allowed)

@@ -12,7 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Head, Logits, take
+from localpolicy.catalogue import fused
+from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -60,7 +61,7 @@ class HeadScores:
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]: [N]."""
-        return self.shifted(self.logits.at(items))
+        return self.shifted(fused.taken(self.logits, items))
 
     def shifted(self, numbers: Tensor) -> Tensor:
         """A mean or a maximum over the logits becomes that of the scores."""
@@ -233,8 +234,9 @@ class Network(nn.Module):
     @property
     def tables(self) -> frozenset[str]:
         """Names of the parameters with one row per item."""
-        heads = (f"heads.{name}.{part}" for name in self.heads if name in ITEM_HEADS for part in ("weight", "bias"))
-        return frozenset({"embedding", *(name for name in heads if name in self.state_dict())})
+        heads = ((name, head) for name, head in self.heads.items() if name in ITEM_HEADS)
+        parts = (f"heads.{name}.{part}" for name, head in heads for part in ("weight", "bias") if hasattr(head, part))
+        return frozenset({"embedding", *parts})
 
     @property
     def split(self) -> frozenset[str]:
@@ -275,10 +277,13 @@ class Network(nn.Module):
 def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
     """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
+    # Tied heads read the item embeddings several times, beside each other: cast them once, before.
+    tables = [network.embedding for network in changed if isinstance(network, Network) and network.config.tied]
     for network in changed:
         network.reads_in = half
     try:
-        yield
+        with copies_in(half, *tables):
+            yield
     finally:
         for network in changed:
             network.reads_in = None

@@ -93,5 +93,7 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
         scored=at[:0],
         propensity=None,
         context=None,
+        filter=None,
+        ends_only=False,
     )
     return known, number

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import HeadScores, Network
@@ -52,9 +53,9 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     return layout.flatten(block)
 
 
-def _scored(hidden: Tensor, batch: Batch) -> Tensor:
-    """The hidden states of the positions: [N, D]."""
-    return hidden if batch.whole else hidden.index_select(0, batch.scored)
+def _scored(values: Tensor, batch: Batch) -> Tensor:
+    """Of one value per token those of the positions: [N, …]."""
+    return values if batch.whole else values.index_select(0, batch.scored)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class NetworkReader:
     def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
         network, at = self.network, batch.scored
-        items = batch.item[at]
+        items = _scored(batch.item, batch)
         same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
         branch = Branch(items.device)
         hidden = network.hidden(batch)
@@ -96,6 +97,9 @@ class NetworkReader:
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
             numbers["logged_propensity"] = batch.propensity[at]
+            if (open_items := OpenItems.of(batch)) is not None:
+                policy = network.head("policy").detach().logits(current.detach())
+                numbers["logp_open"] = self.catalogue.log_prob_open(policy, items, open_items)
         if "cross_entropy" in self.reads.fields:
             assert self.logging_policy is not None, "a teacher is given"
             student = network.head("policy").logits(current)
@@ -106,7 +110,7 @@ class NetworkReader:
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
-        return Readout(logp=logp, reward=batch.reward[at].to(logp.dtype), step=step, **constants, **numbers)
+        return Readout(logp=logp, reward=_scored(batch.reward, batch).to(logp.dtype), step=step, **constants, **numbers)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""
@@ -128,7 +132,7 @@ class NetworkReader:
 
     def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
-        items, here = batch.item[at], _scored(hidden_eval, batch)
+        items, here = _scored(batch.item, batch), _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
         critic = self._critic(here) if self.critic is not None else None
         if critic is not None and reads & {"q", "q_sampled"}:

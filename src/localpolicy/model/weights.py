@@ -43,14 +43,19 @@ def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard
     return whole
 
 
-def stored(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors as they are stored: in main memory, each once (a tied head is the embedding)."""
-    unique, seen = {}, set()
+def unique(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Each tensor once: a tied head is the embedding."""
+    kept, seen = {}, set()
     for name, tensor in state.items():
         if tensor.data_ptr() not in seen or not tensor.numel():
-            unique[name] = tensor.detach().cpu().contiguous()
+            kept[name] = tensor.detach()
             seen.add(tensor.data_ptr())
-    return unique
+    return kept
+
+
+def stored(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors as they are stored: in main memory, each once."""
+    return {name: tensor.cpu().contiguous() for name, tensor in unique(state).items()}
 
 
 def save_weights(state: Mapping[str, Any], path: Path) -> None:

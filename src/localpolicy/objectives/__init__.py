@@ -14,11 +14,13 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 
 from localpolicy import plugins
 from localpolicy.errors import ConfigError, nearest
+from localpolicy.objectives.exponential import ExpWeighted
 from localpolicy.objectives.importance import IPS, IPSPG
 from localpolicy.objectives.lpi import LPI, LPIBandit
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective, RecordedObjective
 from localpolicy.objectives.pg import PG
+from localpolicy.objectives.proximal import Proximal
 from localpolicy.objectives.reward_weighted import RewardWeighted
 from localpolicy.objectives.sac import SAC
 from localpolicy.objectives.smoothing import LogSmoothing
@@ -28,10 +30,12 @@ DEFAULT = "lpi_cb"
 OBJECTIVES: dict[str, type[Objective]] = {
     "mle": MLE,
     "reward_weighted": RewardWeighted,
+    "exp_weighted": ExpWeighted,
     "ips": IPS,
     "pg": PG,
     "ips_pg": IPSPG,
     "log_smoothing": LogSmoothing,
+    "proximal": Proximal,
     "lpi_cb": LPIBandit,
     "sqn": SQN,
     "sac": SAC,
@@ -98,6 +102,6 @@ def _validated(given: Any, info: ValidationInfo) -> Objective:
 AnyObjective = Annotated[SerializeAsAny[Objective], BeforeValidator(_validated)]
 
 __all__ = [
-    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "LPIBandit", "LogSmoothing",
-    "Objective", "RewardWeighted", "find", "objective_of",
+    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "ExpWeighted", "LPIBandit",
+    "LogSmoothing", "Objective", "Proximal", "RewardWeighted", "find", "objective_of",
 ]  # fmt: skip

@@ -10,8 +10,9 @@ a bandit, Q(x,a) in a Markov decision process; with γ = 0 they are equal. Two w
             follows speaks of it.
 
 Advantage A(x,a) = q(x,a) - g(x). The baseline g: `expected` = Σ_a μ̂ q (the paper's, the default), `policy` the same
-under the current π, `max`, `value` = a V(x) head, `none`. A tabular, uncapped optimum does not depend on g; with
-shared parameters g reweights contexts, and with a cap it decides what is capped.
+under the current π, `max`, `value` = a V(x) head, `expectile` = the same head fitted by the expectile loss of IQL, so
+that g lies between the mean of q under μ (τ = 1/2) and its maximum (τ = 1), `none`. A tabular, uncapped optimum does
+not depend on g; with shared parameters g reweights contexts, and with a cap it decides what is capped.
 
 What stands for q(x,a):
   direct       (lpi_cb) r̂(x,a), the direct method. Right in general.
@@ -36,22 +37,31 @@ from torch import Tensor
 
 from localpolicy.errors import ConfigError
 from localpolicy.objectives.critic import LOGGING, Critic, TDObjective, squared_error
+from localpolicy.objectives.expectile import expectile_loss
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
 
-Baseline = Literal["expected", "policy", "max", "value", "none"]
+Baseline = Literal["expected", "policy", "max", "value", "expectile", "none"]
 BASELINE_FIELD = {
     "expected": "q_expected",
     "policy": "q_policy",
     "max": "q_max",
     "value": "value",
+    "expectile": "value",
     "none": None,
 }
 CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
 FAR = 0.15  # JS from μ̂
-WEIGHTED = ("baseline", "td_weight", "advantage", "negatives")  # settings that the closed form does not read
+WEIGHTED = (
+    "baseline",
+    "expectile",
+    "td_weight",
+    "advantage",
+    "negatives",
+)  # settings that the closed form does not read
+DIAL = ("beta", "max_js", "believe", "cap")  # closed: settings that read the same networks in another way
 CLOSED = ("critics", "critic_rate", "critic_dropout", "believe", "max_js")
 
 
@@ -85,6 +95,9 @@ class Improvement(Objective):
         None, gt=0, description="largest exp(A/β) (default: 20 where weighted; closed: 10 for lpi_rl, none for lpi_cb)"
     )  # fmt: skip
     baseline: Baseline = Field("expected", description="weighted: g(x) of the advantage")
+    expectile: float = Field(
+        0.7, gt=0, lt=1, description="weighted, baseline=expectile: τ; 0.5 is the mean of q under μ, 1 its maximum"
+    )
     td_weight: float = Field(
         1.0, ge=0, description="weighted: λ, weight of the critic's loss (TD, or squared error of r̂)"
     )
@@ -93,6 +106,10 @@ class Improvement(Objective):
     def closed(self) -> bool:
         """Whether it is trained in stages (see `training.closed`) rather than by its terms."""
         return self.improve == "closed"
+
+    def undialled(self) -> Improvement:
+        """The same at the dial's defaults: what decides the networks of the closed form."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in DIAL})
 
     @property
     def weighted_cap(self) -> float:
@@ -135,6 +152,8 @@ class Improvement(Objective):
                     f"objective.{name}: only improve={other} uses it, and this is improve={self.improve}. Leave it "
                     f"out, or set objective.improve={other}."
                 )
+        if self.baseline != "expectile" and self.expectile != type(self).model_fields["expectile"].default:
+            raise ConfigError("objective.expectile: only baseline=expectile uses it. Leave it out.")
 
     def baseline_reads(self) -> frozenset[str]:
         """What g(x) is read from."""
@@ -149,10 +168,16 @@ class Improvement(Objective):
         field = BASELINE_FIELD[self.baseline]
         return (value - readout.need(field)).detach() if field else value.detach()
 
-    def improved(self, readout: Readout, advantage: Tensor, target: Tensor, **auxiliary: Tensor) -> Terms:
+    def value_loss(self, value: Tensor, q: Tensor, target: Tensor) -> Tensor:
+        """(V(x) - target)², whose minimum is E_μ[q|x]; or the expectile loss of q(x,a), as IQL has it."""
+        if self.baseline == "expectile":
+            return expectile_loss(value, q, expectile=self.expectile)
+        return squared_error(value, target)
+
+    def improved(self, readout: Readout, advantage: Tensor, *, q: Tensor, target: Tensor, **auxiliary: Tensor) -> Terms:
         """-min(exp(A/β), cap) log π, and the losses of the heads that A needs."""
         if readout.value is not None:
-            auxiliary["value"] = squared_error(readout.value, target)
+            auxiliary["value"] = self.value_loss(readout.value, q, target)
         # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
         exponent = advantage / self.weighted_beta
         weight = exponent.clamp(max=log(self.weighted_cap)).exp()
@@ -188,7 +213,7 @@ class LPIBandit(Improvement):
         if readout.q_fit is not None:
             auxiliary["reward"] = self.td_weight * squared_error(readout.q_fit, readout.reward)
         value = readout.reward if self.advantage == "observed" else readout.need("q")
-        return self.improved(readout, self.advantage_of(value, readout), readout.reward, **auxiliary)
+        return self.improved(readout, self.advantage_of(value, readout), q=value, target=readout.reward, **auxiliary)
 
 
 class LPI(Improvement, TDObjective):
@@ -254,10 +279,9 @@ class LPI(Improvement, TDObjective):
         if self.advantage == "monte_carlo":
             target = readout.need("return_to_go")
             fitted = self.td_weight * squared_error(readout.need("q_fit"), target)
-            return self.improved(readout, self.advantage_of(target, readout), target, td=fitted)
+            return self.improved(readout, self.advantage_of(target, readout), q=target, target=target, td=fitted)
+        q = readout.need("q")
         advantage = (
-            (readout.need("q") - readout.need("q_sampled")).detach()
-            if self.advantage == "sampled"
-            else self.advantage_of(readout.need("q"), readout)
+            (q - readout.need("q_sampled")).detach() if self.advantage == "sampled" else self.advantage_of(q, readout)
         )
-        return self.improved(readout, advantage, self.td_target(readout), td=self.td_loss(readout))
+        return self.improved(readout, advantage, q=q, target=self.td_target(readout), td=self.td_loss(readout))

@@ -27,12 +27,17 @@ class Objective(Settings):
     uses_reward: ClassVar[bool] = True
     weighs_by_ratio: ClassVar[bool] = False  # by π/μ̂: an action that μ̂ cannot take has no weight
     estimates_logging: ClassVar[bool] = False  # its policy head is a likelihood: an estimate of μ
+    calibrated: ClassVar[bool] = False  # the scale of its logits may be fitted to the held-out likelihood
     default_selection: ClassVar[str] = "auto"  # the validation figure that picks the epoch; auto: by reward
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         if "name" not in cls.__dict__:
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
+    def resolved(self, *, propensities: bool) -> Objective:
+        """The same with every default that depends on the log filled in: does it state propensities?"""
+        return self
 
     def reads(self) -> Reads:
         """What the equation reads, with these settings."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from localpolicy.evaluation.estimate import Interval
 from localpolicy.evaluation.gains import Gain
+
+
+class StageCurve(NamedTuple):
+    """The epochs of one network of a closed form, counted from 1."""
+
+    curve: Sequence[Mapping[str, Any]]
+    selected_epoch: int
+    selected_by: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class PolicyRow:
     )  # of the selected epoch: effective_share, clipped_share, ...
     curve: Sequence[Mapping[str, Any]] = ()  # one entry per epoch: epoch, losses, weights, validation, selected_by
     selected_epoch: int | None = None
+    stages: Mapping[str, StageCurve] = field(default_factory=dict)  # of a closed form: "logging", "critic-1", ...
     segments: Sequence[
         Mapping[str, Any]
     ] = ()  # {"by": "history", "segment": "1-3", "metric": ..., "mean", "low", "high", "n"}

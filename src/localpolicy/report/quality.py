@@ -80,6 +80,13 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         )
         add(f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training")
         add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
+    if quality.filtered is None:
+        rows.append(("filters", "-", "", "the log of lists names none: weights take it that all items could be shown"))
+    elif quality.filtered:
+        add("filtered", quality.filtered, quality.events, "shown under a filter: weights are over what it allowed")
+    if quality.filter_unknown:
+        meaning = "the log does not state its items (filter_content): no importance weight"
+        add("filter unknown", quality.filter_unknown, quality.events, meaning)
     if quality.odd_times:
         add("odd times", quality.odd_times, quality.events, "before 1971 or after 2099: sentinels, or see --time-unit")
     if quality.long:

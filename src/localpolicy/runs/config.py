@@ -16,6 +16,7 @@ from localpolicy.model.network import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
+from localpolicy.types import Estimator
 
 
 class TrainConfig(Settings):
@@ -35,8 +36,17 @@ class TrainConfig(Settings):
     device: str = Field("auto", description="cpu, cuda, or auto")
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle; else value_low (the lower bound of the policy's value) where the log has propensities, "
-        "and the reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
+        "auto: logp for mle (on sparse interaction logs that of a mixture with popularity); else value_low (the lower "
+        "bound of the policy's value) where the log has propensities, and the reward-weighted sum of nDCG@20 per event "
+        "elsewhere (AR@1 where rewards are not per event)"
+    )  # fmt: skip
+    calibrate: bool | None = Field(
+        None, description="mle alone: fit the temperature of the logits to the held-out likelihood whenever weights "
+        "are kept, and keep them so scaled; rankings stay as they are (default: for sparse interaction logs)"
+    )  # fmt: skip
+    estimator: Estimator = Field(
+        "snips", description="how a policy's value is estimated where propensities choose (epochs by value_low, β): "
+        "snips; dr, with items' mean rewards; log_smoothing, for rewards >= 0, whose bound holds for any log size"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
@@ -49,6 +59,10 @@ class TrainConfig(Settings):
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
     )
+    checkpoint_seconds: float | None = Field(
+        None, ge=0, description="least seconds between checkpoints at epoch ends (default: 0 on a CPU; 30 on a GPU, "
+        "where an epoch may take less time than saving it)"
+    )  # fmt: skip
     catalogue: Literal["auto", "fused", "chunked", "dense"] = Field(
         "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
     )
@@ -87,12 +101,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {
         "data": {"length": 20},
         "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
-        "train": {"batch_size": 256, "epochs": 20, "patience": None},
+        "train": {"batch_size": 256, "epochs": 20, "patience": None, "calibrate": False},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
         "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
-        "train": {"batch_size": 128, "epochs": 30, "patience": None},
+        "train": {"batch_size": 128, "epochs": 30, "patience": None, "calibrate": False},
     },
 }
 

@@ -36,7 +36,7 @@ from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import read_json, read_text, read_yaml, sha256, write_json, write_text
+from localpolicy.runtime.files import read_sealed, read_text, read_yaml, sealed, sha256, write_json, write_text
 from localpolicy.runtime.full_disk import told_when_full
 
 LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
@@ -102,7 +102,7 @@ class Run(Result):
                 else "is not a run; 'lpi train' makes one"
             )
             raise RunError(f"{self.folder} {what}.")
-        content = read_json(self.folder / "manifest.json")
+        content = read_sealed(self.folder / "manifest.json")
         if isinstance(content, dict) and content.keys() >= RECORDED:
             return content
         if isinstance(content, dict) and "counts" in content:
@@ -242,21 +242,19 @@ class Run(Result):
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""
         files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
-        write_json(
-            self.folder / "manifest.json",
-            {
-                **content,
-                "peak_memory_bytes": _peak_memory(),
-                "policy_sha256": files["policy.safetensors"],
-                "files": files,
-                "versions": {
-                    "localpolicy": __version__,
-                    "python": platform.python_version(),
-                    "torch": torch.__version__,
-                    "numpy": numpy.__version__,
-                },
+        manifest = {
+            **content,
+            "peak_memory_bytes": _peak_memory(),
+            "policy_sha256": files["policy.safetensors"],
+            "files": files,
+            "versions": {
+                "localpolicy": __version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "numpy": numpy.__version__,
             },
-        )
+        }
+        write_json(self.folder / "manifest.json", sealed(manifest))
 
 
 def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

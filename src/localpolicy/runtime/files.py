@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from localpolicy.runtime.full_disk import told_when_full
 from localpolicy.runtime.locks import lock_if_free
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
+SEAL = "manifest_sha256"  # in a manifest: the digest of all its other entries
 LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
 
 
@@ -100,6 +101,21 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or a number with thousands of digits
         raise DataError(f"{path} is not readable as JSON ({error}); it is truncated or altered.") from None
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`content` with a digest of itself, so that a reader can tell whether it is as it was written."""
+    rest = {name: value for name, value in content.items() if name != SEAL}
+    as_read = json.loads(json.dumps(rest))  # where a key is a text, whatever it was
+    return {**rest, SEAL: hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()}
+
+
+def read_sealed(path: Path) -> Any:
+    """As `read_json`, and a `DataError` where the content is not as it was written. Older files have no seal."""
+    content = read_json(path)
+    if isinstance(content, dict) and SEAL in content and sealed(content)[SEAL] != content[SEAL]:
+        raise DataError(f"{path} was altered (its digest differs). Bring it back, or make it again.")
+    return content
 
 
 def read_yaml(path: Path) -> Any:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -16,23 +17,42 @@ def heard() -> list[signal.Signals]:
     return [number for number in ASKING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
+class _Request:
+    """One wish to stop, heard by every block that is open."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self.blocks = 0  # open ones: handlers are set by the first and set back by the last, in whatever order they end
+        self.before: dict[signal.Signals, Any] = {}
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+
+_request = _Request()
+
+
 @contextmanager
 def stop_asked_for() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether SIGINT, SIGTERM or SIGHUP came since the block began."""
+    """Yields a function that tells whether SIGINT, SIGTERM or SIGHUP came since the block began.
+
+    Blocks may overlap, as they do where several runs are trained in turn: all of them hear a signal.
+    """
     if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
         yield lambda: False
         return
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = {number: signal.signal(number, ask) for number in heard()}
+    request = _request
+    if not request.blocks:
+        request.came = False
+        request.before = {number: signal.signal(number, request.hear) for number in heard()}
+    request.blocks += 1
     try:
-        yield lambda: asked
+        yield lambda: request.came
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        request.blocks -= 1
+        if not request.blocks:
+            for number, handler in request.before.items():
+                signal.signal(number, handler)

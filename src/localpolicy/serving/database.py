@@ -111,6 +111,12 @@ class Database:
         self.close()
         self._connection = self._connect()
 
+    def drop_unused_filters(self) -> None:
+        """Delete filters that no list refers to, within a transaction."""
+        if self.postgres:  # else a list that comes now could refer to one that goes
+            self.execute("LOCK TABLE filters IN SHARE ROW EXCLUSIVE MODE")
+        self.execute("DELETE FROM filters WHERE digest NOT IN (SELECT filter FROM requests)")
+
     def close(self) -> None:
         """Let go."""
         self._connection.close()

@@ -20,6 +20,7 @@ import numpy as np
 from localpolicy.errors import ConfigError, DataError, RunError
 
 BLOCK = 1024  # items per block sum
+GROUP = 32  # items whose maximum is taken, in search of the best
 UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits
 SMALLEST_FLOOR = 1e-6  # of ε, where it is not 0: keeps every weight far from underflow
 
@@ -51,13 +52,25 @@ def top(logits: np.ndarray, k: int, *, forbidden: Sequence[np.ndarray] | None = 
     index = np.empty((len(logits), k), np.int64)
     for row, values in enumerate(logits):
         if k < size:
-            border = np.partition(values, size - k)[size - k]
-            better = np.flatnonzero(values > border)
-            chosen = np.concatenate([better, np.flatnonzero(values == border)[: k - len(better)]])
+            border = _kth_largest(values, k)
+            chosen = np.flatnonzero(values >= border)
+            if len(chosen) > k:
+                better = np.flatnonzero(values > border)
+                chosen = np.concatenate([better, np.flatnonzero(values == border)[: k - len(better)]])
         else:
             chosen = np.arange(size)
         index[row] = chosen[np.lexsort((chosen, -values[chosen]))]
     return Drawn(index, np.ones(index.shape))
+
+
+def _kth_largest(values: np.ndarray, k: int) -> float:
+    """The k-th largest number: it lies in the k groups with the largest maxima (see `catalogue.largest`)."""
+    groups = len(values) // GROUP
+    if groups > k:
+        whole = values[: groups * GROUP].reshape(GROUP, groups)
+        best = np.argpartition(whole.max(0), groups - k)[groups - k :]
+        values = np.concatenate([whole[:, best].ravel(), values[groups * GROUP :]])
+    return float(np.partition(values, len(values) - k)[len(values) - k])
 
 
 def plackett_luce(

@@ -7,7 +7,7 @@ new digest of each file; a reader that knows the old one can see why it is gone.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from localpolicy.data.item_filters import subset
 from localpolicy.data.store import LOG, SPLITS, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
@@ -71,6 +72,7 @@ def _erase_log(log: Path | str, person: str, record: dict[str, Any]) -> dict[str
                 "persons": "DELETE FROM persons WHERE person = ?",
             }
             counts = {name: int(database.execute(sql, (person,)).rowcount) for name, sql in gone.items()}
+            database.drop_unused_filters()
             for path, changed in record["files"].items():
                 database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
                                  (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
@@ -118,6 +120,7 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
     extra["erasures"] = [*extra.get("erasures", []), {**about, "before": data.digest, "sequences": erased}]
     columns = tuple(name for name in data["train"].arrays if name not in ("item", "event", "reward"))
     ids = {name: data.sequence_ids(name) for name in SPLITS}
+    numbers = _used_filters(data, keep)
     with writing(
         folder, kind=data.kind, events=data.events, rewards=manifest["rewards"], settings=manifest["settings"],
         optional=columns, extra=extra, force=True,
@@ -126,15 +129,33 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
             split, wanted = data[name], keep[name]
             lengths = np.diff(split.offsets)
             rows = np.repeat(wanted, lengths)
-            store.splits[name].append(
-                lengths[wanted], {key: np.asarray(array)[rows] for key, array in split.arrays.items()}
-            )
+            arrays = {key: np.asarray(array)[rows] for key, array in split.arrays.items()}
+            if "filter" in arrays:
+                arrays["filter"] = _renumbered(arrays["filter"], numbers)
+            store.splits[name].append(lengths[wanted], arrays)
             store.splits[name].append_ids(ids[name].filter(wanted))
         shutil.copyfile(folder / "items.parquet", store.folder / "items.parquet")
+        if data.filters is not None:
+            subset(data.filters, numbers.tolist(), store.folder)
         if (folder / LOG).exists():
             rows = pq.read_table(folder / LOG)
             pq.write_table(rows.filter(_others(rows["sequence_id"], person)), store.folder / LOG, compression="zstd")
     return {"before": data.digest, "after": Prepared(folder).digest, "sequences": erased}
+
+
+def _used_filters(data: Prepared, keep: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Numbers of the filters that the kept sequences refer to: a filter tells what its person had seen."""
+    used = [np.zeros(0, np.int32)]
+    for name, split in data.splits.items():
+        if "filter" in split.arrays:
+            used.append(np.unique(split.arrays["filter"][np.repeat(keep[name], np.diff(split.offsets))]))
+    numbers = np.unique(np.concatenate(used))
+    return numbers[numbers >= 0]
+
+
+def _renumbered(number: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The same references once only the filters `kept` are left."""
+    return np.where(number < 0, number, np.searchsorted(kept, number))
 
 
 def _record(path: Path, entry: dict[str, Any]) -> None:

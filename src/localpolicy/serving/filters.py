@@ -29,6 +29,13 @@ class Filter:
         whole = {"exclude": _sorted(self.exclude), "seen": self.seen}
         return whole if self.candidates is None else {**whole, "candidates": _sorted(self.candidates)}
 
+    def resolved(self, history: Sequence[Id]) -> Filter:
+        """The same filter for one history, in as few words: either items that may not be shown, or those that may."""
+        gone = {*self.exclude, *(history if self.seen else ())}
+        if self.candidates is None:
+            return Filter(tuple(gone))
+        return Filter(candidates=tuple(item for item in self.candidates if item not in gone))
+
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Filter:
         """Back from the log."""

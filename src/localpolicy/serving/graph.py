@@ -118,6 +118,8 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:
             opset_version=OPSET, verbose=False, optimize=True,
         )  # fmt: skip
         assert program is not None
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # lines of our source: the same policy gives the same bytes without them
         weights = sum(tensor.numel() * tensor.element_size() for tensor in policy.network.parameters())
         program.save(path, external_data=weights > LARGE)
 

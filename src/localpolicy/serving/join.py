@@ -11,15 +11,18 @@ from pydantic import Field
 from localpolicy.data.rewards import DEFAULT, RewardMap
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.serving.database import Database
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import dumps
 from localpolicy.settings import Settings
 
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
-    "beta", "mode", "floor", "share", "arm", "stage",
+    "filter_content", "beta", "mode", "floor", "share", "arm", "stage",
 )  # fmt: skip
 QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
-    r.filter, r.deferred, r.share, r.arm, r.stage, s.places, s.time
-FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.time >= ? AND r.time < ? ORDER BY r.time, r.id"""
+    r.filter, f.content, r.deferred, r.share, r.arm, r.stage, s.places, s.time
+FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
+WHERE r.time >= ? AND r.time < ? ORDER BY r.time, r.id"""
 ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
 WHERE r.time >= ? AND r.time < ? ORDER BY f.time, f.id"""
 
@@ -51,26 +54,33 @@ def joined(
         answers.setdefault(request, []).append((json.loads(item), event, reward, time))
     known = set() if known is None else known
     for row in database.rows(QUERY, (since, upto)):
-        (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, deferred, share,
-         arm, stage, places, seen) = row  # fmt: skip
+        (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
+         share, arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:
             continue  # built is not seen
         items, policy = json.loads(items), policy if beta is None else f"{policy} at beta {beta:g}"
         shown = len(items) if places is None else places
         at = made if seen is None else seen
-        sequence = request if person is None else person
+        sequence, past = request if person is None else person, json.loads(history)
+        if content is not None:
+            item_filter, content = _filter(content, past)
         if person is None or person not in known:
             if person is not None:
                 known.add(person)
-            past = json.loads(history)
             for number, (item, _) in enumerate(past):
                 yield _context(sequence, item, at - len(past) + number, policy)
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
             event, reward = aggregate(((e, _worth(worth, e, r)) for i, e, r, _ in mine if i == item), config)
-            values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter, beta, mode,
-                      floor, share, arm, stage)  # fmt: skip
+            values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
+                      content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
+
+
+def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]:
+    """Name and content of a list's filter for its own history: what it really left out. Once in a list is enough."""
+    resolved = Filter.of(json.loads(content)).resolved([item for item, _ in history])
+    return resolved.digest, dumps(resolved.content()) if resolved.digest else ""
 
 
 def _worth(worth: RewardMap, event: str, reward: float | None) -> float:

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -29,6 +30,7 @@ from localpolicy.serving.requests import BatchRequest, all_requests, read_reques
 LOG = logging.getLogger(__name__)
 BLOCK = 128  # histories at once: their scores stay in the cache
 BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
+ROWS = 1 << 16  # of a table that are written at once
 STDOUT = "-"
 
 
@@ -69,7 +71,7 @@ def recommend(
                 write(part, lists, count)
                 count += len(part)
             given += sum(len(request.history) for request in block)
-            unknown += sum(item not in known for request in block for item in request.history)
+            unknown += sum(len(request.history) - sum(map(known.__contains__, request.history)) for request in block)
     if unknown:
         LOG.warning(
             "%s of %s items of the histories are not in the policy's catalogue and were left out.",
@@ -128,16 +130,25 @@ def _writer(out: Path | str) -> Iterator[Write]:
                 yield lambda block, lists, before: file.writelines(_lines(block, lists))
             return
         made: list[Any] = []
+        waiting: list[pa.Table] = []
 
-        def write(block: Sequence[BatchRequest], lists: Lists, before: int) -> None:
-            table = _table(block, lists, before)
+        def flush() -> None:
+            if not waiting:
+                return
             if not made:
                 kind = pq.ParquetWriter if path.name.endswith(".parquet") else pa.csv.CSVWriter
-                made.append(kind(partial, table.schema))
-            made[0].write_table(table)
+                made.append(kind(partial, waiting[0].schema))
+            made[0].write_table(pa.concat_tables(waiting).combine_chunks())
+            waiting.clear()
+
+        def write(block: Sequence[BatchRequest], lists: Lists, before: int) -> None:
+            waiting.append(_table(block, lists, before))
+            if sum(map(len, waiting)) >= ROWS:
+                flush()
 
         try:
             yield write
+            flush()
         finally:
             for writer in made:
                 writer.close()
@@ -156,14 +167,14 @@ def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
 
 def _table(block: Sequence[BatchRequest], lists: Lists, before: int) -> pa.Table:
     """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
-    k = lists.indices.shape[1]
-    ids = [before + number if request.id is None else request.id for number, request in enumerate(block)]
+    rows, k = lists.indices.shape
+    ids = pa.array([before + number if request.id is None else request.id for number, request in enumerate(block)])
     columns = {
-        "sequence_id": [each for each in ids for _ in range(k)],
-        "rank": list(range(1, k + 1)) * len(block),
+        "sequence_id": ids.take(pa.array(np.repeat(np.arange(rows), k))),
+        "rank": np.tile(np.arange(1, k + 1), rows),
         "item_id": [item for items in lists.items for item in items],
-        "probability": lists.log_probability.double().exp().flatten().tolist(),
+        "probability": lists.log_probability.double().exp().flatten().numpy(),
     }
     if lists.propensity is not None:
-        columns["propensity"] = lists.propensity.flatten().tolist()
+        columns["propensity"] = lists.propensity.flatten().numpy()
     return pa.table(columns)

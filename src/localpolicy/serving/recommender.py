@@ -12,7 +12,6 @@ An export is a folder:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -21,8 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.session import GraphSession
 from localpolicy.serving.simple import FILE, SimpleScorer
 
 FORMAT = 1
@@ -48,14 +49,16 @@ class Recommender:
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
-        self.description = _about(self.folder, verify=verify)
+        self.description = read_export(self.folder, verify=verify)
         self.version: str = self.description["version"]
         self.events: list[str] = self.description["events"]
         self.length: int = self.description["length"]
         self.ids: list[Any] = json.loads((self.folder / "items.json").read_text())
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
-        self._sessions = {name: _session(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]}
+        self._sessions = {
+            name: GraphSession(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]
+        }
         simple = self.description.get("baseline")
         self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
         self._counts: np.ndarray | None = None
@@ -85,10 +88,7 @@ class Recommender:
             feed["beta"] = np.array([beta], np.float32)
         if self._simple is not None:
             return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
-        session = self._sessions["policy" if beta is None else "dial"]
-        wanted = {given.name for given in session.get_inputs()}  # an input that changes nothing is not in the graph
-        logits: np.ndarray = session.run(["logits"], {name: value for name, value in feed.items() if name in wanted})[0]
-        return logits
+        return self._sessions["policy" if beta is None else "dial"].run(feed)
 
     def check_events(self, events: Sequence[str]) -> None:
         """Raise unless the policy knows all of these."""
@@ -238,33 +238,35 @@ class Recommender:
                                f"{sample['top']}. Export the run again on this kind of machine.")  # fmt: skip
 
 
-def _about(folder: Path, *, verify: bool) -> dict[str, Any]:
+def read_export(folder: Path, *, verify: bool = True) -> dict[str, Any]:
+    """What export.json says; unless told otherwise, the digest of every file is compared."""
+    path = folder / "export.json"
     try:
-        about: dict[str, Any] = json.loads((folder / "export.json").read_text())
+        about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(
             f"{folder} is not an export (no export.json); 'lpi export RUN --out {folder}' makes one."
         ) from None
-    except ValueError as error:
-        raise RunError(f"{folder / 'export.json'} cannot be read ({error}): it was altered. Export again.") from None
-    if about.get("format") != FORMAT:
-        raise RunError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}. Export again.")
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read ({error}): it was altered. Export again.") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else "none"
+        raise RunError(f"{folder} has format {found}; this version reads {FORMAT}. Export again.")
+    if not _is_whole(about):
+        raise RunError(f"{path} is not an export's: it was altered. Export again.")
     for name, expected in about["files"].items() if verify else ():
-        path = folder / name
-        if not path.is_file():
-            raise RunError(f"{path} is missing: the export is damaged. Export again.")
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise RunError(f"{path} was altered (its digest differs). Export again.")
+        file = folder / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing: the export is damaged. Export again.")
+        if sha256(file) != expected:
+            raise RunError(f"{file} was altered (its digest differs). Export again.")
     return about
 
 
-def _session(path: Path, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    # Threads that spin between calls would take the cores from the draw and from other workers.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _is_whole(about: dict[str, Any]) -> bool:
+    """Whether all that is read later is there, and every file that decides a list has a digest."""
+    kinds = {"version": str, "events": list, "length": int, "graphs": list, "files": dict, "samples": list}
+    if not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
+        return False
+    read = {"items.json", "counts.json", *(f"{name}.onnx" for name in about["graphs"])}
+    return set(about["files"]) >= (read | {FILE} if "baseline" in about else read)

@@ -25,7 +25,8 @@ ROWS = 1 << 16  # of one row group
 TYPES = {
     "sequence_id": pa.string(), "event": pa.string(), "timestamp": pa.timestamp("ms"), "reward": pa.float64(),
     "propensity": pa.float64(), "policy": pa.string(), "request": pa.string(), "place": pa.int16(),
-    "filter": pa.string(), "beta": pa.float64(), "mode": pa.string(), "floor": pa.float64(), "share": pa.float64(),
+    "filter": pa.string(), "filter_content": pa.string(),
+    "beta": pa.float64(), "mode": pa.string(), "floor": pa.float64(), "share": pa.float64(),
     "arm": pa.string(), "stage": pa.string(),
 }  # fmt: skip
 REQUESTS = "_requests"  # beside the events
@@ -71,6 +72,7 @@ def _finish(database: Database, out: Path, config: JoinConfig, since: int, upto:
         database.execute(f"DELETE FROM feedback WHERE request IN {moved} AND late = 0", (since, upto))
         database.execute(f"DELETE FROM shown WHERE request IN {moved}", (since, upto))
         database.execute("DELETE FROM requests WHERE time >= ? AND time < ?", (since, upto))
+        database.drop_unused_filters()
         digest = sha256(path) if rows else ""
         database.execute("UPDATE rotations SET rows = ?, sha256 = ? WHERE upto = ?", (rows, digest, upto))
     return path if rows else None

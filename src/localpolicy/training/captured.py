@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from localpolicy.catalogue.logits import rows_added_last
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
@@ -40,8 +41,8 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
         return "several processes share a step"
     if reader.network.own_backbone:
         return "a backbone of your own may do other things in each step"
-    if "above" in windows.arrays:
-        return "the places of a list share a context, and lists differ in length"
+    if "above" in windows.arrays or "filter" in windows.arrays:
+        return "the places of a list share a context and a filter, and both differ in length"
     if isinstance(reader.logging_policy, OverNewerCatalogue):
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if reader.reads.teacher:
@@ -90,10 +91,7 @@ class CapturedSteps:
         first = next(iter(self.graphs.values()), None)
         try:
             # One pool for all: only one graph runs at a time, and nothing it leaves there is read later.
-            with (
-                _streams_may_differ(),
-                torch.cuda.graph(graph, pool=None if first is None else first.pool(), stream=self.stream),
-            ):
+            with _streams_may_differ(), _captured_into(graph, self.stream, None if first is None else first.pool()):
                 self._run(kind, number)
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
@@ -120,13 +118,37 @@ class CapturedSteps:
         batch = self.planner.cut(self.sequences, kind.bucket)
         assert batch.counted is not None
         terms: Terms
-        loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with rows_added_last():
+            loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
+            loss.backward()
         if self.config.train.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
         self.log.add(terms.detached(), batch.counted)
+
+
+@contextmanager
+def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None, pool: Any) -> Iterator[None]:
+    """Within the block work becomes the graph. Unlike `torch.cuda.graph` it does not wait for the device.
+
+    The scratch memory of matrix products belongs to this graph alone: that of the stream is forgotten before and after,
+    since another run that is captured on this stream may be replayed at the same time.
+    """
+    assert stream is not None
+    here = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(here)  # a capture writes the seed where replays that still wait will read theirs
+    torch._C._cuda_clearCublasWorkspaces()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(*(() if pool is None else (pool,)))
+        try:
+            yield
+        finally:
+            try:
+                graph.capture_end()
+            finally:
+                torch._C._cuda_clearCublasWorkspaces()
+    here.wait_stream(stream)
 
 
 @contextmanager

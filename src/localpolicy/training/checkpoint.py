@@ -25,7 +25,7 @@ KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
 # Settings that say how a run is computed, and how long, not what is: it goes on under others.
-HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture"}
+HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
 
 
 def lasting(config: Config) -> dict[str, Any]:

@@ -38,6 +38,19 @@ def check_history(data: Prepared, config: Config) -> None:
         )
 
 
+def check_estimator(data: Prepared, config: Config) -> None:
+    """Raise where the log or the catalogue's layout cannot serve the estimator that would choose."""
+    if config.train.estimator == "dr" and config.train.shard_catalogue:
+        raise ConfigError("train.estimator: dr reads whole rows, and --shard-catalogue splits them; use snips.")
+    if config.train.estimator == "log_smoothing" and len(data["validation"]):
+        lowest = float(data["validation"].arrays["reward"].min())
+        if lowest < 0:
+            raise DataError(
+                f"train.estimator: log_smoothing needs rewards >= 0, found {lowest:g} in the validation split. Use "
+                "snips or dr, or change the reward map."
+            )
+
+
 def check_data(data: Prepared, objective: Objective) -> None:
     """Raise unless rewards and propensities are what the objective needs."""
     name, train = objective.name, data["train"]
@@ -45,7 +58,7 @@ def check_data(data: Prepared, objective: Objective) -> None:
         if not len(data[split]):
             raise DataError(f"the {split} split is empty: prepare the data with a larger share for it.")
     if "logged_propensity" in objective.reads().fields:
-        _check_propensities(data, name)
+        _check_propensities(data, name, all_of_them=objective.weighs_by_ratio)
     if not objective.uses_reward:
         return
     reward = train.arrays["reward"]
@@ -70,18 +83,25 @@ def check_data(data: Prepared, objective: Objective) -> None:
         )
 
 
-def _check_propensities(data: Prepared, name: str) -> None:
+def _check_propensities(data: Prepared, name: str, *, all_of_them: bool) -> None:
+    """In (0, 1], and unless an objective can do without some of them, none missing."""
     train = data["train"]
     if "propensity" not in train.arrays:
         raise DataError(
             f"{name} with propensities=logged needs a log with propensities; this one has none. Use an impression log, "
-            "or propensities=estimated."
+            f"or {'propensities=estimated' if all_of_them else 'leave propensities out'}."
+        )
+    if not all_of_them and {"above", "filter"} & set(train.arrays):
+        raise DataError(
+            f"{name} with propensities=logged needs a log in which every item could be chosen; this one holds lists or "
+            "filters. Leave propensities out."
         )
     propensity, event = train.arrays["propensity"], train.arrays["event"]
     context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
     for start in range(0, len(propensity), BLOCK):
         block = propensity[start : start + BLOCK]
         bad = ~((block > 0) & (block <= 1)) & (event[start : start + BLOCK] != context)
+        bad &= all_of_them | ~np.isnan(block)
         if bad.any():
             row = start + int(bad.argmax())
             raise DataError(f"propensities must be in (0, 1]; event {row} of the train split has {propensity[row]}.")

@@ -6,6 +6,7 @@ at μ̂. β is given, or chosen:
 - with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
   the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
   for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ.
+  `train.estimator` says how it is estimated (see `off_policy.value_bound`).
 - on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
 - on interaction logs, where no action was passed over: never so. β is the spread itself.
 
@@ -24,23 +25,24 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend, sharded
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.calibration import Calibration, calibrate
 from localpolicy.evaluation.off_policy.decisions import Decisions
-from localpolicy.evaluation.off_policy.estimators import self_normalised
-from localpolicy.evaluation.off_policy.intervals import lower_bound
-from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
+from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
+from localpolicy.evaluation.off_policy.value_bound import value_bounds
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.validation import reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
-DELTA = 0.05
 STEPS = 30  # halvings in search of a β within the budget
 
 
@@ -93,7 +95,8 @@ class HeldOut(NamedTuple):
     returns: np.ndarray  # G, discounted as the critic's targets
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a)
-    log_mu: np.ndarray  # log μ(a|x): as logged, or μ̂'s
+    item: np.ndarray
+    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
 
 
@@ -109,17 +112,21 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         at = batch.scored
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
-        log_mu, mean_q = catalogue.log_prob_and_mean(logging.logits(hidden), item, q)
+        estimate, open_items = logging.logits(hidden), OpenItems.of(batch)
+        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q)
+        if open_items is not None:
+            log_mu = catalogue.log_prob_open(estimate, item, open_items)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         columns.append(
-            (batch.sequences[batch.row[at]], batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
+            (batch.sequences[batch.row[at]], item, batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
              mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    sequence, numbers = gathered[0], [column.astype(np.float64) for column in gathered[1:]]
+    (sequence, items), numbers = gathered[:2], [column.astype(np.float64) for column in gathered[2:]]
     reward, returns, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
-    return HeldOut(sequence, reward, returns, q_taken, q_mean, stated if known else estimated, known)
+    log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
+    return HeldOut(sequence, reward, returns, q_taken, q_mean, items, log_mu, known)
 
 
 def choose(
@@ -133,13 +140,14 @@ def choose(
     usual = objective.beta or USUAL * spread
     if slope == 0:
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
-    curve = _Curve(policy, windows, slope, config, ranks)
-    if objective.beta is not None or data.kind != "impressions":
+    model = ItemMeans.fit(data) if config.train.estimator == "dr" else None
+    curve = _Curve(policy, windows, slope, config, ranks, model)
+    if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
         ceiling = objective.max_js if objective.beta else objective.ceiling
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, calibration, by, said=said)
-    candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read)
+    candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read, scale=reward_scale(data))
     fit = [candidate for candidate in candidates if candidate.beta is None or _fits(candidate, objective.ceiling)]
     best = max(fit, key=lambda candidate: -math.inf if candidate.low is None else candidate.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
@@ -158,45 +166,72 @@ SILENT = (
 class _Curve:
     """π_β ∝ μ̂ exp(s Q/β) on held-out sequences: for any β, log π_β at the taken items, and JS from μ̂."""
 
-    def __init__(self, policy: Policy, windows: Windows, slope: float, config: Config, ranks: Ranks) -> None:
+    def __init__(
+        self, policy: Policy, windows: Windows, slope: float, config: Config, ranks: Ranks, model: ItemMeans | None
+    ) -> None:
         network = policy.network
         assert isinstance(network, Towers)
         self.network, self.windows, self.slope, self.config, self.ranks = network, windows, slope, config, ranks
+        self.model = model  # r̂ of the doubly robust estimate
         self.catalogue = backend(config.train.catalogue) if network.shard is None else sharded
         self.logging = network.head("logging").detach()
         assert network.slope == 1.0, "the slope is not chosen yet"
 
+    def js(self, beta: float) -> float:
+        """JS(π_β, μ̂), its mean."""
+        return float(self.at([beta]).js[0])
+
     @torch.no_grad()
-    def at(self, betas: list[float]) -> tuple[np.ndarray, np.ndarray]:
-        """log π_β(a|x) of every position and JS(π_β, μ̂), its mean: [K, n] and [K]."""
+    def at(self, betas: list[float]) -> _Points:
+        """Every position at every β, among what could be chosen."""
         logp: list[list[Tensor]] = [[] for _ in betas]
         js: list[list[Tensor]] = [[] for _ in betas]
+        expected: list[list[Tensor]] = [[] for _ in betas]
         size, ranks = self.config.train.batch_size, self.ranks
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
+            open_items = OpenItems.of(batch)
             for index, beta in enumerate(betas):
                 logits = self.network.policy(hidden, beta=beta / self.slope)
-                logp[index].append(self.catalogue.log_prob(logits, item))
+                logp[index].append(
+                    self.catalogue.log_prob(logits, item)
+                    if open_items is None
+                    else self.catalogue.log_prob_open(logits, item, open_items)
+                )
                 js[index].append(self.catalogue.divergence(logits, reference)[0])
-        gathered = [
-            [ranks.all_gather(torch.cat(batches))[0].double().cpu().numpy() for batches in both] for both in (logp, js)
-        ]
-        return np.stack(gathered[0]), np.stack(gathered[1]).mean(1)
+                if self.model is not None:
+                    expected[index].append(self.catalogue.mean(logits, self.model.logits(batch)))
+
+        def gathered(parts: list[list[Tensor]]) -> np.ndarray:
+            return np.stack([ranks.all_gather(torch.cat(each))[0].double().cpu().numpy() for each in parts])
+
+        values = None if self.model is None else gathered(expected)
+        return _Points(gathered(logp), gathered(js).mean(1), values)
 
 
-def _judged(curve: _Curve, betas: list[float], read: HeldOut) -> list[BetaCandidate]:
+class _Points(NamedTuple):
+    """K policies on n positions."""
+
+    logp: np.ndarray  # [K, n] log π_β(a|x), among what could be chosen
+    js: np.ndarray  # [K] JS(π_β, μ̂), the mean
+    expected: np.ndarray | None  # [K, n] Σ_a π_β(a|x) r̂(a)
+
+
+def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -> list[BetaCandidate]:
     """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
-    logp, js = curve.at([*betas, math.inf])
-    confidence = 1 - DELTA / len(logp)
-    candidates = []
-    for beta, row, distance in zip([*betas, None], logp, js, strict=True):
-        log = Decisions(np.exp(row - read.log_mu), read.reward, read.sequence)
-        values = self_normalised(log)
-        low = lower_bound(values, read.sequence, confidence=confidence)
-        share = effective_sample(log.weight) / len(row)
-        candidates.append(BetaCandidate(beta, float(values.mean()), low, share, float(distance)))
-    return candidates
+    points = curve.at([*betas, math.inf])
+    taken = None if curve.model is None else curve.model.mean.double().numpy()[read.item]
+    logs = []
+    for index, logp in enumerate(points.logp):
+        expected = None if points.expected is None else points.expected[index]
+        log = Decisions(np.exp(logp - read.log_mu), read.reward, read.sequence, taken, expected)
+        logs.append(log.at(~np.isnan(log.weight)))
+    bounds = value_bounds(logs, curve.config.train.estimator, scale=scale)
+    return [
+        BetaCandidate(beta, bound.value, bound.low, bound.effective, float(js))
+        for beta, bound, js in zip([*betas, None], bounds, points.js, strict=True)
+    ]
 
 
 def _fits(candidate: BetaCandidate, max_js: float | None) -> bool:
@@ -206,10 +241,10 @@ def _fits(candidate: BetaCandidate, max_js: float | None) -> bool:
 
 def _within(curve: _Curve, beta: float, max_js: float | None) -> float:
     """The smallest β from this one on whose JS from μ̂ is within the ceiling: JS falls as β rises."""
-    if max_js is None or curve.at([beta])[1][0] <= max_js:
+    if max_js is None or curve.js(beta) <= max_js:
         return beta
     low, high = math.log(beta), math.log(beta) + math.log(1e6)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if curve.at([math.exp(middle)])[1][0] <= max_js else (middle, high)
+        low, high = (low, middle) if curve.js(math.exp(middle)) <= max_js else (middle, high)
     return math.exp(high)

@@ -38,6 +38,7 @@ from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import read_json, sha256
+from localpolicy.runtime.lanes import Steps
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
@@ -46,7 +47,7 @@ from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
 
-Fit = Callable[..., Run]  # trains one run: (run, config, backbone=, held_out=)
+Fit = Callable[..., Steps[Run]]  # trains one run: (run, config, backbone=, held_out=)
 LOG = logging.getLogger(__name__)
 # Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
 WEIGHTS = {
@@ -66,6 +67,7 @@ class ClosedForm:
     ranks: Ranks
     fit: Fit
     backbone: nn.Module | None = None
+    towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
 
     @property
     def objective(self) -> Improvement:
@@ -73,26 +75,28 @@ class ClosedForm:
         assert isinstance(self.config.objective, Improvement)
         return self.config.objective
 
-    def run_to_end(self) -> Run:
-        """All stages, from the start or from where they stopped."""
+    def steps(self) -> Steps[Run]:
+        """All stages, from the start or from where they stopped; it pauses after every step."""
         began = time.perf_counter()
         check_data(self.data, self.objective)
         self.run.folder.mkdir(parents=True, exist_ok=True)
         if self.ranks.leads:
             self.run.write_config(self.config)
         try:
-            logging = self._logging()
-            critics = [self._critic(logging, number) for number in range(self.objective.critics)]
+            logging = yield from self._logging()
+            critics = []
+            for number in range(self.objective.critics):
+                critics.append((yield from self._critic(logging, number)))
         except Stopped as stopped:
             raise Stopped(f"{str(stopped).rpartition(': ')[0]}: {self.run.folder}") from None
         return self._finish(logging, critics, time.perf_counter() - began)
 
     # ------------------------------------------------------------------ the towers
 
-    def _logging(self) -> Run:
+    def _logging(self) -> Steps[Run]:
         given = self.objective.logging
         if given == "head":
-            return self._stage("logging", self._changed(MLE(), select="logp"))
+            return (yield from self._stage("logging", self._changed(MLE(), select="logp")))
         run = Run(given)
         policy = run.policy()
         if isinstance(policy.network, Towers):
@@ -109,20 +113,18 @@ class ClosedForm:
             )
         return run
 
-    def _critic(self, logging: Run, number: int) -> Run:
+    def _critic(self, logging: Run, number: int) -> Steps[Run]:
         objective = self.objective.critic_objective(str(logging.folder))
         seed = self.config.train.seed + 1_000_003 * (number + 1)
-        return self._stage(
-            f"critic-{number + 1}",
-            self._changed(
-                objective,
-                dropout=self.objective.tower_dropout,
-                select=objective.default_selection,
-                warm_start=str(logging.folder),
-                seed=seed,
-                learning_rate=self.config.train.learning_rate * self.objective.critic_rate,
-            ),
+        config = self._changed(
+            objective,
+            dropout=self.objective.tower_dropout,
+            select=objective.default_selection,
+            warm_start=str(logging.folder),
+            seed=seed,
+            learning_rate=self.config.train.learning_rate * self.objective.critic_rate,
         )
+        return (yield from self._stage(f"critic-{number + 1}", config))
 
     def _changed(self, objective: MLE | Critic, *, dropout: float | None = None, **train: Any) -> Config:
         model = {} if dropout is None else {"dropout": dropout}
@@ -133,8 +135,8 @@ class ClosedForm:
         }
         return self.config.model_copy(update=changes)
 
-    def _stage(self, name: str, config: Config) -> Run:
-        run = Run(self.run.stages / name)
+    def _stage(self, name: str, config: Config) -> Steps[Run]:
+        run = Run((self.towers or self.run.stages) / name)
         config = resolve(config, self.data)
         if run.finished:
             self._refuse_other(run, config)
@@ -142,7 +144,7 @@ class ClosedForm:
             LOG.info("%s: training", name)
             # Every second sequence chooses epochs; the others are for the slope and for β.
             held_out = self._half(0)
-            self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out)
+            yield from self.fit(run, config, backbone=copy.deepcopy(self.backbone), held_out=held_out)
         return run
 
     def _refuse_other(self, run: Run, config: Config) -> None:
@@ -179,7 +181,7 @@ class ClosedForm:
         network = policy.network
         assert isinstance(network, Towers)
         network.beta, network.slope = choice.beta, choice.slope
-        figures = validate(policy, windows, config, events=self.data.events, step=0, ranks=ranks)
+        figures = validate(policy, windows, config, data=self.data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
             errors = self._errors(windows, choice)

@@ -30,7 +30,8 @@ def distill(
     teacher = str(source.folder)
     prepared = _data(source) if data is None else data if isinstance(data, Prepared) else Prepared(data)
     kept = source.config.train.model_copy(update={"select": "auto", "warm_start": teacher})
-    config = source.config.model_copy(update={"objective": Distill(teacher=teacher, beta=beta), "train": kept})
+    objective = Distill.parse({"teacher": teacher, "beta": beta}, prefix="objective.")
+    config = source.config.model_copy(update={"objective": objective, "train": kept})
     return train(prepared, out=out, config=config, force=force, **settings)
 
 

@@ -65,6 +65,7 @@ class EpochLog:
                 sums=self.sums, moments=self.moments, histogram=self.histogram, low=LOW, high=HIGH,
             )  # fmt: skip
             return
+        terms = terms if counted is None else terms.masked(counted)
         for name, loss in terms.losses.items():
             sums[name].add_(loss.detach().double().sum())
         weight = terms.weight.detach().double()

@@ -31,8 +31,9 @@ def clip(network: Network, most: float, ranks: Ranks) -> None:
 
 
 def _gradients(network: Network, *, split: bool) -> list[tuple[str, Tensor]]:
+    names = network.split
     return [
         (name, parameter.grad)
         for name, parameter in network.named_parameters()
-        if parameter.grad is not None and (name in network.split) == split
+        if parameter.grad is not None and (name in names) == split
     ]

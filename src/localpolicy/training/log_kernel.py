@@ -27,7 +27,10 @@ def _enter(
         summed = tl.zeros((BLOCK,), tl.float64)
         for start in range(0, n, BLOCK):
             at = start + lane
-            summed += tl.load(losses + number * n + at, mask=at < n, other=0.0).to(tl.float64)
+            here = at < n
+            if COUNTED:
+                here = here & (tl.load(counted + at, mask=here, other=0) != 0)
+            summed += tl.load(losses + number * n + at, mask=here, other=0.0).to(tl.float64)
         tl.store(sums + number, tl.load(sums + number) + tl.sum(summed, 0))
     first = tl.zeros((BLOCK,), tl.float64)
     second = tl.zeros((BLOCK,), tl.float64)
@@ -68,7 +71,10 @@ def enter(
     low: float,
     high: float,
 ) -> None:
-    """Add the losses to `sums`, in their order, and what is asked of the weights to `moments` and `histogram`."""
+    """Add the losses to `sums`, in their order, and what is asked of the weights to `moments` and `histogram`.
+
+    Positions that are not `counted` add nothing.
+    """
     stacked = torch.stack(list(losses)) if len(losses) > 1 else losses[0].contiguous()
     _enter[(1,)](
         stacked, weight.contiguous(), weight if clipped is None else clipped.view(torch.uint8),

@@ -18,8 +18,9 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
+from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
-from localpolicy.training.checks import check_history, check_settings
+from localpolicy.training.checks import check_estimator, check_history, check_settings
 from localpolicy.training.closed import ClosedForm
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
@@ -54,6 +55,24 @@ def train(
         remember(backbone)
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
+    return to_end(training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone))
+
+
+def training(
+    data: Prepared,
+    run: Run,
+    config: Config,
+    *,
+    resume: bool = False,
+    resume_older: bool = False,
+    force: bool = False,
+    backbone: nn.Module | None = None,
+    towers: Path | None = None,
+) -> Steps[Run]:
+    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`).
+
+    `towers` is a folder where the networks of a closed form stay, for the next run that differs in the dial alone.
+    """
     if resume and run.finished:
         _tidy(run)
         return run
@@ -61,6 +80,7 @@ def train(
     config = resolve(config, data)
     check_settings(config, run.folder)
     check_history(data, config)
+    check_estimator(data, config)
     with (
         joined() as ranks,
         deterministic(config.train.deterministic),
@@ -77,14 +97,14 @@ def train(
         if finished:
             return run
 
-        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Run:
+        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Steps[Run]:
             trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
-            return trainer.run_to_end(resume=resume, older=resume_older)
+            return (yield from trainer.steps(resume=resume, older=resume_older))
 
         try:
             if isinstance(config.objective, Improvement) and config.objective.closed:
-                return ClosedForm(data, run, config, ranks, fit, backbone).run_to_end()
-            return fit(run, config, backbone=backbone)
+                return (yield from ClosedForm(data, run, config, ranks, fit, backbone, towers).steps())
+            return (yield from fit(run, config, backbone=backbone))
         except LocalPolicyError:
             if ranks.leads and not run.saved:  # the same command, corrected, must not find the folder occupied
                 run.clear()

@@ -25,12 +25,12 @@ class Losses(nn.Module):
     def forward(
         self, batch: Batch, step: int, coin: bool, count: float | Tensor
     ) -> tuple[Tensor, dict[str, Tensor], Terms]:
-        """The loss, its named means, and the terms per position."""
+        """The loss, its named means (none where the batch is filled up), and the terms per position."""
         given = None if self.reader.logging_policy is None else self.reader.logging_policy.network
         with reading_in(self.reads_in, self.network, given):
             readout = self.reader.read(batch, step=step, coin=coin)
         terms = self.objective.terms(readout)
-        if batch.counted is not None:
-            terms = terms.masked(batch.counted)
+        if batch.counted is not None:  # filler counts nowhere; each name's mean is in the log
+            return total(terms.losses).where(batch.counted, 0.0).sum() / count, {}, terms
         means = mean_losses(terms.losses, count=count)
         return total(means), means, terms

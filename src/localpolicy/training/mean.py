@@ -12,9 +12,9 @@ def mean_losses(losses: Mapping[str, Tensor], *, count: float | Tensor) -> dict[
     return {name: loss.sum() / count for name, loss in losses.items()}
 
 
-def total(means: Mapping[str, Tensor]) -> Tensor:
+def total(losses: Mapping[str, Tensor]) -> Tensor:
     """Σ over the named losses."""
-    first, *rest = means.values()
+    first, *rest = losses.values()
     for loss in rest:
         first = first + loss
     return first

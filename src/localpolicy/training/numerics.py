@@ -39,21 +39,36 @@ def half(config: TrainConfig) -> torch.dtype | None:
     return torch.bfloat16 if config.precision == "bf16" else None
 
 
+_wanted = 0  # open blocks of `deterministic`
+_before = (False, False, False)
+
+
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Operations that could give another result next time raise; what was set before is set again afterwards."""
+    """Operations that could give another result next time raise; what was set before is set again afterwards.
+
+    Blocks may overlap, as they do where several runs are trained in turn: the last one to end sets it back.
+    """
+    global _wanted, _before
     if not wanted:
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False  # it picks the fastest algorithm, which may differ from run to run
+    if not _wanted:
+        _before = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.backends.cudnn.benchmark,
+        )
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False  # it picks the fastest algorithm, which may differ from run to run
+    _wanted += 1
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.benchmark = benchmark
+        _wanted -= 1
+        if not _wanted:
+            torch.use_deterministic_algorithms(_before[0], warn_only=_before[1])
+            torch.backends.cudnn.benchmark = _before[2]
 
 
 @contextmanager

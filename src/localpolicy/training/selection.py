@@ -12,6 +12,7 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import LIKELIHOOD
 
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
+PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
 
@@ -87,6 +88,7 @@ def check_select(select: str, data: Prepared) -> None:
     groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat"]
     known = [f"{group}.{metric}" for group in groups for metric in METRICS]
     known += ["AR@1", LIKELIHOOD, "value_error", "constant_error", "value", "value_low", "effective"]
+    known += [PLAIN] if data.sparse else []
     for _, name in _terms(select):
         if name not in known:
             raise ConfigError(f"train.select: no figure '{name}'{nearest(name, known)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -29,8 +31,13 @@ def resolve(config: Config, data: Prepared) -> Config:
         "device": device,
         "select": rule(config.train.select, data, config.objective),
         "catalogue": chosen(config.train.catalogue, device),
+        "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
+    # Stated probabilities are those of what a log holds where all that was shown is in it, and all could be shown.
+    columns = data["train"].arrays
+    stated = data.kind == "impressions" and "propensity" in columns and not {"above", "filter"} & set(columns)
     changes = {
+        "objective": config.objective.resolved(propensities=stated),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
@@ -77,20 +84,23 @@ def build_reader(
     )
 
 
-def build_optimiser(network: Network, config: Config) -> torch.optim.Optimizer:
-    """Adam, with decoupled weight decay; the value head has its own."""
-    named = list(network.named_parameters())
-    value = [parameter for name, parameter in named if name.startswith("heads.value.")]
-    others = [parameter for name, parameter in named if not name.startswith("heads.value.")]
-    groups = [{"params": others, "weight_decay": config.train.weight_decay}]
-    if value:
-        groups.append({"params": value, "weight_decay": config.train.value_decay})
-    rate: float | torch.Tensor = config.train.learning_rate
-    if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
-        rate = torch.tensor(rate, device=network.embedding.device)
+def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> torch.optim.Optimizer:
+    """Adam, with decoupled weight decay. The value head has its own; heads take steps of `unit` times the rate."""
+    train, device = config.train, network.embedding.device
+    parameters: dict[str, list[nn.Parameter]] = {"heads.value.": [], "heads.": [], "": []}
+    for name, parameter in network.named_parameters():
+        parameters[next(prefix for prefix in parameters if name.startswith(prefix))].append(parameter)
+    groups: list[dict[str, Any]] = []
+    for prefix, members in parameters.items():
+        step = unit if prefix == "heads." else 1.0
+        rate: float | torch.Tensor = train.learning_rate * step
+        if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
+            rate = torch.tensor(rate, device=device)
+        decay = train.value_decay if prefix == "heads.value." else train.weight_decay
+        groups += [{"params": members, "weight_decay": decay, "lr": rate, "unit": step}] if members else []
     if network.embedding.is_cuda and fused.missing() is None:
-        return TableAdamW(groups, lr=rate, capturable=True)
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=network.embedding.is_cuda)
+        return TableAdamW(groups, capturable=True)
+    return torch.optim.AdamW(groups, fused=True, capturable=network.embedding.is_cuda)
 
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
@@ -120,6 +130,11 @@ def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None =
         raise RunError(
             f"objective.logging: {folder} knows other items than {data.path}; with --shard-catalogue the "
             "frozen run must know the same ones."
+        )
+    if reads.teacher and not policy.items["item_id"].equals(data.catalogue["item_id"]):
+        raise RunError(
+            f"{folder} knows other items than {data.path}, and can teach nothing about those. Distil it on the data it "
+            "was trained on (leave --data out), or train a run on the new data first."
         )
     policy.network.requires_grad_(False).to(config.train.device)
     return over_catalogue(policy, data, folder)

@@ -18,21 +18,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from localpolicy.catalogue import backend, sharded
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
 from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.weights import save_weights, whole_tables
+from localpolicy.model.weights import save_weights, unique, whole_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.training.calibration import scales, sharpened, sharpness
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data
+from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
@@ -51,6 +55,7 @@ from localpolicy.types import Batch, Terms
 
 EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
 CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
+SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
 
 
 @dataclass
@@ -72,6 +77,8 @@ class Trainer:
     captured: CapturedSteps | None = None  # where steps may be replayed
     not_captured: str | None = None  # why they may not
     teacher: Policy | None = None  # whom the policy imitates, where it does
+    kept: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # chosen weights that are not on disk yet
+    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
 
     @classmethod
     def start(
@@ -102,7 +109,10 @@ class Trainer:
                 gradient_as_bucket_view=True,  # gradients are summed where they lie
             )
         device = config.train.device
-        optimiser, windows = build_optimiser(reader.network, config), Windows(data, "train", config.data, device=device)
+        windows = Windows(data, "train", config.data, device=device)
+        critic = informed(config.objective, data)
+        unit = 1.0 if critic is None else unit_of(critic, windows)
+        optimiser = build_optimiser(reader.network, config, unit=unit)
         not_captured = refusal(config, reader, windows, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
@@ -121,8 +131,8 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def run_to_end(self, *, resume: bool, older: bool = False) -> Run:
-        """All epochs, from the start or from a checkpoint."""
+    def steps(self, *, resume: bool, older: bool = False) -> Steps[Run]:
+        """All epochs, from the start or from a checkpoint; it pauses after every step."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +141,9 @@ class Trainer:
             done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
+        critic = informed(self.config.objective, self.data)
+        if critic is not None and not done.step:
+            start_at_item_means(self.network, critic, self.windows)
         self.ranks.wait()  # until all have read the checkpoint
         if self.ranks.leads:
             run.write_config(self.config)
@@ -141,8 +154,10 @@ class Trainer:
         records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
         with stop_asked_for() as asked, bar as advance, records as self.record:
             advance(done.step)
+            if critic is not None and not done.metric_lines:
+                done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
             while done.epoch < config.epochs and not self._out_of_patience(done):
-                done = self._epoch(done, display, advance, asked)
+                done = yield from self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -151,7 +166,7 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-    ) -> Progress:
+    ) -> Steps[Progress]:
         config = self.config.train
         ranks, log = self.ranks, self._log(done)
         self.network.train()
@@ -166,24 +181,28 @@ class Trainer:
             # At the epoch's end there is a validation anyway.
             validates = due(config.validate_every, done.step) and done.batch < self.batches
             if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
+                yield from caught_up(config.device)
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
                 checked = done.step
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
-            if stop or validates or due(config.checkpoint_every, done.step):
+            if stop or (validates and self._saves_now) or due(config.checkpoint_every, done.step):
                 self._save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and self._out_of_patience(done):
                 return done
+            yield None
+        yield from caught_up(config.device)
         refuse_broken_sums(log, checked, done.step)
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
         done = self._validated(done, log, epoch=done.epoch)
         if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
             EPOCHS.info(display.line(done, log))
-        self._save(done)
+        if self._saves_now:
+            self._save(done)
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
@@ -192,7 +211,7 @@ class Trainer:
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
         """
         figures = (validate if self.config.objective.reads().policy else validate_critic)(
-            self.policy(), self.held_out, self.config, events=self.data.events, step=done.step, ranks=self.ranks
+            self.policy(), self.held_out, self.config, data=self.data, step=done.step, ranks=self.ranks
         )
         if self.teacher is not None:
             figures["teacher_js"] = distance(self.policy(), self.teacher, self.held_out, self.config, self.ranks)
@@ -201,12 +220,12 @@ class Trainer:
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            self._save_weights("policy.safetensors")
+            figures |= self._keep("policy.safetensors")
         logp = figures.get(LIKELIHOOD)  # a critic has none
         if logp is not None and (done.likeliest is None or logp > done.likeliest):
             done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
             if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
-                self._save_weights(LIKELIEST)
+                figures |= self._keep(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -220,6 +239,19 @@ class Trainer:
             self.run.append_metrics(line)
             self.record(line)
         return done
+
+    def _keep(self, name: str) -> dict[str, float]:
+        """Choose the weights, at the temperature at which the policy is likeliest where that is asked for."""
+        config, network = self.config, self.network
+        if not (config.train.calibrate and config.objective.calibrated and scales(network)):
+            self._keep_weights(name)
+            return {}
+        catalogue = backend(config.train.catalogue) if network.shard is None else sharded
+        size = config.train.batch_size
+        s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
+        with sharpened(network, s):
+            self._keep_weights(name)
+        return {"temperature": 1 / s}
 
     def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
         """What is left of this epoch."""
@@ -251,7 +283,8 @@ class Trainer:
         if ranks.rank:
             torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
         for group in self.optimiser.param_groups:
-            rate = config.learning_rate * learning_rate_factor(config, number, steps=self.batches * config.epochs)
+            factor = learning_rate_factor(config, number, steps=self.batches * config.epochs)
+            rate = config.learning_rate * factor * group["unit"]
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
         if isinstance(batch, Planned):
             assert self.captured is not None
@@ -291,9 +324,35 @@ class Trainer:
             "logging policy": self.logging and self.logging["policy_sha256"],
         }
 
+    @property
+    def _save_every(self) -> float:
+        """Least seconds between checkpoints at epoch ends. Ranks do not look at their clocks: these differ."""
+        train = self.config.train
+        if train.checkpoint_seconds is not None:
+            return train.checkpoint_seconds if self.ranks.alone else 0.0
+        return SAVE_EVERY if train.device.startswith("cuda") and self.ranks.alone else 0.0
+
+    @property
+    def _saves_now(self) -> bool:
+        return time.monotonic() - self.saved >= self._save_every
+
     def _save(self, done: Progress) -> None:
+        self._write_kept()
+        self.saved = time.monotonic()
         self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
         self.ranks.wait()
+
+    def _keep_weights(self, name: str) -> None:
+        """Choose the weights as they are. They go to disk with the next checkpoint, so that the two always agree."""
+        if self._save_every:
+            self.kept[name] = {key: tensor.clone() for key, tensor in unique(self.network.state_dict()).items()}
+        else:
+            self._save_weights(name)
+
+    def _write_kept(self) -> None:
+        for name, state in self.kept.items():
+            save_weights(state, self.run.folder / name)
+        self.kept.clear()
 
     def _save_weights(self, name: str) -> None:
         """All ranks call; the leader writes."""
@@ -311,6 +370,7 @@ class Trainer:
         return patience is not None and done.stale >= patience
 
     def _finish(self, done: Progress, seconds: float) -> Run:
+        self._write_kept()
         self._save_weights("last.safetensors")
         if not self.ranks.leads:
             self.ranks.wait()

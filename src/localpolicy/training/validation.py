@@ -4,48 +4,71 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.baselines.history import popularity
 from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
-from localpolicy.evaluation.off_policy.estimators import self_normalised
-from localpolicy.evaluation.off_policy.intervals import lower_bound
-from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
+from localpolicy.evaluation.off_policy.reward_model import ItemMeans
+from localpolicy.evaluation.off_policy.value_bound import value_bounds
 from localpolicy.evaluation.score import score
 from localpolicy.evaluation.summary import flat
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.runs.config import Config
+from localpolicy.runs.run import LIKELIHOOD
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.training.selection import METRICS
+from localpolicy.training.selection import METRICS, PLAIN
+from localpolicy.types import Estimator
 
+SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU = 8192  # sequences of a batch in validation
 
 
 def validate(
-    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+    policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
     """Plain numbers, the same on all ranks, which share the work. A policy that is broken is an error."""
     scores = score(
         policy,
         windows,
-        events=events,
+        events=data.events,
+        reward_model=ItemMeans.fit(data) if config.train.estimator == "dr" else None,
         min_history=config.train.min_history,
         batch_size=_batch_size(config),
         description="validation",
         ranks=ranks,
     )
     figures = flat(scores, METRICS)
-    refuse_broken_weights(policy.network, figures["logp"], step, ranks)
+    if data.sparse:
+        known = data.known_items[scores.item]
+        judged = known if known.any() else ~known
+        share = popularity(data).double().numpy()[scores.item[judged]]
+        figures |= {PLAIN: figures[LIKELIHOOD], LIKELIHOOD: blended_likelihood(scores.logp[judged], share)}
+    refuse_broken_weights(policy.network, figures[LIKELIHOOD], step, ranks)
     if "value" in policy.network.heads:
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
     if (log := decisions(scores)) is not None:
-        figures |= _value(log)
+        figures |= _value(log, config.train.estimator, reward_scale(data))
     # A group of positions that is empty has no figure.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
+def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
+    """max over m of the mean of log((1 - m) π(a|x) + m q(a)), from log π(a|x) and the popularity q(a) of logged items.
+
+    On a sparse log the mean of log π alone falls long before ranking stops to improve: it is ruled by items that
+    training hardly shows, of which no network can know more than how popular they are. A mixture with popularity
+    (Jelinek and Mercer 1980) has that much for free, so that what the policy knows of the others decides. Items that
+    training never shows are left out by the caller: they are only ever pushed down, whatever is learnt.
+    """
+    probability = np.exp(logp.astype(np.float64))
+    return max(float(np.log((1 - m) * probability + m * share).mean()) for m in SHARES)
 
 
 def _batch_size(config: Config) -> int:
@@ -53,21 +76,25 @@ def _batch_size(config: Config) -> int:
     return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
 
 
-def _value(log: Decisions) -> dict[str, float]:
+def reward_scale(data: Prepared) -> float:
+    """The largest reward of any event, where rewards are of events: known before anything is measured."""
+    return float(max(data.manifest["rewards"].values(), default=1.0)) or 1.0
+
+
+def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, float]:
     """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
 
-    Where the log says too little of the policy (see `LEAST_EFFECTIVE`) the bound is the smallest reward.
+    Where the log says too little of the policy the bound is the smallest reward.
     """
-    values = self_normalised(log)
-    share = effective_sample(log.weight) / len(log.weight)
-    low = lower_bound(values, log.sequence) if share >= LEAST_EFFECTIVE else -math.inf
+    (bound,) = value_bounds([log], estimator, scale=scale)
     lowest = float(log.reward.min())
-    return {"value": float(values.mean()), "value_low": max(low, lowest), "effective": share}
+    low = max(bound.low, lowest) if bound.enough else lowest
+    return {"value": bound.value, "value_low": low, "effective": bound.effective}
 
 
 @torch.no_grad()
 def validate_critic(
-    policy: Policy, windows: Windows, config: Config, *, events: list[str], step: int, ranks: Ranks
+    policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
     """Squared error of a critic alone to the observed return, beside that of the best constant."""
     network, reads = policy.network, config.objective.reads()

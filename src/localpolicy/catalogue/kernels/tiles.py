@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.logits import LinearLogits, as_type
 
 WIDEST = 256  # the largest D whose tiles fit into registers and shared memory
 
@@ -65,7 +65,7 @@ EXACT = Tile(64, 32, 4, 2)
 def operands(rows: LinearLogits) -> tuple[Tensor, Tensor, Tensor]:
     """Hidden states, weights in their type, and biases (or anything, where there are none)."""
     hidden = rows.hidden.contiguous()
-    weight = rows.head.weight.to(hidden.dtype).contiguous()
+    weight = as_type(rows.head.weight, hidden.dtype).contiguous()
     return hidden, weight, hidden if rows.head.bias is None else rows.head.bias.contiguous()
 
 

@@ -26,7 +26,8 @@ from localpolicy.evaluation.baselines.neighbours import ItemNeighbours
 from localpolicy.evaluation.baselines.popularity import Popularity
 from localpolicy.model.policy import FORMAT, Origin
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, sealed, sha256, whole_file, write_json
 from localpolicy.runtime.folders import refuse_occupied
 
 Baseline = Popularity | LastItem | ItemNeighbours
@@ -35,6 +36,7 @@ KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
     "last item": LastItem,
     "item-kNN": ItemNeighbours,
 }
+SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
 CALLED = {"last-item": "last item", "item-knn": "item-kNN"}  # as one types them
 
 
@@ -56,17 +58,16 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
     (folder / "manifest.json").unlink(missing_ok=True)  # what is half replaced must not pass for whole
     save_baseline(fitted, folder)
     where = {"path": str(data.path), "from_run": os.path.relpath(data.path.resolve(), folder.resolve())}
-    write_json(
-        folder / "manifest.json",
-        {
-            "objective": known,
-            "seed": None,
-            "data": {**where, "digest": data.digest, "kind": data.kind},
-            "selected": {"by": None, "value": None, "epoch": None, "step": None},
-            "policy_sha256": sha256(folder / "policy.safetensors"),
-            "versions": {"localpolicy": __version__},
-        },
-    )
+    manifest = {
+        "objective": known,
+        "seed": None,
+        "data": {**where, "digest": data.digest, "kind": data.kind},
+        "selected": {"by": None, "value": None, "epoch": None, "step": None},
+        "policy_sha256": sha256(folder / "policy.safetensors"),
+        "files": {name: sha256(folder / name) for name in SAVED},
+        "versions": {"localpolicy": __version__},
+    }
+    write_json(folder / "manifest.json", sealed(manifest))
     return fitted
 
 
@@ -97,15 +98,13 @@ def is_baseline(folder: Path) -> bool:
 def load_baseline(folder: Path | str) -> Baseline:
     """Read a saved baseline."""
     folder = Path(folder)
+    Run(folder).verify()
     about = read_json(folder / "policy.json")
-    weights = folder / "policy.safetensors"
     if about.get("format") != FORMAT or about["baseline"] not in KINDS:
         raise RunError(
             f"{folder} holds '{about['baseline']}' in format {about.get('format')}: upgrade, or fit it again."
         )
-    if sha256(weights) != read_json(folder / "manifest.json")["policy_sha256"]:
-        raise RunError(f"{weights} was altered (its digest differs). Fit it again.")
-    tensors = load_weights(weights)
+    tensors = load_weights(folder / "policy.safetensors")
     given: dict[str, Any] = {"share": tensors["share"], **about["settings"]}
     items = pq.read_table(folder / "items.parquet")
     if about["baseline"] == "item-kNN":

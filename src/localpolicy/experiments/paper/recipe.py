@@ -27,9 +27,9 @@ SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 
 def paper_form(objective: str) -> list[str]:
-    """An objective as the paper has it: LPI as weighted cross-entropy on one backbone, towards the largest Q."""
+    """An objective as the paper has it: μ̂ by its likelihood alone, LPI as weighted cross-entropy on one backbone."""
     weighted = ["objective.improve=weighted", "objective.cap=20"]
-    form = {"lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
+    form = {"mle": ["objective.propensities=unused"], "lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
     return [f"objective.name={objective}", *form.get(objective, [])]
 
 

@@ -18,7 +18,18 @@ from torch.autograd.function import once_differentiable
 
 @triton.jit
 def _probabilities(
-    q, k, t, width, sequence, head, seed, SCALE: tl.constexpr, RATE: tl.constexpr, HEADS: tl.constexpr, TP: tl.constexpr
+    q,
+    k,
+    t,
+    width,
+    sequence,
+    head,
+    seed,
+    site,
+    SCALE: tl.constexpr,
+    RATE: tl.constexpr,
+    HEADS: tl.constexpr,
+    TP: tl.constexpr,
 ):
     scores = tl.dot(q, tl.trans(k), input_precision="tf32x3") * SCALE
     seen = (t[None] <= t[:, None]) & (t[None] < width)
@@ -28,13 +39,13 @@ def _probabilities(
     kept = tl.full((TP, TP), 1.0, tl.float32)
     if RATE > 0:
         offset = (sequence * HEADS + head) * TP * TP + t[:, None] * TP + t[None]
-        kept = tl.where(tl.rand(tl.load(seed), offset) >= RATE, 1.0 / (1.0 - RATE), 0.0)
+        kept = tl.where(tl.rand(tl.load(seed) + site, offset) >= RATE, 1.0 / (1.0 - RATE), 0.0)
     return p, kept
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["site"])
 def _forward(
-    qkv, first, stop, seed, out,
+    qkv, first, stop, seed, out, site,
     D: tl.constexpr, HEADS: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr, TP: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0)
@@ -49,14 +60,14 @@ def _forward(
     q = tl.load(qkv + at, mask=inside, other=0.0).to(tl.float32)
     k = tl.load(qkv + at + D, mask=inside, other=0.0).to(tl.float32)
     v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
-    p, kept = _probabilities(q, k, t, width, sequence, head, seed, SCALE, RATE, HEADS, TP)
+    p, kept = _probabilities(q, k, t, width, sequence, head, seed, site, SCALE, RATE, HEADS, TP)
     mixed = tl.dot(p * kept, v, input_precision="tf32x3")
     tl.store(out + token * D + head * (D // HEADS) + d[None], mixed, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["site"])
 def _backward(
-    qkv, first, stop, seed, upstream, for_qkv,
+    qkv, first, stop, seed, upstream, for_qkv, site,
     D: tl.constexpr, HEADS: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr, TP: tl.constexpr, DP: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0)
@@ -72,7 +83,7 @@ def _backward(
     k = tl.load(qkv + at + D, mask=inside, other=0.0).to(tl.float32)
     v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(upstream + token * D + head * (D // HEADS) + d[None], mask=inside, other=0.0).to(tl.float32)
-    p, kept = _probabilities(q, k, t, width, sequence, head, seed, SCALE, RATE, HEADS, TP)
+    p, kept = _probabilities(q, k, t, width, sequence, head, seed, site, SCALE, RATE, HEADS, TP)
     for_v = tl.dot(tl.trans(p * kept), g, input_precision="tf32x3")
     for_p = tl.dot(g, tl.trans(v), input_precision="tf32x3") * kept
     for_scores = p * (for_p - tl.sum(p * for_p, 1)[:, None]) * SCALE
@@ -86,9 +97,9 @@ def _backward(
 class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, first: Tensor, stop: Tensor, seed: Tensor, shape: tuple[int, int, float]
+        ctx: Any, qkv: Tensor, first: Tensor, stop: Tensor, seed: Tensor, how: tuple[int, int, int, float]
     ) -> Tensor:
-        columns, heads, rate = shape
+        columns, heads, ctx.site, rate = how
         qkv = qkv.contiguous()
         width = qkv.shape[1] // 3
         ctx.launch = {
@@ -98,7 +109,7 @@ class _ShortAttention(torch.autograd.Function):
         }  # fmt: skip
         out = qkv.new_empty((len(qkv), width))
         if len(qkv):
-            _forward[(len(first), heads)](qkv, first, stop, seed, out, **ctx.launch)
+            _forward[(len(first), heads)](qkv, first, stop, seed, out, ctx.site, **ctx.launch)
         ctx.save_for_backward(qkv, first, stop, seed)
         return out
 
@@ -109,16 +120,17 @@ class _ShortAttention(torch.autograd.Function):
         for_qkv = torch.empty_like(qkv)
         if len(qkv):
             grid = (len(first), ctx.launch["HEADS"])
-            _backward[grid](qkv, first, stop, seed, upstream.contiguous(), for_qkv, **ctx.launch)
+            _backward[grid](qkv, first, stop, seed, upstream.contiguous(), for_qkv, ctx.site, **ctx.launch)
         return for_qkv, None, None, None, None
 
 
-def short_attention(qkv: Tensor, first: Tensor, stop: Tensor, *, columns: int, heads: int, dropout: float) -> Tensor:
+def short_attention(
+    qkv: Tensor, first: Tensor, stop: Tensor, *, columns: int, heads: int, dropout: float, seed: Tensor, site: int = 0
+) -> Tensor:
     """softmax(q kᵀ / √d) v within each sequence, causal: [M, 3D] -> [M, D].
 
-    Sequence r holds the tokens first[r] … stop[r] - 1, at most `columns`; every token belongs to one.
+    Sequence r holds the tokens first[r] … stop[r] - 1, at most `columns`; every token belongs to one. What is dropped
+    follows from `seed` [1], which is read on the device, and from the `site`, which tells places apart that share it.
     """
-    seed = first
-    if dropout > 0:
-        seed = torch.randint(1 << 31, (1,), device=qkv.device)
-    return _ShortAttention.apply(qkv, first, stop, seed, (columns, heads, dropout))  # type: ignore[no-any-return]
+    how = (columns, heads, site, dropout)
+    return _ShortAttention.apply(qkv, first, stop, seed, how)  # type: ignore[no-any-return]

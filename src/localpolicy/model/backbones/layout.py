@@ -22,13 +22,16 @@ class Layout(NamedTuple):
     column: Tensor  # [M]
     rows: int  # B
     columns: int  # T, the longest window of this batch
+    wanted: Tensor | None = None  # tokens that anyone will ask for; None: all
+    known: tuple[Tensor, Tensor] | None = None  # the bounds, where they are there already
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
         """The layout of a batch."""
         if batch.block is not None:
-            return cls(batch.row, batch.column, *batch.block)
-        return cls(batch.row, batch.column, batch.size, int(batch.column.max()) + 1 if len(batch.column) else 1)
+            return cls(batch.row, batch.column, *batch.block, known=batch.bounds)
+        columns = int(batch.column.max()) + 1 if len(batch.column) else 1
+        return cls(batch.row, batch.column, batch.size, columns, batch.scored if batch.ends_only else None)
 
     @property
     def cell(self) -> Tensor:
@@ -38,6 +41,8 @@ class Layout(NamedTuple):
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Where each sequence's tokens begin and end among the flat ones, which are in sequence order: [B] each."""
+        if self.known is not None:
+            return self.known
         rows = torch.arange(self.rows, device=self.row.device)
         return torch.searchsorted(self.row, rows), torch.searchsorted(self.row, rows, right=True)
 

@@ -14,6 +14,8 @@ from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import take
 from localpolicy.model.backbones.layout import Layout
 
+WIDEST = 256  # of a row that one program of a GPU holds
+
 
 def _fits(steps: int, width: int) -> bool:
     """Whether a sequence's attention fits into one program on a GPU."""
@@ -34,23 +36,45 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def _attend(self, flat: Tensor, layout: Layout) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        flat = self.project_in(flat)
-        if flat.is_cuda and fused.missing() is None and _fits(layout.columns, flat.shape[1] // 3 // self.heads):
-            from localpolicy.model.backbones.attention_kernel import short_attention
-
-            mixed = short_attention(flat, *layout.bounds, columns=layout.columns, heads=self.heads, dropout=dropout)
-            return self.project_out(mixed)  # type: ignore[no-any-return]
         block = layout.pad(flat)  # [B, T, 3D]
         query, key, value = block.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, T, d]
+        dropout = self.dropout if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
-        return self.project_out(layout.flatten(mixed.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
+        return layout.flatten(mixed.transpose(1, 2).flatten(2))
 
-    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
-        mixed = self._attend(self.norm_attention(hidden), layout)
+    def forward(self, hidden: Tensor, layout: Layout, *, last: bool = False) -> Tensor:
+        """[M, D] -> [M, D]; of the last block, zeros at tokens that nobody will ask for."""
+        mixed = self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
+        if last and layout.wanted is not None:
+            ends = self._with_mlp(hidden[layout.wanted], mixed[layout.wanted])
+            return torch.zeros_like(hidden).index_copy(0, layout.wanted, ends)
+        return self._with_mlp(hidden, mixed)
+
+    def _with_mlp(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + functional.dropout(mixed, self.dropout, self.training)
         return hidden + functional.dropout(self.mlp(self.norm_mlp(hidden)), self.dropout, self.training)
+
+    def fused(
+        self, hidden: Tensor, normed: Tensor, layout: Layout, following: nn.LayerNorm, *, seed: Tensor, site: int
+    ) -> tuple[Tensor, Tensor]:
+        """The same in few kernels: hidden states and their norm, to hidden states and the `following` norm of them."""
+        from localpolicy.model.backbones.attention_kernel import short_attention
+        from localpolicy.model.backbones.residual_kernel import add_and_norm, linear
+
+        dropout = self.dropout if self.training else 0.0
+        flat = linear(self.project_in, normed)
+        if _fits(layout.columns, flat.shape[1] // 3 // self.heads):
+            mixed = short_attention(
+                flat, *layout.bounds, columns=layout.columns, heads=self.heads, dropout=dropout, seed=seed, site=site
+            )
+        else:
+            mixed = self._attend(flat, layout)
+        mixed = linear(self.project_out, mixed)
+        hidden, normed = add_and_norm(hidden, mixed, self.norm_mlp, seed=seed, site=site + 1, dropout=dropout)
+        wide, activation, narrow = self.mlp
+        assert isinstance(wide, nn.Linear) and isinstance(narrow, nn.Linear)
+        out = linear(narrow, activation(linear(wide, normed)))
+        return add_and_norm(hidden, out, following, seed=seed, site=site + 2, dropout=dropout)
 
 
 class SASRec(nn.Module):
@@ -65,7 +89,22 @@ class SASRec(nn.Module):
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
         """[M, D] -> [M, D]."""
-        hidden = functional.dropout(embedded + take(self.position, layout.column), self.dropout, self.training)
-        for block in self.blocks:
-            hidden = block(hidden, layout)
+        hidden = embedded + take(self.position, layout.column)
+        if hidden.is_cuda and hidden.dtype == torch.float32 and hidden.shape[1] <= WIDEST and fused.missing() is None:
+            return self._fused(hidden, layout)
+        hidden = functional.dropout(hidden, self.dropout, self.training)
+        for number, block in enumerate(self.blocks, start=1):
+            hidden = block(hidden, layout, last=number == len(self.blocks))
         return self.norm(hidden)  # type: ignore[no-any-return]
+
+    def _fused(self, embedded: Tensor, layout: Layout) -> Tensor:
+        from localpolicy.model.backbones.residual_kernel import add_and_norm
+
+        dropout = self.dropout if self.training else 0.0
+        seed = torch.randint(1 << 31, (1,), device=embedded.device) if dropout > 0 else layout.column
+        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
+        norms = [*(block.norm_attention for block in blocks), self.norm]
+        hidden, normed = add_and_norm(None, embedded, norms[0], seed=seed, site=0, dropout=dropout)
+        for number, block in enumerate(blocks):
+            hidden, normed = block.fused(hidden, normed, layout, norms[number + 1], seed=seed, site=3 * number + 1)
+        return normed

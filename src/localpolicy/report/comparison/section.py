@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from localpolicy.experiments.titles import Titles
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
-from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.report.contents import Contents, PolicyRow, Section, StageCurve
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run, beta_of
@@ -119,11 +120,22 @@ def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
         "weights": run.selected_metrics()["weights"],
         # The stages of a closed form have figures of their own, which no axis shares with the policies' figure.
         "curve": [line for line in curve if "stage" not in line],
+        "stages": _stages(manifest, curve),
         "selected_epoch": selected["epoch"],
         "selected_by": selected["by"],
         "run": str(run.folder.relative_to(base) if base is not None and inside else run.folder),
         "digest": manifest["policy_sha256"],
     }
+
+
+def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> dict[str, StageCurve]:
+    """The validations of each network of a closed form; the run counts their epochs on, here each begins at 1."""
+    stages, before = {}, 0
+    for name, about in manifest.get("stages", {}).items():
+        lines = [{**line, "epoch": line["epoch"] - before} for line in curve if line.get("stage") == name]
+        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"])
+        before += about["epochs"]
+    return stages
 
 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:

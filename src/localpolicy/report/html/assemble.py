@@ -100,7 +100,7 @@ def _section(
         parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
     if lines := curves(section, styles, f"{identity}-curves"):
         numbers = folded(BEHIND, curve_tables(section, f"{identity}-epochs"))
-        legend = _legend(section.rows, styles, [bool(row.curve) for row in section.rows], line=True)
+        legend = _legend(section.rows, styles, [bool(row.curve or row.stages) for row in section.rows], line=True)
         parts.append(f"<h3>Training</h3>{legend}{block(lines)}{numbers}")
     if chart := histogram(section, styles, f"{identity}-spread"):
         numbers = folded(BEHIND, histogram_table(section, f"{identity}-bins"))

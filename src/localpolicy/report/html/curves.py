@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -29,6 +30,7 @@ from localpolicy.report.table import Cell, Column, Table, number_cell
 
 HEIGHT = 230
 UNNAMED = "validation figure"
+FIGURES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}
 
 Reading = Callable[[Mapping[str, Any]], float | None]
 
@@ -70,7 +72,7 @@ def rule(row: PolicyRow) -> str:
 
 
 def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
-    """One chart per rule (their values are not comparable), then the effective share."""
+    """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
     rules = dict.fromkeys(
         rule(row) for row in section.rows if any(selected_by(epoch) is not None for epoch in row.curve)
     )
@@ -84,7 +86,32 @@ def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> li
         charts.append(
             _chart(section, styles, f"{identity}-share", title, effective_share, lambda row: True, share=True)
         )
+    for title, stage in _stages(section).items():
+        charts.append(_chart(stage, styles, f"{identity}-stage-{len(charts)}", title, selected_by, lambda row: True))
     return charts
+
+
+def _stages(section: Section) -> dict[str, Section]:
+    """By its title: the section as if a stage of its runs were all of them. One run at several β is drawn once."""
+    names = dict.fromkeys((name, stage.selected_by) for row in section.rows for name, stage in row.stages.items())
+    titled = {}
+    for name, by in names:
+        drawn_runs: set[str | None] = set()
+        rows = []
+        for row in section.rows:
+            stage = row.stages.get(name)
+            again = row.digest is not None and row.digest in drawn_runs
+            drawn_runs.add(row.digest)
+            if stage is None or stage.selected_by != by or again:
+                rows.append(replace(row, curve=()))
+            else:
+                rows.append(
+                    replace(row, curve=stage.curve, selected_epoch=stage.selected_epoch, selected_by=stage.selected_by)
+                )
+        network = "μ̂" if name == "logging" else name.replace("-", " ")
+        if any(selected_by(line) is not None for row in rows for line in row.curve):
+            titled[f"{network}: {FIGURES.get(by, by)}"] = replace(section, rows=rows)
+    return titled
 
 
 def _chart(
@@ -155,10 +182,10 @@ def _chart(
 def curve_tables(section: Section, identity: str) -> str:
     """The numbers behind the curves: one row per validation, one column per policy."""
     tables = []
-    for index, (title, reading) in enumerate(
-        (("value of the selection rule", selected_by), ("effective share", effective_share))
-    ):
-        rows = [row for row in section.rows if any(reading(epoch) is not None for epoch in row.curve)]
+    shown = [("value of the selection rule", selected_by, section), ("effective share", effective_share, section)]
+    shown += [(title, selected_by, stage) for title, stage in _stages(section).items()]
+    for index, (title, reading, of) in enumerate(shown):
+        rows = [row for row in of.rows if any(reading(epoch) is not None for epoch in row.curve)]
         if not rows:
             continue
         values = [{reached(line): reading(line) for line in row.curve} for row in rows]

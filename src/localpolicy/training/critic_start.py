@@ -1,0 +1,46 @@
+"""Where a critic starts, and in which steps it goes on.
+
+It starts with every item at its mean return, as far as the log bears that out (see `credibility`). Its projection of
+μ̂'s hidden states starts at zero, so the first thing it says is this plain model, and the network learns what is left.
+Where that is nothing, as with a few clicks among thousands of impressions, its start is what is kept.
+
+Adam's steps have the size of the learning rate whatever the loss is measured in: a step that is small for returns
+around 1 wipes out everything for returns around 0.01. A critic's head is linear in what it predicts, so its steps are
+multiplied by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
+
+On an interaction log neither is done. An item's mean return is there that of the visitors who answered, and says
+nothing of how many do not: a critic that starts from it is heard where it had better be silent (see docs/demo.md).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.evaluation.credibility import credible_means
+from localpolicy.evaluation.plain_critic import read_decisions
+from localpolicy.model.network import ItemHead, Network, ProjectedHead
+from localpolicy.objectives.critic import Critic
+from localpolicy.objectives.objective import Objective
+
+
+def informed(objective: Objective, data: Prepared) -> Critic | None:
+    """The critic that is to start so, where this objective is one and the log shows what was passed over."""
+    return objective if isinstance(objective, Critic) and data.kind == "impressions" else None
+
+
+def unit_of(objective: Critic, windows: Windows) -> float:
+    """The standard deviation of the returns in these windows; 1 where they are all alike."""
+    spread = float(read_decisions(windows, gamma=objective.gamma).returns.std())
+    return spread if spread > 0 else 1.0
+
+
+@torch.no_grad()
+def start_at_item_means(network: Network, objective: Critic, windows: Windows) -> None:
+    """Set the biases of a critic's head to the items' mean returns in these windows."""
+    log = read_decisions(windows, gamma=objective.gamma)
+    means = torch.from_numpy(credible_means(log.item, log.returns, n_items=network.n_items))
+    head = network.heads[objective.kind]
+    assert isinstance(head, ItemHead | ProjectedHead)
+    head.bias.copy_(means if network.shard is None else means[network.shard.own])

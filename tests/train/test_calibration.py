@@ -1,0 +1,167 @@
+"""The temperature of the kept weights, and the likelihood beside popularity that picks the epoch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_logs import write_small
+
+from localpolicy.catalogue import backend
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.errors import ConfigError
+from localpolicy.model.network import ModelConfig, Network
+from localpolicy.runs.config import config_of, configure
+from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import ALONE
+from localpolicy.training.calibration import scales, sharpened, sharpness
+from localpolicy.training.loop import train
+from localpolicy.training.selection import check_select
+from localpolicy.training.setup import resolve
+from localpolicy.training.trainer import Trainer
+from localpolicy.training.validation import SHARES, blended_likelihood, validate
+
+SETTINGS = {"epochs": 3, "batch_size": 16, "learning_rate": 0.03, "width": 8, "length": 6, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def interactions(tmp_path_factory):
+    """A small interaction log: about 21 training actions for each of 20 items."""
+    return write_small(tmp_path_factory.mktemp("data") / "interactions", items=20, propensity=False)
+
+
+@pytest.fixture(scope="module")
+def learnt(interactions, tmp_path_factory):
+    """A network that knows something, so that its logits have a best scale; not calibrated."""
+    folder = tmp_path_factory.mktemp("runs") / "learnt"
+    return train(interactions, "mle", out=folder, calibrate=False, **SETTINGS).policy().network.eval()
+
+
+def likelihood(made, windows, data, s):
+    """By the definition: log softmax(s z) at the logged items that training shows, after at least one action."""
+    total, count = 0.0, 0
+    for batch in windows.in_order(256):
+        at = batch.scored[batch.history[batch.scored] > 0]
+        at = at[torch.from_numpy(data.known_items)[batch.item[at]]]
+        logits = made.hidden(batch)[at] @ made.embedding.T + made.heads["policy"].bias
+        total += float(torch.log_softmax(s * logits.double(), 1)[torch.arange(len(at)), batch.item[at]].sum())
+        count += len(at)
+    return total / count
+
+
+def test_the_sharpness_is_where_the_held_out_likelihood_is_largest(interactions, learnt):
+    made, windows = learnt, Windows(interactions, "train", WindowConfig(length=6))
+    s = sharpness(made, windows, interactions, backend(), batch_size=64, ranks=ALONE)
+    with torch.no_grad():
+        here, below, above = (likelihood(made, windows, interactions, s * factor) for factor in (1, 0.9, 1.1))
+    assert here > max(below, above)
+
+
+def test_it_is_sought_among_positions_whose_item_training_shows(interactions, learnt, monkeypatch):
+    made, windows = learnt, Windows(interactions, "train", WindowConfig(length=6))
+    known = interactions.known_items.copy()
+    known[:6] = False
+    monkeypatch.setitem(interactions.__dict__, "known_items", known)
+    s = sharpness(made, windows, interactions, backend(), batch_size=64, ranks=ALONE)
+    with torch.no_grad():
+        here, below, above = (likelihood(made, windows, interactions, s * factor) for factor in (1, 0.9, 1.1))
+    assert here > max(below, above)
+
+
+def test_a_network_twice_as_sure_needs_half_the_sharpness(interactions, learnt):
+    made, windows = learnt, Windows(interactions, "train", WindowConfig(length=6))
+    found = sharpness(made, windows, interactions, backend(), batch_size=64, ranks=ALONE)
+    with sharpened(made, 2.0):
+        halved = sharpness(made, windows, interactions, backend(), batch_size=64, ranks=ALONE)
+    assert halved == pytest.approx(found / 2, rel=0.01)
+
+
+def test_sharpened_multiplies_all_logits_and_leaves_no_trace(interactions, learnt):
+    made, batch = learnt, next(Windows(interactions, "test", WindowConfig(length=6)).in_order(8))
+    before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+
+    def logits():
+        return made.head("policy").logits(made.hidden_without_dropout(batch)).chunk(0, 20)
+
+    plain = logits()
+    with sharpened(made, 0.3):
+        torch.testing.assert_close(logits(), 0.3 * plain)
+    assert all(tensor.equal(before[name]) for name, tensor in made.state_dict().items())
+
+
+def test_only_a_policy_alone_on_a_backbone_of_ours_can_be_scaled(learnt):
+    assert scales(learnt) is not None
+    assert scales(Network(ModelConfig(width=8), items=5, events=0, length=6, heads=("policy", "reward"))) is None
+    own = torch.nn.GRU(8, 8)
+    assert scales(Network(ModelConfig(width=8), items=5, events=0, length=6, backbone=own)) is None
+
+
+def test_kept_weights_are_calibrated_and_training_is_the_same(interactions, tmp_path):
+    plain = train(interactions, "mle", out=tmp_path / "plain", calibrate=False, **SETTINGS)
+    run = train(interactions, "mle", out=tmp_path / "run", **SETTINGS)
+    assert run.config.train.calibrate is True, "the default on a sparse interaction log"
+    assert (run.folder / "last.safetensors").read_bytes() == (plain.folder / "last.safetensors").read_bytes()
+    temperature = run.selected_metrics()["validation"].pop("temperature")
+    assert run.selected_metrics()["validation"].items() - {("temperature", temperature)} == (
+        plain.selected_metrics()["validation"].items()
+    )
+    batch = next(Windows(interactions, "test", WindowConfig(length=6)).in_order(8))
+    theirs, ours = (each.policy().logits(batch).chunk(0, 20) for each in (plain, run))
+    torch.testing.assert_close(ours * temperature, theirs, rtol=1e-4, atol=1e-5)
+    assert not math.isclose(temperature, 1, rel_tol=0.01), "the comparison has something to compare"
+
+
+def test_impressions_dense_logs_and_the_papers_presets_are_left_alone(small, interactions, tmp_path):
+    dense = write_small(tmp_path / "dense", items=12, propensity=False)
+    assert len(dense["train"].arrays["item"]) >= 30 * 12
+    for data in (small, dense):
+        assert resolve(config_of("mle"), data).train.calibrate is False and not data.sparse
+    assert resolve(config_of("mle"), interactions).train.calibrate is True
+    for preset in ("rl", "bandit"):
+        assert resolve(configure(preset=preset), interactions).train.calibrate is False
+
+
+def test_the_plain_likelihood_may_choose_where_it_is_another(small, interactions):
+    check_select("plain_logp", interactions)
+    with pytest.raises(ConfigError, match="plain_logp"):
+        check_select("plain_logp", small)
+
+
+def test_the_blend_by_hand():
+    logp, share = np.log([0.5, 0.001]), np.array([0.1, 0.2])
+    by_hand = [(math.log((1 - m) * 0.5 + m * 0.1) + math.log((1 - m) * 0.001 + m * 0.2)) / 2 for m in SHARES]
+    assert blended_likelihood(logp, share) == pytest.approx(max(by_hand))
+    assert by_hand.index(max(by_hand)) not in (0, len(SHARES) - 1), "the best share is within"
+
+
+def test_a_policy_that_is_popularity_gains_nothing_from_it():
+    share = np.array([0.1, 0.6, 0.3])
+    assert blended_likelihood(np.log(share), share) == pytest.approx(np.log(share).mean())
+
+
+def test_an_item_that_a_policy_excludes_costs_no_more_than_its_popularity():
+    value = blended_likelihood(np.array([-900.0, math.log(0.9)]), np.array([0.01, 0.01]))
+    assert value > (math.log(0.01) + math.log(0.9)) / 2 - 1
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_what_training_never_shows_does_not_decide(interactions, tmp_path, monkeypatch, unknown):
+    """Pushing an item down costs likelihood, unless training never showed it."""
+    trainer = Trainer.start(interactions, Run(tmp_path), config_of("mle", **SETTINGS))
+    item = int(np.bincount(interactions["validation"].arrays["item"]).argmax())
+    known = np.ones(interactions.n_items, bool)
+    known[item] = not unknown
+    monkeypatch.setitem(interactions.__dict__, "known_items", known)
+
+    def figures():
+        policy, config = trainer.policy(), trainer.config
+        return validate(policy, trainer.held_out, config, data=interactions, step=0, ranks=ALONE)
+
+    before = figures()
+    with torch.no_grad():
+        trainer.network.heads["policy"].bias[item] -= 20
+    after = figures()
+    assert after["plain_logp"] < before["plain_logp"] - 0.5
+    assert (after["logp"] < before["logp"]) is (not unknown)
