@@ -44,13 +44,13 @@ def test_installed_from_the_wheel_it_walks_from_a_log_to_lists(wheel, tmp_path):
     """The dependencies are this environment's, localpolicy is the wheel's alone."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "clean"], check=True)
     python = tmp_path / "clean" / "bin" / "python"
-    subprocess.run(
-        [*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True, capture_output=True
-    )
+    # A checkout on PYTHONPATH would pass for an installation.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    install = [*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, capture_output=True, env=environment)
     (site,) = (tmp_path / "clean" / "lib").glob("python*/site-packages")
     # A path added by a .pth file is only searched: the .pth of the checkout's own installation is not read there.
     (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["OMP_NUM_THREADS"] = "1"
     asked = [python, "-c", "import localpolicy; print(localpolicy.__file__)"]
     found = subprocess.run(asked, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path).stdout

@@ -198,7 +198,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
     _, data, _ = swept
     quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     killed = subprocess.Popen(command(data.path, tmp_path / "killed"), **quiet)
-    halfway = tmp_path / "killed" / "runs" / "lpi_rl-beta=0.05-seed=0"
+    halfway = tmp_path / "killed" / "towers"
     deadline = time.time() + 1200
     while not list(halfway.glob("**/checkpoint/step-*.json")) and killed.poll() is None and time.time() < deadline:
         time.sleep(0.01)
@@ -381,3 +381,46 @@ def test_weights_are_those_of_the_validation_that_was_kept(swept, tmp_path):
     assert arm.record["run"]["weights"] == next(line["weights"] for line in run.metrics() if line["step"] == step)
     lines = [line["weights"] for line in run.metrics() if line["epoch"] == arm.epoch]
     assert len(lines) > 1, "otherwise this says nothing"
+
+
+# ---------------------------------------------------------------------- one training, many β
+
+CLOSED = Config.parse(
+    {
+        "model": {"width": 8},
+        "objective": {"name": "lpi_rl", "believe": True},
+        "train": {"epochs": 1, "batch_size": 16, "learning_rate": 0.01, "device": "cpu"},
+    }
+)
+
+
+def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
+    """Three β and a cap: one μ̂ and one critic beside the references; each run as if it were trained alone."""
+    from localpolicy.training.trainer import Trainer
+
+    trained, began = [], Trainer.start.__func__
+    monkeypatch.setattr(
+        Trainer, "start", classmethod(lambda cls, *a, **k: trained.append(a[1].folder.name) or began(cls, *a, **k))
+    )
+    data = write_shop(tmp_path / "data")
+    out = tmp_path / "out"
+    found = sweep(data, config=CLOSED, over=["beta=0.05,0.3,1", "cap=5,10"], out=out, processes=1)
+    assert sorted(trained) == ["critic-1", "logging", "mle-seed=101", "mle-seed=102"]
+    assert len(found.tried) == 6 and not (out / "towers").exists()
+    swept_run = Run(out / "runs" / "lpi_rl-beta=0.3-cap=5-seed=0")
+    alone = train(data, out=tmp_path / "alone", config=swept_run.config)
+    assert swept_run.manifest["policy_sha256"] == alone.manifest["policy_sha256"]
+    assert swept_run.config.objective.beta == 0.3, "the manifest and the config are its own"
+    described = [json.loads((run.folder / "policy.json").read_text())["network"] for run in (swept_run, alone)]
+    assert described[0] == described[1] and described[0]["beta"] == 0.3 and described[0]["cap"] == 5
+    assert len({point.js.mean for point in found.tried}) > 3, "other policies, though of the same networks"
+    # A kill before the last arm was measured: it is measured, and nothing stays behind.
+    shutil.rmtree(out / "figures" / swept_run.folder.name)
+    (out / "towers" / "left over").mkdir(parents=True)
+    again = sweep(data, config=CLOSED, over=["beta=0.05,0.3,1", "cap=5,10"], out=out, processes=1)
+    assert again.to_dict()["points"] == found.to_dict()["points"] and not (out / "towers").exists()
+
+
+def test_what_decides_the_networks_is_trained_for_itself(tmp_path):
+    first, second = (CLOSED.objective.model_copy(update=change) for change in ({"beta": 0.1}, {"gamma": 0.9}))
+    assert first.undialled() == CLOSED.objective.undialled() != second.undialled()

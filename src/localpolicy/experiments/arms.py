@@ -10,10 +10,11 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from localpolicy.evaluation.run import world_of
 from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other, train_all
 from localpolicy.experiments.measured import Measured, save_positions
+from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -41,6 +43,7 @@ from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
+TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 
 
@@ -63,6 +66,7 @@ class _Task:
     keep: str
     imputation: Path | None
     truth: bool
+    towers: Path | None = None  # networks that arms share which differ in the dial alone
 
 
 @dataclass
@@ -90,6 +94,8 @@ class Study:
         self._do({arm.name: arm.config for arm in waiting})
         by_arm = {arm.name: self._known(arm.name, arm.config) for arm in arms}
         self.stopped = [name for name, measured in by_arm.items() if measured is None]
+        if not self.stopped:
+            shutil.rmtree(self.out / TOWERS, ignore_errors=True)
         return {name: measured for name, measured in by_arm.items() if measured is not None}
 
     def floor(self) -> dict[str, Estimate] | None:
@@ -115,16 +121,30 @@ class Study:
         try:
             runs = self._reference_runs()
             tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-            configs = [task.job.config for task in tasks]
-            sharing = Sharing.of(configs, processes=self.processes, lanes=self.lanes)
-            outcomes = in_processes(_measure_one, tasks, sharing=sharing, deadline=self.deadline)
-            for done, (task, reason) in enumerate(outcomes, start=1):
-                state = "measured" if reason is None else "FAILED"
-                LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
+            sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
+            outcomes = in_processes(_measure_all, self._groups(tasks), sharing=sharing, deadline=self.deadline)
+            done = 0
+            for group, reasons in outcomes:
+                for task, reason in zip(group, reasons, strict=True):
+                    done += 1
+                    state = "measured" if reason is None else "FAILED"
+                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
         except Stopped as stop:
             if self.deadline is None:
                 raise
             LOG.info("%s", stop)
+
+    def _groups(self, tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
+        """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
+        by_networks: dict[str, list[_Task]] = {}
+        for task in tasks:
+            by_networks.setdefault(_networks(task), []).append(task)
+        groups = []
+        for key, group in by_networks.items():
+            towers = self.out / TOWERS / key
+            shared = len(group) > 1 or towers.exists()  # the others may have been done before a kill
+            groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
+        return groups
 
     def _reference_runs(self) -> list[Path]:
         """The references' folders, with weights in them: trained where they are not there."""
@@ -205,6 +225,26 @@ def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
     return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
 
 
+def _networks(task: _Task) -> str:
+    """What decides the networks of a closed form; of any other arm, all there is."""
+    config = task.job.config
+    objective = config.objective
+    if isinstance(objective, Improvement) and objective.closed and not task.trained:
+        config = config.model_copy(update={"objective": objective.undialled()})
+        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    return task.job.name
+
+
+def _measure_all(tasks: Sequence[_Task]) -> Steps[list[str | None]]:
+    """Arms of the same networks, in turn; these go when all are done."""
+    reasons = []
+    for task in tasks:
+        reasons.append((yield from _measure_one(task)))
+    for towers in {task.towers for task in tasks if task.towers is not None}:
+        shutil.rmtree(towers, ignore_errors=True)
+    return reasons
+
+
 def _measure_one(task: _Task) -> Steps[str | None]:
     """Train and measure one arm; why it could not be trained, or None."""
     job, data = task.job, Prepared(task.job.data)
@@ -213,7 +253,7 @@ def _measure_one(task: _Task) -> Steps[str | None]:
     try:
         run = Run(job.out)
         if not task.trained:
-            yield from training(data, run, job.config, resume=True)
+            yield from training(data, run, job.config, resume=True, towers=task.towers)
     except TrainingError as error:
         write_json(task.figures / "arm.json", {**about, "failed": str(error)})
         return str(error)

@@ -61,6 +61,7 @@ WEIGHTED = (
     "advantage",
     "negatives",
 )  # settings that the closed form does not read
+DIAL = ("beta", "max_js", "believe", "cap")  # closed: settings that read the same networks in another way
 CLOSED = ("critics", "critic_rate", "critic_dropout", "believe", "max_js")
 
 
@@ -105,6 +106,10 @@ class Improvement(Objective):
     def closed(self) -> bool:
         """Whether it is trained in stages (see `training.closed`) rather than by its terms."""
         return self.improve == "closed"
+
+    def undialled(self) -> Improvement:
+        """The same at the dial's defaults: what decides the networks of the closed form."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in DIAL})
 
     @property
     def weighted_cap(self) -> float:

@@ -67,6 +67,7 @@ class ClosedForm:
     ranks: Ranks
     fit: Fit
     backbone: nn.Module | None = None
+    towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
 
     @property
     def objective(self) -> Improvement:
@@ -135,7 +136,7 @@ class ClosedForm:
         return self.config.model_copy(update=changes)
 
     def _stage(self, name: str, config: Config) -> Steps[Run]:
-        run = Run(self.run.stages / name)
+        run = Run((self.towers or self.run.stages) / name)
         config = resolve(config, self.data)
         if run.finished:
             self._refuse_other(run, config)

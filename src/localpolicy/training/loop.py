@@ -67,8 +67,12 @@ def training(
     resume_older: bool = False,
     force: bool = False,
     backbone: nn.Module | None = None,
+    towers: Path | None = None,
 ) -> Steps[Run]:
-    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`)."""
+    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`).
+
+    `towers` is a folder where the networks of a closed form stay, for the next run that differs in the dial alone.
+    """
     if resume and run.finished:
         _tidy(run)
         return run
@@ -98,7 +102,7 @@ def training(
             return (yield from trainer.steps(resume=resume, older=resume_older))
 
         if isinstance(config.objective, Improvement) and config.objective.closed:
-            return (yield from ClosedForm(data, run, config, ranks, fit, backbone).steps())
+            return (yield from ClosedForm(data, run, config, ranks, fit, backbone, towers).steps())
         return (yield from fit(run, config, backbone=backbone))
 
 
