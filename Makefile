@@ -23,7 +23,7 @@ demo: setup
 	$(BIN)/lpi demo --out demo --force
 
 # The kernels' logic runs on a CPU too, in Triton's interpreter: in a process of its own, see tests/interpreter.py.
-KERNELS := $(addprefix tests/,catalogue/test_fused.py train/test_log_kernel.py train/test_adam_kernel.py data/test_cut_kernel.py model/test_short_attention.py)
+KERNELS := $(addprefix tests/,catalogue/test_fused.py train/test_log_kernel.py train/test_adam_kernel.py data/test_cut_kernel.py model/test_short_attention.py model/test_residual_kernel.py)
 
 # Files of tests are shared out among processes, one thread each.
 WORKERS ?= 2

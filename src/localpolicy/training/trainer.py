@@ -49,10 +49,11 @@ from localpolicy.training.schedule import due, learning_rate_factor
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
 from localpolicy.training.tensorboard import event_writer
-from localpolicy.training.validation import distance, validate, validate_critic
+from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
+LOG = logging.getLogger(__name__)
 EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
 CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
 SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
@@ -377,6 +378,10 @@ class Trainer:
             return self.run
         self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
         self.run.finish(manifest_of(self, done, seconds))
+        if self.config.objective.estimates_logging and "logged_propensity" in self.config.objective.reads().fields:
+            said = doubtful_propensities(self.run.selected_metrics()["validation"])
+            if said is not None:
+                LOG.warning(said)
         self.checkpoints.clear()
         self.ranks.wait()
         return self.run

@@ -12,6 +12,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.evaluation.baselines.history import popularity
 from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
+from localpolicy.evaluation.off_policy.overlap import OverlapRules, overlap
 from localpolicy.evaluation.off_policy.reward_model import ItemMeans
 from localpolicy.evaluation.off_policy.value_bound import value_bounds
 from localpolicy.evaluation.score import score
@@ -89,7 +90,28 @@ def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, floa
     (bound,) = value_bounds([log], estimator, scale=scale)
     lowest = float(log.reward.min())
     low = max(bound.low, lowest) if bound.enough else lowest
-    return {"value": bound.value, "value_low": low, "effective": bound.effective}
+    covered = overlap(log.weight, log.sequence)
+    return {
+        "value": bound.value,
+        "value_low": low,
+        "effective": bound.effective,
+        "mean_weight": covered.mean_weight,
+        "mean_weight_se": covered.mean_weight_se,
+    }
+
+
+def doubtful_propensities(figures: dict[str, float]) -> str | None:
+    """A warning where the mean of π/μ over held-out actions is surely not 1, as it is for every π if μ is stated truly.
+
+    An estimate of μ that learns from stated propensities learns their faults too.
+    """
+    mean, se = figures.get("mean_weight", 1.0), figures.get("mean_weight_se", 0.0)
+    if abs(mean - 1) <= max(OverlapRules().max_bias, 4 * se):
+        return None
+    return (
+        f"the log's propensities are doubtful: the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f} and should "
+        "be 1. μ̂ learns from them; objective.propensities=unused leaves them out."
+    )
 
 
 @torch.no_grad()
