@@ -109,8 +109,8 @@ def doubtful_propensities(figures: dict[str, float]) -> str | None:
     if abs(mean - 1) <= max(OverlapRules().max_bias, 4 * se):
         return None
     return (
-        f"the log's propensities are doubtful: the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f} and should "
-        "be 1. μ̂ learns from them; objective.propensities=unused leaves them out."
+        f"the log's propensities are doubtful: the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f}, and "
+        "should be 1. μ̂ learns from them; objective.propensities=unused leaves them out."
     )
 
 
