@@ -71,7 +71,7 @@ def value(wins: int, losses: int, *, confidence: float = 0.95, require: bool = F
     gaps = np.array([1.0] * wins + [-1.0] * losses + [0.0] * (10 - wins - losses))
     taken = np.full(10, 2.0)
     judged = measured(rank=[HIT] * 10, propensity=np.ones(10), value_taken=taken, value_expected=taken + gaps)
-    rules = GateRules(confidence=confidence, require_value_gain=require, overlap=EASY)
+    rules = GateRules(confidence=confidence, require_value_gain=require, overlap=EASY, estimator="dr")
     return value_check(judged, None, rules).outcome
 
 

@@ -37,7 +37,7 @@ from localpolicy.report.paper.table2 import table2_tables
 from localpolicy.report.paper.table3 import choices, main_table, table3_tables
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
-from localpolicy.training.loop import train
+from localpolicy.training.loop import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(0.1, 1.0), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu")
@@ -219,12 +219,12 @@ def test_a_time_limit_leaves_a_table_that_says_what_is_missing(made, tmp_path):
 def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     _, data, _ = made
 
-    def diverging(data, *, out, config, resume):
+    def diverging(data, run, config, **how):
         if config.objective.name == "pg" or getattr(config.objective, "beta", None) == 0.1:
             raise TrainingError("step 3: the term 'policy' is nan.")
-        return train(data, out=out, config=config, resume=resume)
+        return (yield from training(data, run, config, **how))
 
-    monkeypatch.setattr("localpolicy.experiments.arms.train", diverging)
+    monkeypatch.setattr("localpolicy.experiments.arms.training", diverging)
     recipe = replace(RECIPE, policies=("pg", "reward_weighted", "lpi_rl"), seeds=1)
     table = table3(data, study(data, tmp_path / "out"), recipe)
     assert [row.objective for row in table.rows] == ["reward_weighted", "lpi_rl"]

@@ -143,6 +143,27 @@ with folders.whole_folder(Path(sys.argv[1]), force=True) as partial:
 """
 
 
+def test_what_evaluate_wrote_into_a_run_since_is_ours(tmp_path):
+    """`make demo` again, after somebody evaluated one of its runs; a stranger's file beside it still counts."""
+    with whole_folder(tmp_path / "demo") as folder:
+        (folder / "run").mkdir()
+        (folder / "run" / "manifest.json").write_text("{}")
+    later = tmp_path / "demo" / "run" / "evaluation"
+    later.mkdir()
+    for name in ("test.json", "test.positions.parquet", "test.sequences.parquet"):
+        (later / name).write_text("")
+    with whole_folder(tmp_path / "demo", force=True) as folder:
+        (folder / "run" / "evaluation").mkdir(parents=True)
+        (folder / "run" / "manifest.json").write_text("{}")
+    for stranger in ("run/evaluation/notes.txt", "run/test.json"):
+        (tmp_path / "demo" / "run" / "evaluation").mkdir(exist_ok=True)
+        (tmp_path / "demo" / stranger).write_text("")
+        with pytest.raises(LocalPolicyError, match="did not make there"), whole_folder(tmp_path / "demo", force=True):
+            pass
+        (tmp_path / "demo" / stranger).unlink()
+
+
+
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_killed_at_any_step_of_a_replacement(tmp_path, way):
     """There is always a whole folder, or the next process puts it back; and that one leaves nothing behind."""

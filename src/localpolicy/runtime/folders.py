@@ -151,11 +151,18 @@ def refuse_foreign_content(path: Path) -> None:
         return
     made = _files_made(path)
     for file in sorted(path.rglob("*")):
-        if file.is_file() and _is_content(file) and str(file.relative_to(path)) not in made:
+        ours = str(file.relative_to(path)) in made or _is_evaluation(file)
+        if file.is_file() and _is_content(file) and not ours:
             raise LocalPolicyError(
                 f"{path} is not replaced: it holds {file.relative_to(path)}, which localpolicy did not make there. "
                 "Choose another folder, or move the file away."
             )
+
+
+def _is_evaluation(file: Path) -> bool:
+    """Whether it is what `lpi evaluate` wrote into a run, after the list of what is in its folder was made."""
+    of_a_run = file.parent.name == "evaluation" and (file.parent.parent / "manifest.json").exists()
+    return of_a_run and file.name.partition(".")[2] in ("json", "positions.parquet", "sequences.parquet")
 
 
 def _files_made(path: Path) -> set[str]:
