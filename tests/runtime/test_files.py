@@ -163,7 +163,6 @@ def test_what_evaluate_wrote_into_a_run_since_is_ours(tmp_path):
         (tmp_path / "demo" / stranger).unlink()
 
 
-
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
 def test_killed_at_any_step_of_a_replacement(tmp_path, way):
     """There is always a whole folder, or the next process puts it back; and that one leaves nothing behind."""

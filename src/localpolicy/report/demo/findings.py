@@ -27,7 +27,7 @@ def _beats_logging(improved: Sequence[PolicyRow]) -> CheckedClaim:
 def _beta_moves(improved: Sequence[PolicyRow]) -> CheckedClaim:
     ordered = sorted((row for row in improved if row.js is not None), key=lambda row: -(row.beta or 0.0))
     means = [row.js.mean for row in ordered if row.js is not None]
-    text = ", ".join(f"β={row.beta:g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
+    text = ", ".join(f"β={row.beta:.3g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
     rises = all(first < second for first, second in pairwise(means))
     return CheckedClaim("a smaller β moves the policy further from the log", rises, text)
 
