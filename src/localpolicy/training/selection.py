@@ -87,7 +87,8 @@ def check_select(select: str, data: Prepared) -> None:
         return
     groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat"]
     known = [f"{group}.{metric}" for group in groups for metric in METRICS]
-    known += ["AR@1", LIKELIHOOD, "value_error", "constant_error", "value", "value_low", "effective", "mean_weight", "mean_weight_se"]
+    known += ["AR@1", LIKELIHOOD, "value_error", "constant_error"]
+    known += ["value", "value_low", "effective", "mean_weight", "mean_weight_se"]
     known += [PLAIN] if data.sparse else []
     for _, name in _terms(select):
         if name not in known:
