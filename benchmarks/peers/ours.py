@@ -72,7 +72,7 @@ def contend(objective: str, folder: Path, out: Path) -> None:
         for epoch in range(settings.our_epochs):
             log = EpochLog("cpu")
             for batch in trainer.windows.shuffled(settings.batch, seed=settings.seed, epoch=epoch):
-                log.add(trainer.step(batch, clock.steps))
+                trainer.step(batch, clock.steps, log=log)
                 clock.tick(len(batch.sequences), len(batch.scored))
     parameters = sum(parameter.numel() for parameter in trainer.network.parameters())
     report(clock, out, version=__version__, loss=objective, catalogue=trainer.network.n_items, parameters=parameters)
