@@ -17,7 +17,6 @@ from localpolicy.evaluation.truth import bandit_probabilities
 from localpolicy.experiments.loop import chain as chain_module
 from localpolicy.experiments.loop import loop as loop_module
 from localpolicy.experiments.loop.config import arms_of, loop_config
-from localpolicy.experiments.loop.loop import loop
 from localpolicy.experiments.loop.result import Loop
 from localpolicy.experiments.seeds import over_seeds
 from localpolicy.report.contents import Interval
@@ -50,20 +49,9 @@ WORLDS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def here():
-    """Train in this process: a new one for each round would cost more than the round."""
-
-    def train_all(jobs, failures, label):
-        found = {}
-        for job in jobs:
-            try:
-                found[job.name] = train(job.data, out=job.out, config=job.config, resume=True)
-            except TrainingError as error:
-                failures[job.name] = str(error)
-        return found
-
+def small_pages():
+    """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "train_all", train_all)
         patch.setattr("localpolicy.experiments.loop.measure.VISITS", 10)
         patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
         yield
@@ -71,6 +59,11 @@ def here():
 
 def tiny(world: str, **changes):
     return loop_config(world, **{**WORLDS[world], **changes})
+
+
+def loop(config, *, out: Path, rounds: int, processes: int = 1) -> Loop:
+    """In this process, unless told otherwise: a new one would cost more than a round."""
+    return loop_module.loop(config, out=out, rounds=rounds, processes=processes)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +194,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(
     ("world", "step"),
-    [("bandit", "write_log"), ("bandit", "prepare"), ("bandit", "write_json"), ("store", "train_all")],
+    [("bandit", "write_prepared"), ("bandit", "write_json"), ("store", "train_job")],
 )
 def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, monkeypatch):
     _, result = done[world]
@@ -374,11 +367,40 @@ def test_every_round_has_its_own_luck(done):
     assert len({chain_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
 
 
-def test_a_closed_form_estimates_the_served_policy_anew(tmp_path):
-    """Upon its own towers it would put more of them, round after round."""
+def test_a_closed_form_starts_from_the_policy_that_served(tmp_path):
+    """An estimate from the items shown would lose some of it in every round."""
     result = loop(tiny("bandit", objectives=("lpi_cb",), betas=()), out=tmp_path, rounds=2)
     assert len(result.rounds["lpi_cb"][0]) == 2
-    for number in (1, 2):
-        run = Run(tmp_path / f"seed-0/lpi_cb/round-{number:02d}/run")
-        assert run.config.objective.logging == "head"
+    first, second = (Run(tmp_path / f"seed-0/lpi_cb/round-{number:02d}/run") for number in (1, 2))
+    assert first.config.objective.logging == "head", "μ is no run"
+    assert second.config.objective.logging == str(first.folder)
+    assert second.manifest["logging"]["policy_sha256"] == first.manifest["policy_sha256"]
+    for run in (first, second):
         assert list(run.manifest["stages"]) == ["logging", "critic-1"]
+
+
+def test_any_number_of_processes_gives_the_same_files(done, tmp_path):
+    out, result = done["bandit"]
+    again = loop(tiny("bandit"), out=tmp_path, rounds=2, processes=2)
+    assert (again.first, again.rounds) == (result.first, result.rounds)
+    write_loop(result, out)
+    write_loop(again, tmp_path)
+    weights = "seed-0/{}/round-02/run/policy.safetensors"
+    arms = [weights.format(arm) for arm in ("mle", "lpi_cb-improve-weighted-beta-0.3")]
+    for name in ("loop.json", "loop.md", "loop.svg", "settings.json", *arms):
+        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
+    listed = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (tmp_path, out)]
+    assert listed[0] == [name for name in listed[1] if name != "copy.json"]
+
+
+def test_measured_rounds_suffice_for_the_report(done, tmp_path):
+    """Weights and logs need not be kept, nor carried to another machine."""
+    out, result = done["store"]
+    for file in (out / "settings.json", *out.rglob("round.json")):
+        copy = tmp_path / file.relative_to(out)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    before = sorted(tmp_path.rglob("*"))
+    again = loop(tiny("store"), out=tmp_path, rounds=2)
+    assert (again.first, again.rounds) == (result.first, result.rounds)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import console, show
+from localpolicy.cli.paper_options import Processes
 from localpolicy.limits import LARGEST_SEED
 
 
@@ -40,6 +41,7 @@ def loop(
         typer.Option("--set", metavar="KEY=VALUE", help="a training setting, such as train.epochs=4; may be repeated"),
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="simulated visits behind the store's true reward")] = None,
+    processes: Processes = None,
     json: Annotated[Path | None, typer.Option("--json", help="also write the result as JSON to this file")] = None,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
@@ -62,7 +64,7 @@ def loop(
         changes=tuple(changes or ()),
         episodes=episodes,
     )
-    result = run(config, out=out, rounds=rounds)
+    result = run(config, out=out, rounds=rounds, processes=processes)
     contents = write_loop(result, out, json=json)
     by_arm = trajectories(result)
     for table in loop_tables(result, by_arm, narrow=True):

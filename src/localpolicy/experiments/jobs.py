@@ -11,10 +11,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from types import FrameType
@@ -75,7 +76,7 @@ def train_all(
             LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
     sharing = Sharing.of([job.config for job in waiting], processes=processes, lanes=lanes)
-    trained = in_processes(_train_one, waiting, sharing=sharing, deadline=deadline)
+    trained = in_processes(train_job, waiting, sharing=sharing, deadline=deadline)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
@@ -119,14 +120,21 @@ def in_processes(
     *,
     sharing: Sharing,
     deadline: float | None = None,
+    follow: Callable[[Task, Outcome], Task | None] = lambda task, outcome: None,
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
 
+    `follow` names the task that comes after one that ended, where there is one.
     A single process is this one: nothing is gained by another.
     """
     count = min(sharing.processes, len(tasks))
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
-        yield from _here(work, tasks, sharing, deadline)
+        while tasks:
+            later = []
+            for task, outcome in _here(work, tasks, sharing, deadline):
+                yield task, outcome
+                later.append(follow(task, outcome))
+            tasks = [task for task in later if task is not None]
         return
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
@@ -134,10 +142,14 @@ def in_processes(
     with pool, _terminated_as_interrupted():
         # A process with lanes has its tasks from the start; else whoever is free takes the next one.
         groups = [tasks[number::count] for number in range(count)] if sharing.lanes > 1 else [[task] for task in tasks]
-        waiting = [pool.submit(_within, work, group, sharing, deadline) for group in groups]
+        waiting = {pool.submit(_within, work, group, sharing, deadline) for group in groups}
         try:
-            for future in as_completed(waiting):
-                yield from future.result()
+            while waiting:
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for task, outcome in chain.from_iterable(future.result() for future in ended):
+                    if (after := follow(task, outcome)) is not None:
+                        waiting.add(pool.submit(_within, work, [after], sharing, deadline))
+                    yield task, outcome
         except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
@@ -252,8 +264,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _train_one(job: Job) -> Steps[str | None]:
-    """Why it could not be trained, or None."""
+def train_job(job: Job) -> Steps[str | None]:
+    """Train one run to its end; why it could not be trained, or None."""
     try:
         yield from training(Prepared(job.data), Run(job.out), job.config, resume=True)
     except TrainingError as error:

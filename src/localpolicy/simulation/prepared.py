@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from localpolicy.data.store import NO_ANSWER, SPLITS
+from localpolicy.data.store import NO_ANSWER, SPLITS, Prepared
 from localpolicy.data.store_writer import StoreWriter, writing
-from localpolicy.errors import ConfigError
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.simulation.events import LOGGING, Events, Progress, Tally, World
 from localpolicy.simulation.truth import write_truth
 
@@ -26,6 +26,8 @@ def write_prepared(
     interactions: bool = False,
     fractions: tuple[float, float, float] = FRACTIONS,
     all_items: bool = False,
+    like: Prepared | None = None,
+    append: Prepared | None = None,
     chunks: Iterable[Events] | None = None,
     policy: str = LOGGING,
     force: bool = False,
@@ -34,11 +36,15 @@ def write_prepared(
     """Write a prepared data set with `truth/` inside; return counts of what was shown and what was written.
 
     `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
-    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`.
+    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`. `like` names
+    an earlier log of this world whose items keep their numbers; `append` one whose sequences come before the new ones,
+    each in the split it was in.
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ConfigError(f"split fractions must be three numbers of sum 1, got {fractions}.")
     shown, written = Tally(world.events, world.n_items), Tally(world.events, world.n_items)
+    before = append or like
+    policies = [] if interactions else [*(append.manifest["policies"] if append is not None else ()), policy]
     codes = [code for code, name in enumerate(world.events) if not (interactions and name == NO_ANSWER)]
     log = {"sequences": sequences, "seed": seed, "interactions": interactions, "policy": policy}
     settings = {
@@ -55,7 +61,7 @@ def write_prepared(
         rewards={name: reward for name, reward in world.rewards.items() if world.events.index(name) in codes},
         settings={"simulate": settings},
         optional=("time",) if interactions else ("propensity", "policy", "time"),
-        extra={"policies": [] if interactions else [policy]},
+        extra={"policies": policies},
         force=force,
     ) as store:
         spool = store.folder / "spool"  # an item's index is known only when the whole log is
@@ -70,22 +76,46 @@ def write_prepared(
             parts += 1
             if progress is not None:
                 progress(len(chunk.sequence))
-        order = np.argsort(-written.items, kind="stable")
-        order = order if all_items else order[written.items[order] > 0]
+        order = _order(written.items, before, all_items=all_items)
         index = np.full(world.n_items, -1, np.int32)
         index[order] = np.arange(len(order))
-        store.write_items(order.astype(np.int64), written.items[order])
+        if before is not None and (written.items[index < 0] > 0).any():
+            raise DataError(f"the log shows items that {before.path} lacks. Write it without that data set.")
+        counts = written.items[order]
+        if append is not None:
+            counts = counts + append.catalogue["count"].to_numpy()
+            _copy(append, store)
+        store.write_items(order.astype(np.int64), counts)
         recode = np.searchsorted(codes, np.arange(len(world.events))).astype(np.uint8)
         bounds = np.cumsum(fractions)[:-1]
         for number, chunk in enumerate(_spooled(spool, parts)):
             draw = np.random.default_rng([seed, 5, number]).random(len(chunk.sequence))
-            _append(store, chunk, np.searchsorted(bounds, draw, "right"), index, recode)
+            _append(store, chunk, np.searchsorted(bounds, draw, "right"), index, recode, len(policies) - 1)
         shutil.rmtree(spool)
         write_truth(world, store.folder / "truth", log=log)
     return shown, written
 
 
-def _append(store: StoreWriter, chunk: Events, split: np.ndarray, index: np.ndarray, recode: np.ndarray) -> None:
+def _order(counts: np.ndarray, before: Prepared | None, *, all_items: bool) -> np.ndarray:
+    """The world's number of each item, in the data set's order."""
+    if before is not None:
+        return np.asarray(before.catalogue["item_id"].to_numpy())
+    order = np.argsort(-counts, kind="stable")
+    return order if all_items else order[counts[order] > 0]
+
+
+def _copy(earlier: Prepared, store: StoreWriter) -> None:
+    for name in SPLITS:
+        split = earlier[name]
+        for first, last in split.chunks():
+            part = slice(split.offsets[first], split.offsets[last])
+            arrays = {column: array[part] for column, array in split.arrays.items()}
+            store.splits[name].append(np.diff(split.offsets[first : last + 1]), arrays)
+
+
+def _append(
+    store: StoreWriter, chunk: Events, split: np.ndarray, index: np.ndarray, recode: np.ndarray, policy: int
+) -> None:
     for number, name in enumerate(SPLITS):
         part = chunk.sequences(split == number)
         writer = store.splits[name]
@@ -97,7 +127,7 @@ def _append(store: StoreWriter, chunk: Events, split: np.ndarray, index: np.ndar
         }
         if "propensity" in writer.columns:
             arrays["propensity"] = part.propensity
-            arrays["policy"] = np.where(np.isnan(part.propensity), -1, 0)
+            arrays["policy"] = np.where(np.isnan(part.propensity), -1, policy)
         writer.append(part.lengths, arrays)
 
 

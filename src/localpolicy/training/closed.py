@@ -1,6 +1,8 @@
 """Local policy improvement in closed form: π ∝ μ̂ min(exp(s Â/β), c), from towers that are trained one after another.
 
-1. μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given.
+1. μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given: the one that served the log, or
+   an `mle` run. An improved policy that served it has towers of its own. These are distilled into one network on the
+   log's contexts: taught by whole rows, it loses far less of the served policy than an estimate from the items shown.
 2. K critics, each a network of its own that starts from μ̂'s embeddings and backbone and is then trained by its own
    loss alone (squared error to r in a bandit, to r + γ Σ_a μ̂ Q(x',a) otherwise), kept at its best held-out squared
    error to the observed return.
@@ -33,6 +35,7 @@ from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.critic import Critic
+from localpolicy.objectives.distill import Distill
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
@@ -43,6 +46,7 @@ from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
 from localpolicy.training.choice import Choice, choose
+from localpolicy.training.logging_policy import served
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
@@ -99,18 +103,17 @@ class ClosedForm:
             return (yield from self._stage("logging", self._changed(MLE(), select="logp")))
         run = Run(given)
         policy = run.policy()
+        known = policy.origin.estimates_logging == "policy" or served(run, self.data)
+        if not known or not policy.items["item_id"].equals(self.data.catalogue["item_id"]):
+            raise RunError(
+                "objective.logging: the closed form needs an mle or sqn run, or the run that served the log, over the "
+                f"items of {self.data.path}; {given} is a {policy.origin.objective} run over {policy.n_items} items. "
+                "Leave objective.logging out, and μ̂ is estimated from the log."
+            )
         if isinstance(policy.network, Towers):
-            raise RunError(
-                f"objective.logging: {given} is an improved policy of {1 + len(policy.network.critics)} towers, and "
-                "towers are not put upon towers. Leave objective.logging out, and μ̂ is estimated from the log."
-            )
-        if policy.origin.estimates_logging != "policy" or not policy.items["item_id"].equals(
-            self.data.catalogue["item_id"]
-        ):
-            raise RunError(
-                f"objective.logging: the closed form needs an mle or sqn run over the items of {self.data.path}; "
-                f"{given} is a {policy.origin.objective} run over {policy.n_items} items. Leave objective.logging out."
-            )
+            start = self.config.train.warm_start or given
+            config = self._changed(Distill(teacher=given), select=Distill.default_selection, warm_start=start)
+            return (yield from self._stage("logging", config))
         return run
 
     def _critic(self, logging: Run, number: int) -> Steps[Run]:
@@ -126,7 +129,7 @@ class ClosedForm:
         )
         return (yield from self._stage(f"critic-{number + 1}", config))
 
-    def _changed(self, objective: MLE | Critic, *, dropout: float | None = None, **train: Any) -> Config:
+    def _changed(self, objective: MLE | Distill | Critic, *, dropout: float | None = None, **train: Any) -> Config:
         model = {} if dropout is None else {"dropout": dropout}
         changes = {
             "objective": objective,
@@ -222,8 +225,8 @@ class ClosedForm:
         self, logging: Run, critics: list[Run], figures: dict[str, float], choice: dict[str, Any], seconds: float
     ) -> None:
         run, config = self.run, self.config
-        given = self.objective.logging != "head"
-        stages = {} if given else {"logging": logging}
+        given = None if self.objective.logging == "head" else Run(self.objective.logging)
+        stages = {"logging": logging} if given is None or given.folder != logging.folder else {}
         stages |= {f"critic-{number + 1}": critic for number, critic in enumerate(critics)}
         step = epoch = 0
         run.keep_metric_lines(0)
@@ -252,8 +255,8 @@ class ClosedForm:
                 },
                 "improvement": choice,
                 **({"warm_start": began} if (began := manifests.get("logging", {}).get("warm_start")) else {}),
-                **({"logging": {"run": str(logging.folder), "policy_sha256": logging.manifest["policy_sha256"]}}
-                   if given else {}),
+                **({"logging": {"run": str(given.folder), "policy_sha256": given.manifest["policy_sha256"]}}
+                   if given is not None else {}),
                 "made_of": {"logging": logging.manifest["policy_sha256"]},
                 "processes": self.ranks.total,
                 "epochs": epoch,

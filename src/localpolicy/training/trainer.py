@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
 from localpolicy.training.gradients import clip, sum_copies
-from localpolicy.training.logging_policy import logging_facts
+from localpolicy.training.logging_policy import logging_facts, served
 from localpolicy.training.losses import Losses
 from localpolicy.training.manifest import manifest_of
 from localpolicy.training.numerics import half
@@ -314,8 +314,14 @@ class Trainer:
         """The policy as it is now."""
         name = self.config.objective.name
         beside = "logging" if "logging" in self.network.heads else None
-        estimates = "policy" if self.config.objective.estimates_logging else beside
+        estimates = "policy" if self.config.objective.estimates_logging or self._imitates_the_log else beside
         return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
+
+    @cached_property
+    def _imitates_the_log(self) -> bool:
+        """Whether it learns to give what the very run gives that served the log."""
+        reads = self.config.objective.reads()
+        return reads.teacher and reads.beta is None and served(Run(reads.logging), self.data)
 
     def _facts(self) -> dict[str, Any]:
         """What must not change between a checkpoint and the run that resumes from it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,23 @@ from localpolicy.data.store import CONTEXT
 from localpolicy.evaluation.estimate import mean_estimate
 from localpolicy.evaluation.summary import coverage
 from localpolicy.evaluation.truth import STEPS, true_value, world_probabilities
+from localpolicy.experiments.loop.config import LoopConfig
 from localpolicy.model.policy import Policy
 from localpolicy.simulation import BanditWorld, StoreWorld
+from localpolicy.simulation.truth import WORLDS
 
 VISITS = 100  # of the store, whose every step is a context
 LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
 
 World = BanditWorld | StoreWorld
+
+
+@lru_cache(maxsize=1)
+def world_of(config: LoopConfig) -> World:
+    """The world of a loop; a process builds it once for all its rounds."""
+    settings, kind = WORLDS[config.world]
+    world: World = kind(settings().with_changes([*config.dials, f"items={config.items}"]), seed=config.world_seed)
+    return world
 
 
 @dataclass(frozen=True)
