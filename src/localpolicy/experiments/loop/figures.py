@@ -25,6 +25,7 @@ def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
     figures = {
         "J(π)": over("truth"),
         "gain": over("gain"),
+        "step": over("step"),
         "JS from the round before": over("js_before"),
         "JS from the first μ": over("js_first"),
         "KL from the first μ": over("kl_first"),

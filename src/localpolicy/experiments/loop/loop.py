@@ -69,7 +69,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     for (chain, number), entry in in_processes(_do, tasks, sharing=sharing, follow=following):
         said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
         LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
-    first = [entry for chain in of_seed.values() if (entry := chain.entry(0)) is not None]
+    first = [chain.entry(0) or {} for chain in of_seed.values()]
     measured = {arm.name: [chain.rounds(rounds) for chain in chains if chain.arm is arm] for arm in arms}
     return Loop(config, world, arms, first, measured)
 

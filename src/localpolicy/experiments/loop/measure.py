@@ -20,7 +20,7 @@ from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
 from localpolicy.evaluation.estimate import mean_estimate
 from localpolicy.evaluation.summary import coverage
-from localpolicy.evaluation.truth import STEPS, true_value, world_probabilities
+from localpolicy.evaluation.truth import STEPS, bandit_probabilities, rollout, world_probabilities
 from localpolicy.experiments.loop.config import LoopConfig
 from localpolicy.model.policy import Policy
 from localpolicy.simulation import BanditWorld, StoreWorld
@@ -54,6 +54,7 @@ class Round:
 
     truth: Mean  # J
     gain: Mean  # over the first policy μ, paired
+    step: Mean  # over the policy before, paired
     js_before: Mean  # from the policy before
     js_first: Mean  # from μ
     kl_first: Mean
@@ -73,20 +74,22 @@ class RoundMeasure:
 
     def first(self) -> Round:
         """μ itself: the round before the first."""
-        if isinstance(self.world, BanditWorld):
-            value = Mean(self.world.logging_value())
-        else:
-            visits = self.world.rollouts(self.world.logging_agent(), self.episodes, STEPS, self.seed)
-            value = Mean(visits.mean, visits.se)
-        js_before, js_first, kl_first, entropy, shown = self._distances(None, None)
-        return Round(value, Mean(0.0), js_before, js_first, kl_first, entropy, shown)
+        return Round(_mean(self._rewards(None)), Mean(0.0), Mean(0.0), *self._distances(None, None))
 
     def of(self, policy: Policy, before: Policy | None) -> Round:
         """A policy, and the one whose log it was trained on (None: μ)."""
-        truth = true_value(policy, self.world, episodes=self.episodes, seed=self.seed)
-        js_before, js_first, kl_first, entropy, shown = self._distances(policy, before)
-        gain = Mean(truth.gain, truth.gain_se)
-        return Round(Mean(truth.value, truth.se), gain, js_before, js_first, kl_first, entropy, shown)
+        mine, first = self._rewards(policy), self._rewards(None)
+        theirs = first if before is None else self._rewards(before)
+        return Round(_mean(mine), _mean(mine - first), _mean(mine - theirs), *self._distances(policy, before))
+
+    def _rewards(self, policy: Policy | None) -> np.ndarray:
+        """Of each visit, the same shoppers and luck under every policy; in the bandit one number, the exact J."""
+        world = self.world
+        if isinstance(world, BanditWorld):
+            return np.array([world.value(world.logging if policy is None else bandit_probabilities(policy, world))])
+        if policy is not None:
+            return rollout(policy, world, episodes=self.episodes, seed=self.seed).per_episode
+        return world.rollouts(world.logging_agent(), self.episodes, STEPS, self.seed).per_episode
 
     def _distances(self, policy: Policy | None, before: Policy | None) -> tuple[Mean, Mean, Mean, float, float]:
         columns: dict[str, list[np.ndarray]] = {}
@@ -138,3 +141,8 @@ class RoundMeasure:
         else:
             share = world.logging_probabilities(items, events)
         return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
+
+
+def _mean(values: np.ndarray) -> Mean:
+    n = len(values)
+    return Mean(float(values.mean()), float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0)

@@ -87,11 +87,12 @@ def _kept(entry: dict[str, Any]) -> dict[str, Any]:
     """What one seed measured in one round; the rest is in its own file."""
     if "stopped" in entry:
         return entry
-    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "js_before", "js_first")}
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "step", "js_before", "js_first")}
     share = {key: value for key, value in entry.get("weights", {}).items() if key == "effective_share"}
     return {
         **kept,
         "truth_se": entry["truth"]["se"],
+        "step_se": entry["step"]["se"],
         **{name: entry[name] for name in ("entropy", "coverage")},
         **share,
     }
