@@ -76,6 +76,16 @@ def test_work_is_done_here_or_in_processes_alike():
         list(in_processes(double, [1], sharing=Sharing(1), deadline=time.time() - 1))
 
 
+def after(task, outcome):
+    return outcome if outcome < 20 else None
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_task_may_be_followed_by_another(processes):
+    done = list(in_processes(double, [3, 5, 20], sharing=Sharing(processes), follow=after))
+    assert sorted(done) == [(3, 6), (5, 10), (6, 12), (10, 20), (12, 24), (20, 40)]
+
+
 def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):
     """What a user named once is imported in new processes too; a run that does not need it must not suffer."""
     monkeypatch.setattr("localpolicy.plugins._modules", ["gone_since"])

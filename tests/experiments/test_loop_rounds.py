@@ -93,6 +93,7 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
         weight = world.context_probabilities
         assert said["truth"] == {"mean": pytest.approx(world.value(shares[-1])), "se": 0.0}
         assert said["gain"]["mean"] == pytest.approx(world.value(shares[-1]) - world.logging_value())
+        assert said["step"] == {"mean": pytest.approx(world.value(shares[-1]) - world.value(shares[-2])), "se": 0.0}
         assert said["js_before"]["mean"] == pytest.approx(weight @ divergence(shares[-1], shares[-2]), rel=1e-5)
         assert said["js_first"]["mean"] == pytest.approx(weight @ divergence(shares[-1], shares[0]), rel=1e-5)
         entropy = -(shares[-1] * np.log(shares[-1])).sum(1)
@@ -112,6 +113,10 @@ def test_figures_of_the_store_come_with_errors(done):
         assert said["truth"]["se"] > 0 and said["gain"]["se"] > 0 and said["js_first"]["se"] > 0
         assert 0 < said["js_first"]["mean"] < np.log(2)
         assert said["truth"]["mean"] - result.first[0]["truth"]["mean"] == pytest.approx(said["gain"]["mean"])
+    assert one["step"] == one["gain"]
+    assert two["truth"]["mean"] - one["truth"]["mean"] == pytest.approx(two["step"]["mean"])
+    together = np.hypot(one["truth"]["se"], two["truth"]["se"])
+    assert 0 < two["step"]["se"] < together, "the same shoppers and luck: what is chance in one is chance in both"
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,41 @@ def test_another_policys_log_can_be_written(tmp_path: Path) -> None:
     assert Prepared(tmp_path / "data").manifest["policies"] == ["round-1"]
 
 
+def test_a_later_log_keeps_the_numbers_of_the_items(tmp_path: Path) -> None:
+    write_prepared(BANDIT, tmp_path / "first", sequences=300)
+    first = Prepared(tmp_path / "first")
+    log = list(BANDIT.log(200, 9, probabilities=BANDIT.tilted(0.1)))
+    options = {"sequences": 200, "seed": 9, "policy": "round-1"}
+    write_prepared(BANDIT, tmp_path / "plain", chunks=log, **options)
+    write_prepared(BANDIT, tmp_path / "next", chunks=log, like=first, **options)
+    write_prepared(BANDIT, tmp_path / "both", chunks=log, append=first, **options)
+    plain, following, both = (Prepared(tmp_path / name) for name in ("plain", "next", "both"))
+    assert following.catalogue["item_id"].equals(first.catalogue["item_id"])
+    assert not plain.catalogue["item_id"].equals(first.catalogue["item_id"]), "else nothing is proven"
+    assert following.manifest["policies"] == ["round-1"] and both.manifest["policies"] == ["logging", "round-1"]
+    both.verify()
+    counts = [data.catalogue["count"].to_numpy() for data in (first, following, both)]
+    np.testing.assert_array_equal(counts[0] + counts[1], counts[2])
+    for name in ("train", "validation", "test"):
+        ids = [data.catalogue["item_id"].to_numpy()[data[name].arrays["item"]] for data in (plain, following)]
+        np.testing.assert_array_equal(*ids)
+        assert len(both[name]) == len(first[name]) + len(following[name])
+        old = first[name].events
+        np.testing.assert_array_equal(both[name].offsets[len(first[name]) :] - old, following[name].offsets)
+        for column, array in both[name].arrays.items():
+            np.testing.assert_array_equal(array[:old], first[name].arrays[column])
+            later = following[name].arrays[column]
+            np.testing.assert_array_equal(array[old:], np.where(later < 0, later, 1) if column == "policy" else later)
+
+
+def test_a_later_log_shows_no_item_that_the_earlier_lacks(tmp_path: Path) -> None:
+    world = StoreWorld(StoreConfig(items=5000))
+    write_prepared(world, tmp_path / "first", sequences=50)
+    with pytest.raises(DataError, match="shows items that .*first lacks"):
+        write_prepared(world, tmp_path / "next", sequences=50, seed=1, like=Prepared(tmp_path / "first"))
+    assert not (tmp_path / "next").exists()
+
+
 def test_many_chunks_make_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by a chunk; the joints must not show."""
     monkeypatch.setattr(bandit_module, "CHUNK", 64)

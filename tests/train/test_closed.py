@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from broken_runs import train_until
 from several_processes import in_processes
 from small_logs import write_small
 
+from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError, Stopped
+from localpolicy.evaluation.truth import bandit_probabilities
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
 from localpolicy.model.weights import load_weights
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.simulation import BanditConfig, BanditWorld, write_prepared
+from localpolicy.training.distill import distill
 from localpolicy.training.loop import train
 from localpolicy.training.trainer import Trainer
 
@@ -147,8 +152,42 @@ def test_a_given_logging_policy_is_used_as_it_is(small, tmp_path):
     assert all(torch.equal(ours[f"logging.{name}"], tensor) for name, tensor in theirs.items())
     assert list(run.manifest["stages"]) == ["critic-1"]
     assert run.manifest["logging"]["policy_sha256"] == logging.manifest["policy_sha256"]
-    with pytest.raises(RunError, match="towers are not put upon towers"):
+    with pytest.raises(RunError, match="or the run that served the log"):
         train(small, out=tmp_path / "again", config=config(objective={"logging": str(run.folder)}))
+
+
+def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
+    """Taught by whole rows, μ̂ is nearer to what served than an estimate from the items shown; and the next tower
+    stands on one network again."""
+    world = BanditWorld(BanditConfig(contexts=20, items=15))
+    settings = config("lpi_cb", objective={"beta": 0.1}, epochs=4)
+    write_prepared(world, tmp_path / "first", sequences=600)
+    served = train(Prepared(tmp_path / "first"), out=tmp_path / "served", config=settings)
+    shares = bandit_probabilities(served.policy(), world)
+    write_prepared(
+        world, tmp_path / "log", sequences=600, seed=1, chunks=world.log(600, 1, probabilities=shares),
+        policy=served.version, like=Prepared(tmp_path / "first"),
+    )  # fmt: skip
+    log = Prepared(tmp_path / "log")
+    taught = settings.with_changes([f"objective.logging={served.folder}"])
+    runs = [train(log, out=tmp_path / name, config=each) for name, each in (("taught", taught), ("anew", settings))]
+    distance = [
+        float(np.abs(bandit_probabilities(run.policy().logging(), world) - shares).sum(1).mean()) for run in runs
+    ]
+    assert distance[0] < 0.8 * distance[1], distance
+    about = runs[0].manifest
+    assert list(about["stages"]) == ["logging", "critic-1"]
+    assert about["stages"]["logging"]["selected"]["by"] == "-1*teacher_js"
+    assert about["logging"] == {"run": str(served.folder), "policy_sha256": served.manifest["policy_sha256"]}
+    towers = runs[0].policy().network
+    assert isinstance(towers, Towers) and len(towers.towers) == 2
+    # One network that imitates the run which served is an estimate of the log's policy, and taken as it is.
+    student = distill(served, data=log, out=tmp_path / "student")
+    upon = train(log, out=tmp_path / "upon", config=settings.with_changes([f"objective.logging={student.folder}"]))
+    assert list(upon.manifest["stages"]) == ["critic-1"]
+    dialled = distill(served, data=log, beta=5.0, out=tmp_path / "dialled")
+    with pytest.raises(RunError, match="or the run that served the log"):
+        train(log, out=tmp_path / "no", config=settings.with_changes([f"objective.logging={dialled.folder}"]))
 
 
 def test_a_later_run_may_start_from_a_closed_one(small, whole, tmp_path):

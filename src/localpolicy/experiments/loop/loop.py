@@ -55,17 +55,16 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
-    sharing = Sharing(processes or cores())
     of_seed = {chain.seed: chain for chain in chains}
-    for chain, _ in in_processes(
-        _start, [chain for chain in of_seed.values() if chain.entry(0) is None], sharing=sharing
-    ):
+    unwritten = [chain for chain in of_seed.values() if chain.entry(0) is None]
+    for chain, _ in in_processes(_start, unwritten, sharing=Sharing(1)):
         LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
 
     def following(done: _Round, entry: dict[str, Any]) -> _Round | None:
         return _next(done.chain, rounds)
 
     tasks = [task for chain in chains if (task := _next(chain, rounds)) is not None]
+    sharing = Sharing(processes or cores())
     for (chain, number), entry in in_processes(_do, tasks, sharing=sharing, follow=following):
         said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
         LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
