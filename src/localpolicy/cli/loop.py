@@ -31,7 +31,7 @@ def loop(
         list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a setting of the world; may be repeated")
     ] = None,
     logging: Annotated[
-        str, typer.Option(help="where μ̂ comes from after round 1: served (the run that served) or head")
+        str, typer.Option(help="where μ̂ comes from after round 1: served (the run that served) or head (estimated)")
     ] = "served",
     keep_logs: Annotated[
         bool, typer.Option("--keep-logs", help="train on all logs so far, not only on the last")

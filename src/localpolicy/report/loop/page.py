@@ -125,11 +125,12 @@ def _world_about(loop: Loop) -> str:
 def _rules(loop: Loop) -> str:
     config = loop.config
     kept = "all logs so far" if config.keep_logs else "that log alone"
-    logging = "estimated by a head" if config.keep_logs or config.logging == "head" else "the run that served it"
+    served = not config.keep_logs and config.logging == "served"
+    logging = "the run that served it (in round 1 it is estimated)" if served else "estimated from the log"
     seeds = f", over {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
     return (
         f"Each round a policy serves {config.sequences:,} sequences, and the next is trained on {kept}{seeds}. "
-        f"Where an objective needs the logging policy, it is {logging} (in round 1, a head)."
+        f"Where an objective needs the logging policy, it is {logging}."
     )
 
 
