@@ -30,6 +30,7 @@ from localpolicy.evaluation.evaluation import Evaluation, evaluate_policy
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.run import settings_of as evaluation_settings
 from localpolicy.evaluation.run import world_of
+from localpolicy.evaluation.scorer import device_of
 from localpolicy.evaluation.truth import true_value
 from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other
 from localpolicy.experiments.measured import Measured, save_positions
@@ -37,10 +38,11 @@ from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.runtime.lanes import Steps
+from localpolicy.runtime.lanes import Steps, give_back_memory
 from localpolicy.simulation.truth import load_world
 from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
+from localpolicy.training.validation import ON_A_GPU
 
 LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
@@ -316,12 +318,15 @@ def _measure_one(task: _Task) -> Steps[_Outcome]:
         return _Outcome()
     if not all(Run(path).finished for path in task.against):
         return _Outcome(held=True)
-    candidate = open_run(run, job.name, device=config.train.device)
-    references = [open_run(Run(path), path.name, device=config.train.device) for path in task.against]
+    device = config.train.device
+    give_back_memory(device)  # training needs other sizes than measuring
+    candidate = open_run(run, job.name, device=device)
+    references = [open_run(Run(path), path.name, device=device) for path in task.against]
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task.imputation)
         about[split] = evaluation.to_dict()
+        yield None
     if task.truth and (world := world_of(data, None)) is not None:
         about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")
@@ -346,12 +351,15 @@ def _manifest(candidate: Candidate) -> dict[str, Any]:
 def _evaluate(
     candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, imputation: Path | None
 ) -> Evaluation:
+    settings = evaluation_settings({"split": split}, candidate.facts["train.min_history"])
+    if device_of(candidate.policy).type == "cuda":
+        settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
     return evaluate_policy(
         candidate.policy,
         data,
         name=candidate.name,
         window=window_of(candidate),
-        config=evaluation_settings({"split": split}, candidate.facts["train.min_history"]),
+        config=settings,
         references={reference.name: reference.policy for reference in references},
         described=[reference.origin for reference in references],
         imputation=None if imputation is None else imputation_at(imputation, data),

@@ -8,6 +8,7 @@ So a run in a lane gives the numbers of a run alone.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -41,6 +42,17 @@ def caught_up(device: torch.device | str) -> Steps[None]:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(device))
         yield event.query
+
+
+def give_back_memory(device: torch.device | str) -> None:
+    """Hand what the allocator keeps back to the device.
+
+    Its cache is kept per stream, and a captured run has a pool of its own: what one run leaves there serves no other,
+    and other processes on the device cannot have it.
+    """
+    if torch.device(device).type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 class Lane:
@@ -98,7 +110,8 @@ def in_turn(
                         with lane.entered():
                             until = next(steps)
                     except StopIteration as end:
-                        del at_work[lane]
+                        del at_work[lane], steps
+                        give_back_memory(device)
                         yield task, end.value
                     except Stopped as stop:
                         del at_work[lane]
