@@ -183,7 +183,8 @@ class Study:
                     LOG.info("%s: %s (%d done)", name, state, done)
                     over.append(name)
                 following = ended([name for name in over if name in waiting or name not in names])
-                queue.extend(self._groups([self._task(name, config, runs) for name, config in following.items()]))
+                further = [self._task(name, config, runs) for name, config in following.items()]
+                queue.extendleft(reversed(self._groups(further)))  # first: others may wait for them in turn
                 if held and all(Run(job.out).finished for job in references):
                     queue.extendleft((task,) for task in reversed(held))
                     held.clear()
