@@ -93,6 +93,15 @@ def test_they_are_never_bold_whatever_their_figures(made):
         assert all(any(row[place].best for row in shown[:-1]) for place in range(1, 13))
 
 
+def test_they_have_no_part_in_the_stars(made):
+    _, table = made
+    for beside in table.rows:  # one of them has the largest figure of any column
+        theirs = [row for row in table.rows if row is not beside]
+        leads = replace(table, rows=theirs, ours=[beside]).leads
+        for lead in leads.values():
+            assert {lead.best, lead.second} == {row.pooled.name for row in theirs}
+
+
 def test_differences_are_paired_by_position(made):
     _, table = made
     rows = from_markdown(our_gains(table).markdown(), "What our rows add")
