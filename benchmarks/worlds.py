@@ -158,7 +158,7 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only:
                 others[beta] = earned(_tilted(policy, beta)) - base
                 if _falling([float(other.mean()) for other in others.values()]):
                     break
-            allowed = _allowed(chosen, config.objective.ceiling)  # type: ignore[union-attr]
+            allowed = _allowed(chosen, config.objective.ceiling(again=False))  # type: ignore[union-attr]
             found |= best_of(others, allowed, gain if len(gain) == len(base) else np.zeros(len(base)))
         found["seconds_all"] = round(time.perf_counter() - began, 1)
         return found

@@ -111,6 +111,22 @@ def test_the_lower_bounds_hold_for_all_candidates_at_once(run, log):
     assert one["low"] == pytest.approx(value - stats.t.ppf(level, len(at) - 1) * error, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["lpi_cb", "lpi_rl"])
+def test_on_an_improved_policys_own_log_steps_are_shorter(run, log, name):
+    settings = resolve(Config.parse({**SETTINGS, "objective": {"name": name}}), log)
+    windows, policy = Windows(log, "validation", settings.data).part(1, 2), run.policy()
+
+    def chosen(objective, **options):
+        policy.network.slope = 1.0
+        choice = choose(policy, windows, objective, log, settings, ranks=ALONE, **options)
+        return next(each.js for each in choice.candidates if each.beta == choice.beta)
+
+    first, later = chosen(settings.objective), chosen(settings.objective, again=True)
+    assert later <= 0.05 < first <= {"lpi_cb": np.log(2), "lpi_rl": 0.15}[name]
+    given = settings.objective.model_copy(update={"max_js": 0.1})
+    assert later < chosen(given, again=True) <= 0.1, "a ceiling that is given holds"
+
+
 @pytest.mark.parametrize("estimator", ["snips", "dr", "log_smoothing"])
 def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
     """Candidates of β, `value_low` of an epoch and the gate's value: the same estimate of the same decisions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,17 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     assert about["logging"] == {"run": str(served.folder), "policy_sha256": served.manifest["policy_sha256"]}
     towers = runs[0].policy().network
     assert isinstance(towers, Towers) and len(towers.towers) == 2
+    # A log that gives no reason to move leaves the policy as it was, not as its student has it.
+    shown = [replace(chunk, reward=np.arange(len(chunk)) % 8 // 7) for chunk in world.log(300, 2, probabilities=shares)]
+    write_prepared(
+        world, tmp_path / "nothing", sequences=300, seed=2, like=log, policy=served.version, chunks=shown
+    )  # fmt: skip
+    careful = config("lpi_cb", objective={"believe": False, "logging": str(served.folder)}, epochs=1)
+    stayed = train(Prepared(tmp_path / "nothing"), out=tmp_path / "stayed", config=careful)
+    assert stayed.manifest["improvement"]["slope"] == 0
+    assert stayed.manifest["improvement"]["said"].endswith("this run gives what that one gave.")
+    assert stayed.version == served.version
+    assert np.array_equal(bandit_probabilities(stayed.policy(), world), shares)
     # One network that imitates the run which served is an estimate of the log's policy, and taken as it is.
     student = distill(served, data=log, out=tmp_path / "student")
     upon = train(log, out=tmp_path / "upon", config=settings.with_changes([f"objective.logging={student.folder}"]))

@@ -54,6 +54,7 @@ BASELINE_FIELD = {
 CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
 FAR = 0.15  # JS from μ̂
+AGAIN = 0.05  # JS from μ̂ where that is an improved policy, so that one round follows another
 WEIGHTED = (
     "baseline",
     "expectile",
@@ -89,7 +90,8 @@ class Improvement(Objective):
     )
     max_js: float | None = Field(
         None, gt=0, description="closed: ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that "
-        "lpi_rl chooses 0.15, since estimates of one step say less the further a whole visit goes)"
+        "lpi_rl chooses 0.15, since estimates of one step say less the further a whole visit goes; 0.05 for a β that "
+        "is chosen on an improved policy's own log)"
     )  # fmt: skip
     cap: float | None = Field(
         None, gt=0, description="largest exp(A/β) (default: 20 where weighted; closed: 10 for lpi_rl, none for lpi_cb)"
@@ -126,10 +128,13 @@ class Improvement(Objective):
         """The cap of the closed form: none, unless one is given."""
         return self.cap
 
-    @property
-    def ceiling(self) -> float | None:
-        """The largest JS from μ̂ of a β that is chosen, not given."""
-        return self.max_js
+    def ceiling(self, *, again: bool) -> float | None:
+        """The largest JS from μ̂ of a β that is chosen, not given; `again`: the log is an improved policy's own.
+
+        Where rounds follow each other, a step that is too short is made up for in the next, and one that is too long
+        is not: a log of the policy beyond tells little of the way back.
+        """
+        return AGAIN if self.max_js is None and again else self.max_js
 
     @property
     def weighted_beta(self) -> float:
@@ -232,10 +237,10 @@ class LPI(Improvement, TDObjective):
         """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²."""
         return Critic(kind="q", gamma=self.gamma, logging=logging)
 
-    @property
-    def ceiling(self) -> float | None:
+    def ceiling(self, *, again: bool) -> float | None:
         """Estimates speak of one step among μ's contexts; the visits of a policy far away hold others."""
-        return FAR if self.max_js is None else self.max_js
+        ceiling = super().ceiling(again=again)
+        return FAR if ceiling is None else ceiling
 
     @property
     def tower_dropout(self) -> float | None:

@@ -130,9 +130,19 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
 
 
 def choose(
-    policy: Policy, windows: Windows, objective: Improvement, data: Prepared, config: Config, *, ranks: Ranks
+    policy: Policy,
+    windows: Windows,
+    objective: Improvement,
+    data: Prepared,
+    config: Config,
+    *,
+    ranks: Ranks,
+    again: bool = False,
 ) -> Choice:
-    """The slope and β of a policy, on sequences that chose no epoch. All ranks ask together, and agree."""
+    """The slope and β of a policy, on sequences that chose no epoch. All ranks ask together, and agree.
+
+    `again`: the log is an improved policy's own, so that this step follows an earlier one.
+    """
     read = read_held_out(policy, windows, gamma=objective.critic_objective("").gamma, config=config, ranks=ranks)
     calibration = calibrate(read.returns, read.expected, read.taken, read.sequence)
     slope = 1.0 if objective.believe else calibration.factor
@@ -142,13 +152,13 @@ def choose(
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
     model = ItemMeans.fit(data) if config.train.estimator == "dr" else None
     curve = _Curve(policy, windows, slope, config, ranks, model)
+    ceiling = objective.max_js if objective.beta else objective.ceiling(again=again)
     if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
-        ceiling = objective.max_js if objective.beta else objective.ceiling
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, calibration, by, said=said)
     candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read, scale=reward_scale(data))
-    fit = [candidate for candidate in candidates if candidate.beta is None or _fits(candidate, objective.ceiling)]
+    fit = [candidate for candidate in candidates if candidate.beta is None or _fits(candidate, ceiling)]
     best = max(fit, key=lambda candidate: -math.inf if candidate.low is None else candidate.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
     if best.beta is None:

@@ -6,7 +6,8 @@
 2. K critics, each a network of its own that starts from μ̂'s embeddings and backbone and is then trained by its own
    loss alone (squared error to r in a bandit, to r + γ Σ_a μ̂ Q(x',a) otherwise), kept at its best held-out squared
    error to the observed return.
-3. On validation sequences that chose no epoch: the critics' calibration s, and β.
+3. On validation sequences that chose no epoch: the critics' calibration s, and β. Where they give no reason to move
+   from an improved policy that served the log, the run is that policy, not its student.
 
 Each tower is an ordinary run under RUN/stages while training lasts, so that a run which was stopped goes on within any
 of them to the same bytes. When all are done their weights become one policy (see `model.towers`), and the stages go.
@@ -20,6 +21,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +48,14 @@ from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
 from localpolicy.training.choice import Choice, choose
-from localpolicy.training.logging_policy import served
+from localpolicy.training.logging_policy import served as served_by
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import resolve, shard_of
 from localpolicy.training.validation import validate
 
 Fit = Callable[..., Steps[Run]]  # trains one run: (run, config, backbone=, held_out=)
 LOG = logging.getLogger(__name__)
+STAYS = "μ̂ is the policy that served the log: this run gives what that one gave."
 # Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
 WEIGHTS = {
     "policy.safetensors": "policy.safetensors",
@@ -72,6 +75,12 @@ class ClosedForm:
     fit: Fit
     backbone: nn.Module | None = None
     towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
+
+    @cached_property
+    def _improved(self) -> Run | None:
+        """The improved policy that served the log, where one is given: μ̂ is distilled from it."""
+        run = None if self.objective.logging == "head" else Run(self.objective.logging)
+        return run if run is not None and isinstance(run.policy().network, Towers) else None
 
     @property
     def objective(self) -> Improvement:
@@ -103,14 +112,14 @@ class ClosedForm:
             return (yield from self._stage("logging", self._changed(MLE(), select="logp")))
         run = Run(given)
         policy = run.policy()
-        known = policy.origin.estimates_logging == "policy" or served(run, self.data)
+        known = policy.origin.estimates_logging == "policy" or served_by(run, self.data)
         if not known or not policy.items["item_id"].equals(self.data.catalogue["item_id"]):
             raise RunError(
                 "objective.logging: the closed form needs an mle or sqn run, or the run that served the log, over the "
                 f"items of {self.data.path}; {given} is a {policy.origin.objective} run over {policy.n_items} items. "
                 "Leave objective.logging out, and μ̂ is estimated from the log."
             )
-        if isinstance(policy.network, Towers):
+        if self._improved is not None:
             start = self.config.train.warm_start or given
             config = self._changed(Distill(teacher=given), select=Distill.default_selection, warm_start=start)
             return (yield from self._stage("logging", config))
@@ -180,15 +189,23 @@ class ClosedForm:
         ranks.wait()
         policy = self._open(shard_of(self.data, config, ranks))
         windows = self._half(1)
-        choice = choose(policy, windows, self.objective, self.data, config, ranks=ranks)
+        again = self._improved is not None
+        choice = choose(policy, windows, self.objective, self.data, config, ranks=ranks, again=again)
         network = policy.network
         assert isinstance(network, Towers)
         network.beta, network.slope = choice.beta, choice.slope
+        served = self._improved if choice.slope == 0 else None
+        if served is not None:  # even its student would lose some of it, round after round
+            policy, choice = served.policy(), choice._replace(said=f"{choice.said} {STAYS}")
+            policy.network.to(config.train.device)
         figures = validate(policy, windows, config, data=self.data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
             errors = self._errors(windows, choice)
-            self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
+            if served is None:
+                self._describe(logging, critics, beta=choice.beta, slope=choice.slope)
+            else:
+                self._copy(served, policy)
             improvement = {**choice.json(), "critic_error": errors.json()}
             self._record(logging, critics, figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
@@ -197,6 +214,12 @@ class ClosedForm:
                     LOG.info("note: %s", said)
         ranks.wait()
         return run
+
+    def _copy(self, served: Run, policy: Policy) -> None:
+        """Give this run the policy of that one."""
+        for name in WEIGHTS:
+            save_weights(load_weights(served.folder / "policy.safetensors"), self.run.folder / name)
+        policy.save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
 
     def _errors(self, windows: Windows, choice: Choice) -> CriticError:
         """The critics' held-out error, beside that of item and user means."""

@@ -19,6 +19,7 @@ process each.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,14 +61,12 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     for chain, _ in in_processes(_start, unwritten, sharing=Sharing(1)):
         LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
 
-    def following(done: _Round, entry: dict[str, Any]) -> _Round | None:
-        return _next(done.chain, rounds)
-
-    tasks = [task for chain in chains if (task := _next(chain, rounds)) is not None]
-    sharing = Sharing(processes or cores())
-    for (chain, number), entry in in_processes(_do, tasks, sharing=sharing, follow=following):
+    tasks = deque(task for chain in chains if (task := _next(chain, rounds)) is not None)
+    for (chain, number), entry in in_processes(_do, tasks, sharing=Sharing(processes or cores())):
         said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
         LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
+        if (following := _next(chain, rounds)) is not None:
+            tasks.append(following)
     first = [chain.entry(0) or {} for chain in of_seed.values()]
     measured = {arm.name: [chain.rounds(rounds) for chain in chains if chain.arm is arm] for arm in arms}
     return Loop(config, world, arms, first, measured)
