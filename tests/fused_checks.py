@@ -138,7 +138,53 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         assert far(one, other.double()) < tolerance
 
 
-def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
+def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.0):
+    """The k best: all different, in falling order, and as good as those of the definition."""
+    from localpolicy.catalogue.kernels.top_k import top_k
+
+    rows = draw_rows(n, v, d, dtype, device=device, bias=bias, scale=scale)
+    value, item = top_k(rows, k)
+    formed = exact(rows).chunk(0, v)
+    expected = formed.sort(dim=1, descending=True).values[:, :k]
+    assert far(value, expected) < tolerance
+    # Rounding may put another item there, but never one that is not as good.
+    assert far(formed.gather(1, item), expected) < tolerance
+    assert (value.diff(dim=1) <= 0).all()
+    assert all(len(set(items)) == k for items in item.tolist())
+
+
+def check_ties(v, k, device="cpu"):
+    """Of equal scores the lower index comes first, in whichever group it is, and zero has one sign."""
+    from localpolicy.catalogue.kernels.top_k import top_k
+
+    rows = LinearLogits(torch.zeros(3, 4, device=device), Head(torch.zeros(v, 4), torch.zeros(v)).detach())
+    rows = rows._replace(head=Head(*(part.to(device) for part in rows.head)))
+    rows.head.bias[::3] = -0.0
+    assert top_k(rows, k)[1].tolist() == [list(range(k))] * 3
+    better = [20, 20 + 64, 20 + 128, v - 1]
+    rows.head.bias[better] = 1.0
+    assert top_k(rows, k)[1].tolist() == [(better + [item for item in range(v) if item not in better])[:k]] * 3
+    rows.head.bias[:] = -torch.inf  # what may not be shown comes last, and no number is invented
+    rows.head.bias[v - 2] = -1.0
+    value, item = top_k(rows, k)
+    assert item.tolist() == [[v - 2, *range(k - 1)]] * 3
+    assert value[:, 0].tolist() == [-1.0] * 3 and value[:, 1:].isneginf().all()
+
+
+def check_top_without(n, v, d, k, device="cpu"):
+    """Forbidden items enter no list: as in chunks, where their scores are -inf."""
+    from localpolicy.catalogue.without import Without
+
+    rows = draw_rows(n, v, d, device=device)
+    best = dense.top(exact(rows), 3 * k)[1].tolist()
+    forbidden = [items[: 2 * (number % k)][::2] for number, items in enumerate(best)]
+    allowed = Without.lists(rows, forbidden)
+    assert fused.lists(rows, k + allowed.most), "the kernels would not run"
+    item = fused.top(allowed, k)[1].tolist()
+    assert item == [[one for one in items if one not in gone][:k] for items, gone in zip(best, forbidden, strict=True)]
+
+
+def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclude=False):
     """Everything evaluation asks, against logits that are formed."""
     from localpolicy.catalogue.logits import DenseLogits
     from localpolicy.catalogue.statistics import catalogue_statistics
@@ -149,9 +195,15 @@ def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
     def formed(rows):
         return DenseLogits(exact(rows).chunk(0, v))
 
-    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values)
+    asked = {"lists": lists}
+    if exclude:  # the best, one of them twice, and at some positions the item itself
+        best = dense.top(exact(policy), 3)[1]
+        row = torch.arange(n, device=device)
+        pairs = [(row, best[:, 0]), (row, best[:, 2]), (row[::2], best[::2, 0]), (row[::5], items[::5])]
+        asked["excluded"] = tuple(torch.cat(part) for part in zip(*pairs, strict=True))
+    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values, **asked)
     references = {name: formed(other) for name, other in zip("xy", others, strict=True)}
-    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values))
+    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values), **asked)
     assert found.keys() == expected.keys()
     for name, column in expected.items():
         if name in ("top", "lists"):

@@ -10,6 +10,9 @@ from fused_checks import (
     check_sharded,
     check_statistics,
     check_taken,
+    check_ties,
+    check_top,
+    check_top_without,
     check_values,
     draw_items,
     draw_rows,
@@ -19,6 +22,7 @@ from interpreter import interpreted
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
+from localpolicy.catalogue.kernels import top_k
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 
 pytestmark = interpreted
@@ -79,8 +83,34 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
     torch.testing.assert_close(fused.entropy(rows), chunked.entropy(rows))
 
 
-def test_everything_evaluation_asks():
-    check_statistics(20, 150, 8, torch.float32, tolerance=1e-5)
+@pytest.mark.parametrize("lists", [1, 3])
+@pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
+def test_everything_evaluation_asks(lists, exclude):
+    check_statistics(20, 450, 8, torch.float32, tolerance=1e-5, lists=lists, exclude=exclude)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 6, 1), (7, 2, 16, 2), (3, 63, 5, 20), (17, 300, 33, 20), (3, 400, 200, 5)], ids=str
+)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_the_best_items(shape, bias):
+    check_top(*shape, torch.float32, tolerance=1e-5, bias=bias)
+
+
+def test_the_best_items_of_many_groups(monkeypatch):
+    for name, value in (("CANDIDATES", 64), ("FOLD", 4), ("ROOM", 150)):  # levels of groups, and blocks of positions
+        monkeypatch.setattr(top_k, name, value)
+    check_top(5, 5003, 8, 16, torch.float32, tolerance=1e-5)
+    check_top(5, 4096, 8, 7, torch.float32, tolerance=1e-5, scale=80.0)
+    check_ties(5003, 16)
+
+
+def test_of_tied_items_the_first_are_listed():
+    check_ties(300, 7)
+
+
+def test_forbidden_items_enter_no_list():
+    check_top_without(6, 700, 8, 4)
 
 
 @pytest.mark.cluster
