@@ -72,13 +72,14 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
 
 
-def gradients(module, rows, items, upstream, *, constant_weight=False):
-    """Of hidden states, weights and biases, where there are any."""
+def gradients(module, rows, items, upstream, *, constant_weight=False, keep=False):
+    """Of hidden states, weights and biases, where there are any. `keep`: the leaves, too."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
     leaves[1].requires_grad_(not constant_weight)
     value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
-    return [leaf.grad for leaf in leaves if leaf.requires_grad]
+    grads = [leaf.grad for leaf in leaves if leaf.requires_grad]
+    return (leaves, grads) if keep else grads
 
 
 def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
@@ -132,6 +133,11 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+    with rows_added_last():
+        later, grads = gradients(fused, rows, items, upstream, keep=True)
+        assert grads[0] is not None and (grads[1] is None) == (dtype == torch.float32), "float32 tables wait"
+    for one, other in zip(later, found, strict=True):
+        assert torch.equal(one.grad, other) or far(one.grad, other.double()) < tolerance
     # A head over constant items: hidden states and biases get the same gradients without the weights'.
     without = gradients(fused, rows, items, upstream, constant_weight=True)
     for one, other in zip(without, found[:1] + found[2:], strict=True):

@@ -68,6 +68,8 @@ def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
 class FusedSoftmax:
     """The sums of `softmax` over tiles. Backward needs no second pass for hidden states: Σ p·weight is kept."""
 
+    apart = True
+
     def __init__(self) -> None:
         self.kept: Sums | None = None
 
@@ -101,7 +103,8 @@ class FusedSoftmax:
             for_weight, for_bias = head_gradient(
                 rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
             )
-        for_hidden = taken_gradient(rows, items, upstream, self.kept, normaliser, for_weight, for_bias, here=here)
+        forward = self.kept if wanted[0] else self.kept._replace(pulled=None)
+        for_hidden = taken_gradient(rows, items, upstream, forward, normaliser, for_weight, for_bias, here=here)
         return for_hidden, for_weight, for_bias
 
 

@@ -58,6 +58,8 @@ class ShardedSoftmax:
     A rank's rows get their whole gradient here; hidden states get the sum over ranks.
     """
 
+    apart = False
+
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
 
