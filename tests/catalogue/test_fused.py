@@ -22,7 +22,6 @@ from interpreter import interpreted
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
-from localpolicy.catalogue.kernels import top_k
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 
 pytestmark = interpreted
@@ -98,11 +97,12 @@ def test_the_best_items(shape, bias):
 
 
 def test_the_best_items_of_many_groups(monkeypatch):
-    for name, value in (("CANDIDATES", 64), ("FOLD", 4), ("ROOM", 150)):  # levels of groups, and blocks of positions
-        monkeypatch.setattr(top_k, name, value)
-    check_top(5, 5003, 8, 16, torch.float32, tolerance=1e-5)
-    check_top(5, 4096, 8, 7, torch.float32, tolerance=1e-5, scale=80.0)
-    check_ties(5003, 16)
+    # Levels of groups, and blocks of positions.
+    for name, value in {"GROUP": 16, "CANDIDATES": 32, "FOLD": 4, "ROOM": 300}.items():
+        monkeypatch.setattr(f"localpolicy.catalogue.kernels.top_k.{name}", value)
+    check_top(5, 1303, 8, 8, torch.float32, tolerance=1e-5)
+    check_top(5, 1024, 8, 7, torch.float32, tolerance=1e-5, scale=80.0)
+    check_ties(1303, 8)
 
 
 def test_of_tied_items_the_first_are_listed():
