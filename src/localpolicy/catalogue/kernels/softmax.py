@@ -2,9 +2,9 @@
 
 A tile x = hidden @ weightᵀ + bias adds e^x to sums, which is exact while these stay far from the ends of float32's
 range, as those of trained policies do. Programs whose sums do not are run again, with sums relative to a running
-maximum (Milakov and Gimelshein 2018). Σ_a p_a weight_a is attention with the table as keys and values (Dao et al. 2022), so
-backward needs no second pass for hidden states. The catalogue is cut over programs; `_combine` adds their parts in
-order.
+maximum (Milakov and Gimelshein 2018). Σ_a p_a weight_a is attention with the table as keys and values (Dao et al.
+2022), so backward needs no second pass for hidden states. The catalogue is cut over programs; `_combine` adds their
+parts in order.
 """
 
 from __future__ import annotations
