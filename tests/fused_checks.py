@@ -161,15 +161,18 @@ def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.
 
 def check_ties(v, k, device="cpu"):
     """Of equal scores the lower index comes first, in whichever group it is, and zero has one sign."""
-    from localpolicy.catalogue.kernels.top_k import top_k
+    from localpolicy.catalogue.kernels.top_k import largest_columns, top_k
 
-    rows = LinearLogits(torch.zeros(3, 4, device=device), Head(torch.zeros(v, 4), torch.zeros(v)).detach())
-    rows = rows._replace(head=Head(*(part.to(device) for part in rows.head)))
-    rows.head.bias[::3] = -0.0
+    assert largest_columns(torch.tensor([[-0.0, 0.0, -0.0, 1.0]], device=device), 3)[1].tolist() == [[3, 0, 1]]
+    head = Head(torch.zeros(v, 16, device=device), torch.zeros(v, device=device))
+    rows = LinearLogits(torch.ones(3, 16, device=device), head)
     assert top_k(rows, k)[1].tolist() == [list(range(k))] * 3
     better = [20, 20 + 64, 20 + 128, v - 1]
     rows.head.bias[better] = 1.0
     assert top_k(rows, k)[1].tolist() == [(better + [item for item in range(v) if item not in better])[:k]] * 3
+    spread = [place * (v // k) for place in range(k)]  # in k groups of groups
+    rows.head.bias[spread] = 2.0
+    assert top_k(rows, k)[1].tolist() == [spread] * 3
     rows.head.bias[:] = -torch.inf  # what may not be shown comes last, and no number is invented
     rows.head.bias[v - 2] = -1.0
     value, item = top_k(rows, k)
@@ -188,6 +191,20 @@ def check_top_without(n, v, d, k, device="cpu"):
     assert fused.lists(rows, k + allowed.most), "the kernels would not run"
     item = fused.top(allowed, k)[1].tolist()
     assert item == [[one for one in items if one not in gone][:k] for items, gone in zip(best, forbidden, strict=True)]
+
+
+def check_range(n, v, d, dtype, shift, *, tolerance, device="cpu"):
+    """All scores moved by so much that plain exponentials are 0 or infinite."""
+    p, q = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(2))
+    p.head.bias[:] = shift  # a number that every type has
+    items = draw_items(n, v, device)
+    p64, q64 = exact(p), exact(q)
+    (log_p, mean), entropy = fused.log_prob_and_mean(p, items, q), fused.entropy(p)
+    pairs = [(log_p, dense.log_prob(p64, items)), (mean, dense.mean(p64, q64)), (entropy, dense.entropy(p64))]
+    assert all(far(*pair) < tolerance for pair in pairs)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+    hidden, expected = (gradients(module, rows, items, upstream)[0] for module, rows in ((fused, p), (dense, p64)))
+    assert far(hidden, expected) < tolerance
 
 
 def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclude=False):

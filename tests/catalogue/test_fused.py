@@ -7,6 +7,7 @@ import torch
 from fused_checks import (
     check_freed,
     check_gradients,
+    check_range,
     check_sharded,
     check_statistics,
     check_taken,
@@ -45,6 +46,11 @@ def test_extreme_scores_stay_finite():
     rows = draw_rows(5, 200, 8, scale=80.0)
     assert dense.logsumexp(exact(rows)).max() > 80, "the case must be extreme to prove anything"
     check_values(5, 200, 8, torch.float32, tolerance=1e-4, scale=80.0)
+
+
+@pytest.mark.parametrize("shift", [-128.0, 128.0])
+def test_sums_that_leave_the_range_of_plain_exponentials(shift):
+    check_range(5, 200, 8, torch.float32, shift, tolerance=1e-4)
 
 
 def test_an_item_that_cannot_be_shown_has_no_share():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fused_checks import (
     check_gradients,
+    check_range,
     check_sharded,
     check_statistics,
     check_taken,
@@ -48,6 +49,12 @@ def test_gradients_equal_the_definition(shape, width, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_extreme_scores_stay_finite(dtype):
     check_values(200, 1271, 64, dtype, tolerance=10 * TOLERANCE[dtype], device="cuda", scale=80.0)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shift", [-128.0, 128.0])
+def test_sums_that_leave_the_range_of_plain_exponentials(shift, dtype):
+    check_range(300, 5000, 64, dtype, shift, tolerance=10 * TOLERANCE[dtype], device="cuda")
 
 
 def test_evaluation_is_nearly_float32():

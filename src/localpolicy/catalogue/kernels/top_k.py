@@ -107,14 +107,14 @@ def _choose(
         key = tl.where(key == top, GONE, key)
 
 
-def _largest_columns(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def largest_columns(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row [n, columns], and their columns as int32."""
     n, columns = values.shape
     groups, candidates = None, columns
     if columns > CANDIDATES:
         ragged = -columns % FOLD
         filled = functional.pad(values, (0, ragged), value=-torch.inf) if ragged else values
-        groups, candidates = _largest_columns(filled.unflatten(1, (-1, FOLD)).amax(2), k)[1], k * FOLD
+        groups, candidates = largest_columns(filled.unflatten(1, (-1, FOLD)).amax(2), k)[1], k * FOLD
     best = values.new_empty((n, k))
     chosen = torch.empty((n, k), dtype=torch.int32, device=values.device)
     room = max(16, triton.next_power_of_2(candidates))
@@ -156,7 +156,7 @@ def _top_k(hidden: Tensor, weight: Tensor, bias: Tensor, k: int, biased: bool, p
     )  # fmt: skip
     kept = min(k, groups)
     # In the order of the catalogue, so that of equal scores the lower index comes first again.
-    chosen = _largest_columns(maxima, kept)[1].sort(dim=1).values
+    chosen = largest_columns(maxima, kept)[1].sort(dim=1).values
     scores = hidden.new_empty((n, kept * GROUP), dtype=torch.float32)
     _scores[(n, kept)](
         hidden,
@@ -172,5 +172,5 @@ def _top_k(hidden: Tensor, weight: Tensor, bias: Tensor, k: int, biased: bool, p
         GROUP=GROUP,
         num_warps=4,
     )
-    best, column = _largest_columns(scores, k)
+    best, column = largest_columns(scores, k)
     return best, chosen.gather(1, (column // GROUP).long()) * GROUP + column % GROUP
