@@ -6,7 +6,7 @@ so N rows are `hidden @ weight.T + bias`; a policy of another kind (neighbours, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -63,6 +63,7 @@ class _Waiting(NamedTuple):
 
 
 _later: list[_Waiting] | None = None
+_side: Branch | None = None  # forms the gradients of small tables, one after another
 
 
 @contextmanager
@@ -72,13 +73,13 @@ def rows_added_last() -> Iterator[None]:
     Else each gradient of rows that were taken from a table becomes a table of zeros with a few rows filled in, and is
     added to the others whole; and the backbone's gradient waits for those of the tables, which need none of it.
     """
-    global _later
+    global _later, _side
     waiting: list[_Waiting] = []
-    _later = waiting
+    _later, _side = waiting, None
     try:
         yield
     finally:
-        _later = None
+        _later = _side = None
     with torch.no_grad():
         for table, gradient, rows, branch, _ in waiting:
             if branch is not None:
@@ -102,6 +103,23 @@ def add_last(table: Tensor, gradient: Tensor, branch: Branch, *, reads: tuple[Te
     assert _later is not None
     assert gradient.dtype == table.dtype, "a cast would not wait for the branch"
     _later.append(_Waiting(table, gradient, branch=branch, reads=reads))
+
+
+def formed_beside(
+    tables: tuple[Tensor, ...], form: Callable[[], tuple[Tensor, ...]], *, reads: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients that `form` gives; within `rows_added_last` they are formed beside what comes next, and wait."""
+    global _side
+    if not (gradients_wait(*tables) and all(table.requires_grad for table in tables)):
+        return form()
+    if _side is None:
+        _side = Branch(reads[0].device)
+    _side.catch_up()
+    with _side.beside():
+        gradients = form()
+    for table, gradient in zip(tables, gradients, strict=True):
+        add_last(table, gradient, _side, reads=reads)
+    return (None,) * len(tables)
 
 
 def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
