@@ -233,9 +233,9 @@ def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
     """Whether the kernels find the k best of such rows, and faster than chunks of logits do."""
     if not serves(rows):
         return False
-    from localpolicy.catalogue.kernels.top_k import GROUP, LONGEST
+    from localpolicy.catalogue.kernels.top_k import LARGEST_GROUP, LONGEST
 
-    return k <= LONGEST and k * GROUP <= rows.shape[1]
+    return k <= LONGEST and 2 * k * LARGEST_GROUP <= rows.shape[1]
 
 
 def _top_without(rows: Without, k: int) -> tuple[Tensor, Tensor]:

@@ -12,12 +12,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn import functional
 
-from localpolicy.catalogue.kernels.tiles import LARGEST, operands, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import LARGEST, OCCUPIED, Tile, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
-GROUP = 64  # items of a group
+LARGEST_GROUP = 128  # items of a group: those of a tile
 FOLD = 8  # groups of a group of groups
 CANDIDATES = 4096  # numbers from which one program chooses
 LONGEST = CANDIDATES // FOLD  # the largest k: the groups of k groups are candidates of one program
@@ -31,69 +30,75 @@ LAST = tl.constexpr((1 << 31) - 1)
 @triton.jit
 def _maxima(
     hidden, weight, bias, maxima, n_rows, n_items, n_groups, part,
-    D: tl.constexpr, DP: tl.constexpr, PIECES: tl.constexpr, BIASED: tl.constexpr, GROUP: tl.constexpr,
-    ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, PIECES: tl.constexpr, BIASED: tl.constexpr,
+    ROWS: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
     d = tl.arange(0, DP)
-    column = tl.arange(0, ITEMS)
+    column = tl.arange(0, GROUP)
     h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
     first = tl.program_id(1) * part
     for group in range(first, tl.minimum(first + part, n_groups)):
-        best = tl.full((ROWS,), -float("inf"), tl.float32)
-        for start in tl.static_range(0, GROUP, ITEMS):
-            item = group * GROUP + start + column
-            ok = item < n_items
-            at = weight + item[:, None].to(tl.int64) * D + d[None]
-            w = tl.load(at, mask=ok[:, None] & (d < D)[None], other=0.0)
-            x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
-            for piece in tl.static_range(1, PIECES):  # widths whose tiles do not fit at once
-                inside = piece * DP + d < D
-                more = hidden + row[:, None] * D + piece * DP + d[None]
-                more_h = tl.load(more, mask=here[:, None] & inside[None], other=0.0)
-                more_w = tl.load(at + piece * DP, mask=ok[:, None] & inside[None], other=0.0)
-                x = tl.dot(more_h, tl.trans(more_w), x, input_precision=PRECISION)
-            if BIASED:
-                x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
-            else:
-                x = tl.where(ok[None], x, -float("inf"))
-            best = tl.maximum(best, tl.max(x, 1))
-        tl.store(maxima + row.to(tl.int64) * n_groups + group, best, mask=here)
+        item = group * GROUP + column
+        ok = item < n_items
+        at = weight + item[:, None].to(tl.int64) * D + d[None]
+        w = tl.load(at, mask=ok[:, None] & (d < D)[None], other=0.0)
+        x = tl.dot(h, tl.trans(w), input_precision=PRECISION)
+        for piece in tl.static_range(1, PIECES):  # widths whose tiles do not fit at once
+            inside = piece * DP + d < D
+            more = hidden + row[:, None] * D + piece * DP + d[None]
+            more_h = tl.load(more, mask=here[:, None] & inside[None], other=0.0)
+            more_w = tl.load(at + piece * DP, mask=ok[:, None] & inside[None], other=0.0)
+            x = tl.dot(more_h, tl.trans(more_w), x, input_precision=PRECISION)
+        if BIASED:
+            x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
+        else:
+            x = tl.where(ok[None], x, -float("inf"))
+        tl.store(maxima + group * n_rows + row, tl.max(x, 1), mask=here)
 
 
 @triton.jit
 def _scores(
-    hidden, weight, bias, groups, scores, n_items, k,
+    hidden, weight, bias, groups, scores, n_rows, n_items, k,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    slot = row * k + tl.program_id(1)
     column = tl.arange(0, GROUP)
     d = tl.arange(0, DP)
-    item = tl.load(groups + slot).to(tl.int64) * GROUP + column
+    item = tl.load(groups + row * k + tl.program_id(1)).to(tl.int64) * GROUP + column
     ok = item < n_items
     h = tl.load(hidden + row * D + d, mask=d < D, other=0.0).to(tl.float32)
     w = tl.load(weight + item[:, None] * D + d[None], mask=ok[:, None] & (d < D)[None], other=0.0).to(tl.float32)
     x = tl.sum(w * h[None], 1)
     if BIASED:
         x += tl.load(bias + item, mask=ok, other=0.0).to(tl.float32)
-    tl.store(scores + slot * GROUP + column, tl.where(ok, x, -float("inf")))
+    at = (tl.program_id(1) * GROUP + column).to(tl.int64) * n_rows + row
+    tl.store(scores + at, tl.where(ok, x, -float("inf")))
+
+
+@triton.jit
+def _fold(values, maxima, n_rows, n_columns, FOLD: tl.constexpr, ROWS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * FOLD + tl.arange(0, FOLD)
+    inside = (row < n_rows)[None] & (column < n_columns)[:, None]
+    x = tl.load(values + column[:, None].to(tl.int64) * n_rows + row[None], mask=inside, other=-float("inf"))
+    tl.store(maxima + tl.program_id(1) * n_rows + row, tl.max(x, 0), mask=row < n_rows)
 
 
 @triton.jit
 def _choose(
-    values, groups, chosen, best, n_columns, n_candidates, k,
-    SIZE: tl.constexpr, GROUPED: tl.constexpr, CANDIDATES: tl.constexpr,
+    values, groups, chosen, best, n_rows, n_columns, n_candidates, k,
+    FOLD: tl.constexpr, GROUPED: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     candidate = tl.arange(0, CANDIDATES)
     ok = candidate < n_candidates
     column = candidate
     if GROUPED:  # the members of the chosen groups alone
-        column = tl.load(groups + row * k + candidate // SIZE, mask=ok, other=0) * SIZE + candidate % SIZE
+        column = tl.load(groups + row * k + candidate // FOLD, mask=ok, other=0) * FOLD + candidate % FOLD
         ok = ok & (column < n_columns)
-    x = tl.load(values + row * n_columns + column, mask=ok, other=0.0)
+    x = tl.load(values + column.to(tl.int64) * n_rows + row, mask=ok, other=0.0)
     # One number that orders by value, then by falling index. Zero has two signs, which must tie.
     bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)
     order = bits ^ ((bits >> 31) & LAST)
@@ -108,19 +113,19 @@ def _choose(
 
 
 def largest_columns(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [n, columns], and their columns as int32."""
-    n, columns = values.shape
+    """The k largest of each of n rows, and their columns as int32: [n, k] both. `values` are [columns, n]."""
+    columns, n = values.shape
     groups, candidates = None, columns
     if columns > CANDIDATES:
-        ragged = -columns % FOLD
-        filled = functional.pad(values, (0, ragged), value=-torch.inf) if ragged else values
-        groups, candidates = largest_columns(filled.unflatten(1, (-1, FOLD)).amax(2), k)[1], k * FOLD
+        maxima = values.new_empty((triton.cdiv(columns, FOLD), n))
+        _fold[(triton.cdiv(n, 256), len(maxima))](values, maxima, n, columns, FOLD=FOLD, ROWS=256, num_warps=4)
+        groups, candidates = largest_columns(maxima, k)[1], k * FOLD
     best = values.new_empty((n, k))
     chosen = torch.empty((n, k), dtype=torch.int32, device=values.device)
     room = max(16, triton.next_power_of_2(candidates))
     _choose[(n,)](
-        values, chosen if groups is None else groups, chosen, best, columns, candidates, k,
-        SIZE=FOLD, GROUPED=groups is not None, CANDIDATES=room, num_warps=max(1, min(8, room // 512)),
+        values, chosen if groups is None else groups, chosen, best, n, columns, candidates, k,
+        FOLD=FOLD, GROUPED=groups is not None, CANDIDATES=room, num_warps=max(1, min(8, room // 512)),
     )  # fmt: skip
     return best, chosen
 
@@ -130,47 +135,38 @@ def top_k(rows: LinearLogits, k: int, *, precision: str = "tf32x3") -> tuple[Ten
     assert 1 <= k <= min(LONGEST, rows.shape[1])
     hidden, weight, bias = operands(rows)
     n, v = rows.shape
-    at_once = max(1, ROOM // max(triton.cdiv(v, GROUP), k * GROUP))
+    shape = tile(LARGEST, hidden.shape[1], hidden, precision)
+    at_once = max(1, ROOM // max(triton.cdiv(v, shape.items), k * shape.items))
     best = hidden.new_empty((n, k), dtype=torch.float32)
     items = torch.empty((n, k), dtype=torch.long, device=hidden.device)
     for start in range(0, n, at_once):
         part = slice(start, start + at_once)
-        best[part], items[part] = _top_k(hidden[part], weight, bias, k, rows.head.bias is not None, precision)
+        best[part], items[part] = _top_k(hidden[part], weight, bias, k, rows.head.bias is not None, shape, precision)
     return best, items
 
 
-def _top_k(hidden: Tensor, weight: Tensor, bias: Tensor, k: int, biased: bool, precision: str) -> tuple[Tensor, Tensor]:
-    (n, width), v = hidden.shape, len(weight)
-    groups = triton.cdiv(v, GROUP)
-    shape = tile(LARGEST, width, hidden, precision)
+def _top_k(
+    hidden: Tensor, weight: Tensor, bias: Tensor, k: int, biased: bool, shape: Tile, precision: str
+) -> tuple[Tensor, Tensor]:
+    (n, width), v, group = hidden.shape, len(weight), shape.items
+    groups = triton.cdiv(v, group)
     depth = padded(width) if hidden.dtype.itemsize == 2 else min(DEPTH, padded(width))
     pieces = triton.cdiv(width, depth)
     shape = shape if pieces == 1 else shape._replace(stages=1)
     blocks = triton.cdiv(n, shape.positions)
-    cuts, part = splits(groups, blocks, 1, hidden.device)
-    maxima = hidden.new_empty((n, groups), dtype=torch.float32)
+    cuts, part = splits(groups, blocks, 1, hidden.device, most=OCCUPIED)
+    maxima = hidden.new_empty((groups, n), dtype=torch.float32)
     _maxima[(blocks, cuts)](
-        hidden, weight, bias, maxima, n, v, groups, part,
-        D=width, DP=depth, PIECES=pieces, BIASED=biased, GROUP=GROUP,
-        ROWS=shape.positions, ITEMS=min(GROUP, shape.items), PRECISION=precision, **shape.launch,
+        hidden, weight, bias, maxima, n, v, groups, part, D=width, DP=depth, PIECES=pieces, BIASED=biased,
+        ROWS=shape.positions, GROUP=group, PRECISION=precision, **shape.launch,
     )  # fmt: skip
     kept = min(k, groups)
     # In the order of the catalogue, so that of equal scores the lower index comes first again.
     chosen = largest_columns(maxima, kept)[1].sort(dim=1).values
-    scores = hidden.new_empty((n, kept * GROUP), dtype=torch.float32)
+    scores = hidden.new_empty((kept * group, n), dtype=torch.float32)
     _scores[(n, kept)](
-        hidden,
-        weight,
-        bias,
-        chosen,
-        scores,
-        v,
-        kept,
-        D=width,
-        DP=padded(width),
-        BIASED=biased,
-        GROUP=GROUP,
-        num_warps=4,
-    )
+        hidden, weight, bias, chosen, scores, n, v, kept,
+        D=width, DP=padded(width), BIASED=biased, GROUP=group, num_warps=4,
+    )  # fmt: skip
     best, column = largest_columns(scores, k)
-    return best, chosen.gather(1, (column // GROUP).long()) * GROUP + column % GROUP
+    return best, chosen.gather(1, (column // group).long()) * group + column % group
