@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import LARGEST, OCCUPIED, operands, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import LARGEST, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 NO_ITEM = tl.constexpr(2147483647)
@@ -87,7 +87,7 @@ def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Ten
         return best, bearer
     shape = tile(LARGEST, width, hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
-    cuts, part = splits(v, blocks, shape.items, hidden.device, most=OCCUPIED)
+    cuts, part = splits(v, blocks, shape.items, hidden.device, waves=shape.waves, most=shape.most)
     bests = hidden.new_empty((cuts, n), dtype=torch.float32)
     starts = hidden.new_empty((cuts, n), dtype=torch.int32)
     head = {"D": width, "DP": padded(width), "BIASED": rows.head.bias is not None, "ITEMS": shape.items}

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import BOTH, OCCUPIED, PULLED, SUMMED, VALUED, operands, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import BOTH, PULLED, SUMMED, VALUED, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.catalogue.softmax import Sums
 
@@ -162,8 +162,7 @@ def softmax_sums(
     table = (PULLED if values is None else BOTH) if pull else (SUMMED if values is None else VALUED)
     shape = tile(table, max(width, value_width), hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
-    # The parts of Σ p·weight are as large as hidden states: there are fewer of them.
-    cuts, part = splits(v, blocks, shape.items, hidden.device, most=3 if pull else OCCUPIED)
+    cuts, part = splits(v, blocks, shape.items, hidden.device, waves=shape.waves, most=shape.most)
     weigh = values is not None or own_values
 
     def room(wanted: bool, *size: int) -> Tensor:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.kernels.tiles import LARGEST, OCCUPIED, Tile, operands, padded, splits, tile
+from localpolicy.catalogue.kernels.tiles import LARGEST, Tile, operands, padded, splits, tile
 from localpolicy.catalogue.logits import LinearLogits
 
 LARGEST_GROUP = 128  # items of a group: those of a tile
@@ -154,7 +154,7 @@ def _top_k(
     pieces = triton.cdiv(width, depth)
     shape = shape if pieces == 1 else shape._replace(stages=1)
     blocks = triton.cdiv(n, shape.positions)
-    cuts, part = splits(groups, blocks, 1, hidden.device, most=OCCUPIED)
+    cuts, part = splits(groups, blocks, 1, hidden.device, waves=shape.waves, most=shape.most)
     maxima = hidden.new_empty((groups, n), dtype=torch.float32)
     _maxima[(blocks, cuts)](
         hidden, weight, bias, maxima, n, v, groups, part, D=width, DP=depth, PIECES=pieces, BIASED=biased,
