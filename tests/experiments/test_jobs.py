@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 
 import pytest
 
@@ -74,6 +75,17 @@ def test_work_is_done_here_or_in_processes_alike():
     assert list(in_processes(double, [], sharing=Sharing(2))) == []
     with pytest.raises(Stopped, match="time limit"):
         list(in_processes(double, [1], sharing=Sharing(1), deadline=time.time() - 1))
+
+
+@pytest.mark.parametrize("sharing", [Sharing(1), Sharing(1, lanes=2), Sharing(2), Sharing(2, lanes=2)])
+def test_what_follows_from_an_outcome_is_done_too(sharing):
+    queue, outcomes = deque([1, 2, 3]), {}
+    for task, outcome in in_processes(double, queue, sharing=sharing):
+        outcomes[task] = outcome
+        if task <= 3:
+            queue.append(10 * task)
+    assert outcomes == {task: 2 * task for task in (1, 2, 3, 10, 20, 30)}
+    assert not queue
 
 
 def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):

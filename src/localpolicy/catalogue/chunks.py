@@ -32,13 +32,19 @@ _local = threading.local()
 
 
 def scratch(slot: int, rows: int, columns: int, like: Tensor) -> Tensor:
-    """Uninitialised [rows, columns], from memory that is kept per thread, slot, type and device."""
+    """Uninitialised [rows, columns], from memory that is kept per thread, slot, type, device and stream."""
     pool: dict[Any, Tensor] = _local.__dict__.setdefault("pool", {})
-    key = (slot, like.dtype, like.device)
+    key = (slot, *_place(like))
     needed = rows * columns
     if key not in pool or pool[key].numel() < needed:
         pool[key] = torch.empty(needed, dtype=like.dtype, device=like.device)
     return pool[key][:needed].view(rows, columns)
+
+
+def _place(like: Tensor) -> tuple[Any, ...]:
+    """What must agree for memory to be used again. Work on another stream may still be using that of this one."""
+    stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
+    return like.dtype, like.device, stream
 
 
 def _width(rows: int, items: int, device: torch.device) -> int:
@@ -139,7 +145,7 @@ class Kept:
     """e^{chunk - shift} of every chunk, with its shift, in one buffer that is handed on when backward is done."""
 
     def __init__(self, rows: int, items: int, like: Tensor) -> None:
-        self.free: list[Tensor] = _local.__dict__.setdefault("free", {}).setdefault((like.dtype, like.device), [])
+        self.free: list[Tensor] = _local.__dict__.setdefault("free", {}).setdefault(_place(like), [])
         needed = rows * items
         buffer = self.free.pop() if self.free else None
         if buffer is None or buffer.numel() < needed:

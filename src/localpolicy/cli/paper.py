@@ -114,6 +114,9 @@ def table3(
     sequences: Sequences = None,
     items: Items = None,
     truth: Annotated[bool, typer.Option("--truth", help="also show J(π), if the data was simulated")] = False,
+    ours: Annotated[
+        bool, typer.Option("--ours", help="also train four rows of ours: tied heads and LPI in closed form")
+    ] = False,
     processes: Processes = None,
     lanes: Lanes = None,
     device: Device = "auto",
@@ -125,7 +128,7 @@ def table3(
     from localpolicy.report.paper.table3 import table3_tables
 
     policies = None if only is None else tuple(part.strip() for part in only.split(","))
-    recipe = recipe_of(fast, betas, lambdas, seeds, changes, device, policies=policies)
+    recipe = recipe_of(fast, betas, lambdas, seeds, changes, device, policies=policies, ours=ours)
     sets = data_of(data, out, simulate, sequences, items, fast)
     results = [run(*study, recipe) for study in studies_of(sets, out, processes, lanes, minutes, keep, truth=truth)]
     content = {result.data.name: result.to_dict() for result in results}

@@ -48,11 +48,12 @@ def recipe_of(
     device: str,
     *,
     policies: tuple[str, ...] | None = None,
+    ours: bool = False,
 ) -> Recipe:
     """The paper's recipe, or the fast one, with what the command changes."""
     from dataclasses import replace
 
-    from localpolicy.experiments.paper.recipe import FAST, Recipe
+    from localpolicy.experiments.paper.recipe import FAST, OURS, Recipe
 
     base = FAST if fast else Recipe()
     return replace(
@@ -63,6 +64,7 @@ def recipe_of(
         changes=(*base.changes, *(changes or ())),
         device=device,
         policies=policies or base.policies,
+        ours=tuple(OURS) if ours else (),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from localpolicy.catalogue.blocks import blocks_of
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.evaluation.estimate import finite
@@ -22,7 +23,6 @@ from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
 from localpolicy.types import START, Batch
 
-CELLS = 1 << 22  # probabilities formed at once when drawing: 16 MiB of float32
 EPISODES, STEPS = 2_000, 20
 
 
@@ -95,9 +95,8 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
     def choose(items: np.ndarray, events: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         luck = rng.random(len(items))
         chosen, probability = np.empty(len(items), np.int64), np.ones(len(items))
-        block = max(1, CELLS // len(number))
-        for first in range(0, len(items), block):
-            part = slice(first, first + block)
+        for start, stop in blocks_of((len(items), len(number)), device_of(policy).type):
+            part = slice(start, stop)
             batch = histories(policy, items[part], events[part], world.events, world.n_items)
             share = _probabilities(policy, batch)
             if greedy:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,22 +30,26 @@ from localpolicy.evaluation.evaluation import Evaluation, evaluate_policy
 from localpolicy.evaluation.imputation import imputation_at
 from localpolicy.evaluation.run import settings_of as evaluation_settings
 from localpolicy.evaluation.run import world_of
+from localpolicy.evaluation.scorer import device_of
 from localpolicy.evaluation.truth import true_value
-from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other, train_all
+from localpolicy.experiments.jobs import Job, Sharing, different, in_processes, refuse_other
 from localpolicy.experiments.measured import Measured, save_positions
 from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.runtime.lanes import Steps
+from localpolicy.runtime.lanes import Steps, give_back_memory
 from localpolicy.simulation.truth import load_world
 from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
+from localpolicy.training.validation import ON_A_GPU
 
 LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
 TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
+Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
+Ended = Callable[[Sequence[str]], Mapping[str, Config | None]]  # from arms that ended to those to begin
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,20 @@ class _Task:
     """One arm for one process."""
 
     job: Job
-    figures: Path
+    figures: Path | None  # None: trained alone
     against: tuple[Path, ...]
     trained: bool  # a run of the user's: measured as it is
     keep: str
     imputation: Path | None
     truth: bool
     towers: Path | None = None  # networks that arms share which differ in the dial alone
+
+
+class _Outcome(NamedTuple):
+    """What came of a task."""
+
+    failed: str | None = None  # why it could not be trained
+    held: bool = False  # trained, but its references are not there yet
 
 
 @dataclass
@@ -85,18 +97,41 @@ class Study:
     truth: bool = False  # also J(π), where the data was simulated and holds it
     stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
 
-    def measure(self, arms: Sequence[Arm]) -> dict[str, Measured]:
-        """Train and measure what is not there yet; by name, failed ones too, less those the time limit left over."""
-        self.stopped = []
-        waiting = [arm for arm in arms if self._known(arm.name, arm.config) is None]
-        if len(waiting) < len(arms):
-            LOG.info("%d of %d arms were done before", len(arms) - len(waiting), len(arms))
-        self._do({arm.name: arm.config for arm in waiting})
-        by_arm = {arm.name: self._known(arm.name, arm.config) for arm in arms}
-        self.stopped = [name for name, measured in by_arm.items() if measured is None]
+    def measure(self, arms: Sequence[Arm], *, then: Then = lambda known: ()) -> dict[str, Measured]:
+        """Train and measure what is not there yet; by name, failed ones too, less those the time limit left over.
+
+        `then` says which arms follow from what is known so far: they are begun as soon as it names them.
+        """
+        wanted: dict[str, Config] = {}
+        known: dict[str, Measured] = {}
+
+        def look(name: str) -> None:
+            if (measured := self._known(name, wanted[name])) is not None:
+                known[name] = measured
+
+        def begun(arms: Sequence[Arm]) -> dict[str, Config | None]:
+            """These arms and those that follow, less what is known already."""
+            before = set(wanted)
+            while new := [arm for arm in arms if arm.name not in wanted]:
+                for arm in new:
+                    wanted[arm.name] = arm.config
+                    look(arm.name)
+                arms = then(known)
+            return {name: config for name, config in wanted.items() if name not in before and name not in known}
+
+        def ended(names: Sequence[str]) -> dict[str, Config | None]:
+            for name in names:
+                look(name)
+            return begun(then(known))
+
+        waiting = begun(arms)
+        if known:
+            LOG.info("%d of %d arms were done before", len(known), len(wanted))
+        self._do(waiting, ended)
+        self.stopped = [name for name in wanted if name not in known]
         if not self.stopped:
             shutil.rmtree(self.out / TOWERS, ignore_errors=True)
-        return {name: measured for name, measured in by_arm.items() if measured is not None}
+        return {name: known[name] for name in wanted if name in known}
 
     def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.
@@ -114,21 +149,45 @@ class Study:
             split: js for split in SPLITS if (js := _mean([measured.js(split) for measured in known])) is not None
         } or None
 
-    def _do(self, waiting: Mapping[str, Config | None]) -> None:
-        """Train and measure these, or as many as the time limit allows. Without a config a run is there already."""
+    def _do(self, waiting: Mapping[str, Config | None], ended: Ended = lambda names: {}) -> None:
+        """Train and measure these and what follows from them, or as many as the time limit allows.
+
+        Without a config a run is there already. The references are trained beside the arms; an arm that is trained
+        before them is held, and measured when they are there.
+        """
         if not waiting:
             return
+        references = self._reference_jobs()
+        names = {job.name for job in references}
+        runs = [*(job.out for job in references), *self.against]
+        untrained = [job for job in references if not Run(job.out).finished]
+        tasks = [self._task(name, config, runs) for name, config in waiting.items()]
+        tasks += [_Task(job, None, (), False, "runs", None, False) for job in untrained if job.name not in waiting]
+        if untrained:
+            LOG.info("references first: %s", ", ".join(job.name for job in untrained))
+        tasks.sort(key=lambda task: task.job.name not in names)
+        queue, held, done = deque(self._groups(tasks)), list[_Task](), 0
+        sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
         try:
-            runs = self._reference_runs()
-            tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-            sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
-            outcomes = in_processes(_measure_all, self._groups(tasks), sharing=sharing, deadline=self.deadline)
-            done = 0
-            for group, reasons in outcomes:
-                for task, reason in zip(group, reasons, strict=True):
+            for group, outcomes in in_processes(_measure_all, queue, sharing=sharing, deadline=self.deadline):
+                over = []
+                for task, outcome in zip(group, outcomes, strict=True):
+                    name = task.job.name
+                    if outcome.failed is not None and name in names:
+                        raise TrainingError(f"{name}, a reference, could not be trained: {outcome.failed}")
+                    if outcome.held:
+                        held.append(task)
+                        continue
                     done += 1
-                    state = "measured" if reason is None else "FAILED"
-                    LOG.info("%s: %s (%d of %d)", task.job.name, state, done, len(tasks))
+                    state = "trained" if task.figures is None else "measured" if outcome.failed is None else "FAILED"
+                    LOG.info("%s: %s (%d done)", name, state, done)
+                    over.append(name)
+                following = ended([name for name in over if name in waiting or name not in names])
+                further = [self._task(name, config, runs) for name, config in following.items()]
+                queue.extendleft(reversed(self._groups(further)))  # first: others may wait for them in turn
+                if held and all(Run(job.out).finished for job in references):
+                    queue.extendleft((task,) for task in reversed(held))
+                    held.clear()
         except Stopped as stop:
             if self.deadline is None:
                 raise
@@ -146,16 +205,14 @@ class Study:
             groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
         return groups
 
-    def _reference_runs(self) -> list[Path]:
-        """The references' folders, with weights in them: trained where they are not there."""
+    def _reference_jobs(self) -> list[Job]:
+        """The references that are trained here."""
         jobs = [Job(arm.name, self.data.path, self.out / "runs" / arm.name, arm.config) for arm in self.references]
         for job in jobs:
             if Run(job.out).finished and not (job.out / "policy.safetensors").exists():
                 shutil.rmtree(job.out)  # came here without its weights
-        if wanted := [job for job in jobs if not Run(job.out).finished]:
-            LOG.info("references first: %s", ", ".join(job.name for job in wanted))
-        train_all(jobs, processes=self.processes, lanes=self.lanes, deadline=self.deadline)
-        return [*(job.out for job in jobs), *self.against]
+            refuse_other(job)
+        return jobs
 
     def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
         out = self._given(name).folder if config is None else self.out / "runs" / name
@@ -235,18 +292,18 @@ def _networks(task: _Task) -> str:
     return task.job.name
 
 
-def _measure_all(tasks: Sequence[_Task]) -> Steps[list[str | None]]:
+def _measure_all(tasks: Sequence[_Task]) -> Steps[list[_Outcome]]:
     """Arms of the same networks, in turn; these go when all are done."""
-    reasons = []
+    outcomes = []
     for task in tasks:
-        reasons.append((yield from _measure_one(task)))
+        outcomes.append((yield from _measure_one(task)))
     for towers in {task.towers for task in tasks if task.towers is not None}:
         shutil.rmtree(towers, ignore_errors=True)
-    return reasons
+    return outcomes
 
 
-def _measure_one(task: _Task) -> Steps[str | None]:
-    """Train and measure one arm; why it could not be trained, or None."""
+def _measure_one(task: _Task) -> Steps[_Outcome]:
+    """Train one arm; measure it if its references are there."""
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
@@ -255,14 +312,22 @@ def _measure_one(task: _Task) -> Steps[str | None]:
         if not task.trained:
             yield from training(data, run, job.config, resume=True, towers=task.towers)
     except TrainingError as error:
-        write_json(task.figures / "arm.json", {**about, "failed": str(error)})
-        return str(error)
-    candidate = open_run(run, job.name, device=config.train.device)
-    references = [open_run(Run(path), path.name, device=config.train.device) for path in task.against]
+        if task.figures is not None:
+            write_json(task.figures / "arm.json", {**about, "failed": str(error)})
+        return _Outcome(failed=str(error))
+    if task.figures is None:
+        return _Outcome()
+    if not all(Run(path).finished for path in task.against):
+        return _Outcome(held=True)
+    device = config.train.device
+    give_back_memory(device)  # training needs other sizes than measuring
+    candidate = open_run(run, job.name, device=device)
+    references = [open_run(Run(path), path.name, device=device) for path in task.against]
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task.imputation)
         about[split] = evaluation.to_dict()
+        yield None
     if task.truth and (world := world_of(data, None)) is not None:
         about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")
@@ -276,7 +341,7 @@ def _measure_one(task: _Task) -> Steps[str | None]:
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
     if task.keep == "figures" and not task.trained:
         shutil.rmtree(job.out)
-    return None
+    return _Outcome()
 
 
 def _manifest(candidate: Candidate) -> dict[str, Any]:
@@ -287,12 +352,15 @@ def _manifest(candidate: Candidate) -> dict[str, Any]:
 def _evaluate(
     candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, imputation: Path | None
 ) -> Evaluation:
+    settings = evaluation_settings({"split": split}, candidate.facts["train.min_history"])
+    if device_of(candidate.policy).type == "cuda":
+        settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
     return evaluate_policy(
         candidate.policy,
         data,
         name=candidate.name,
         window=window_of(candidate),
-        config=evaluation_settings({"split": split}, candidate.facts["train.min_history"]),
+        config=settings,
         references={reference.name: reference.policy for reference in references},
         described=[reference.origin for reference in references],
         imputation=None if imputation is None else imputation_at(imputation, data),

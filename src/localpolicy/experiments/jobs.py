@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -122,22 +123,26 @@ def in_processes(
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
 
+    Tasks in a deque may grow while this goes on: whoever hears of an outcome may add what follows from it.
     A single process is this one: nothing is gained by another.
     """
-    count = min(sharing.processes, len(tasks))
+    waiting = tasks if isinstance(tasks, deque) else deque(tasks)
+    count = min(sharing.processes, len(waiting))
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
-        yield from _here(work, tasks, sharing, deadline)
+        yield from _here(work, waiting, sharing, deadline)
         return
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
     )
     with pool, _terminated_as_interrupted():
-        # A process with lanes has its tasks from the start; else whoever is free takes the next one.
-        groups = [tasks[number::count] for number in range(count)] if sharing.lanes > 1 else [[task] for task in tasks]
-        waiting = [pool.submit(_within, work, group, sharing, deadline) for group in groups]
+        at_work: set[Future[list[tuple[Task, Outcome]]]] = set()
         try:
-            for future in as_completed(waiting):
-                yield from future.result()
+            while waiting or at_work:
+                for group in _dealt(waiting, count - len(at_work), lanes=sharing.lanes):
+                    at_work.add(pool.submit(_within, work, group, sharing, deadline))
+                ended, at_work = wait(at_work, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield from future.result()
         except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
@@ -151,8 +156,18 @@ def in_processes(
             raise
 
 
+def _dealt(waiting: deque[Task], processes: int, *, lanes: int) -> list[list[Task]]:
+    """What each free process is given: one task; with lanes its share of all that wait, in the order they came."""
+    if lanes == 1:
+        return [[waiting.popleft()] for _ in range(min(processes, len(waiting)))]
+    every = list(waiting)
+    if processes:
+        waiting.clear()
+    return [group for number in range(processes) if (group := every[number::processes])]
+
+
 def _here(
-    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
+    work: Callable[[Task], Steps[Outcome]], tasks: deque[Task], sharing: Sharing, deadline: float | None
 ) -> Iterator[tuple[Task, Outcome]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same

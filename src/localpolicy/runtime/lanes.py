@@ -8,7 +8,9 @@ So a run in a lane gives the numbers of a run alone.
 
 from __future__ import annotations
 
+import gc
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
@@ -42,6 +44,17 @@ def caught_up(device: torch.device | str) -> Steps[None]:
         yield event.query
 
 
+def give_back_memory(device: torch.device | str) -> None:
+    """Hand what the allocator keeps back to the device.
+
+    Its cache is kept per stream, and a captured run has a pool of its own: what one run leaves there serves no other,
+    and other processes on the device cannot have it.
+    """
+    if torch.device(device).type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 class Lane:
     """A stream and a state of the random numbers, both of one device."""
 
@@ -71,11 +84,12 @@ def in_turn(
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end, `lanes` of them at a time.
 
-    An error ends the others where they are. A wish to stop reaches all of them: each ends as it does alone.
+    Tasks in a deque are taken from it, and it may grow meanwhile. An error ends the others where they are. A wish to
+    stop reaches all of them: each ends as it does alone.
     """
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # read when CUDA starts; else streams share eight queues
-    every = [Lane(_whole(device)) for _ in range(min(lanes, len(tasks), MOST))]
-    waiting = list(reversed(tasks))
+    waiting = tasks if isinstance(tasks, deque) else deque(tasks)
+    every = [Lane(_whole(device)) for _ in range(min(lanes, len(waiting), MOST))]
     at_work: dict[Lane, tuple[Task, Steps[Outcome]]] = {}
     ready: dict[Lane, Callable[[], bool]] = {}
     stopped: Stopped | None = None
@@ -86,7 +100,7 @@ def in_turn(
                     if lane not in at_work:
                         if not waiting or stopped is not None:
                             continue
-                        task = waiting.pop()
+                        task = waiting.popleft()
                         at_work[lane] = task, work(task)
                     task, steps = at_work[lane]
                     if lane in ready and not ready[lane]():
@@ -96,7 +110,8 @@ def in_turn(
                         with lane.entered():
                             until = next(steps)
                     except StopIteration as end:
-                        del at_work[lane]
+                        del at_work[lane], steps
+                        give_back_memory(device)
                         yield task, end.value
                     except Stopped as stop:
                         del at_work[lane]

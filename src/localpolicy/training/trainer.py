@@ -286,7 +286,11 @@ class Trainer:
         for group in self.optimiser.param_groups:
             factor = learning_rate_factor(config, number, steps=self.batches * config.epochs)
             rate = config.learning_rate * factor * group["unit"]
-            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+            if not isinstance(group["lr"], Tensor):
+                group["lr"] = rate
+            elif group.get("rate") != rate:  # filling it is a launch of its own
+                group["lr"].fill_(rate)
+                group["rate"] = rate
         if isinstance(batch, Planned):
             assert self.captured is not None
             self.captured.step(batch, number, coin)

@@ -73,15 +73,15 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFi
         value: [recipe.arm("lpi_rl", _point(key, value), seed) for seed in range(recipe.seeds)]
         for value in sorted(values)
     }
-    floor = study.floor()
-    by_arm = study.measure([arm for each in arms.values() for arm in each])
+    by_arm = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
+    missing, floor = study.stopped, study.floor()
     points = {
         value: good
         for value, each in arms.items()
         if (good := [measured for arm in each if (measured := by_arm.get(arm.name)) and not measured.failed])
     }
     failed = {name: measured.failed for name, measured in by_arm.items() if measured.failed}
-    return DialFigure(data, key, points, floor, study.stopped, failed, recipe.fast)
+    return DialFigure(data, key, points, floor, missing, failed, recipe.fast)
 
 
 def _point(key: str, value: float) -> Point:

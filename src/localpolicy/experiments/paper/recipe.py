@@ -21,6 +21,14 @@ POLICIES = {  # as the paper calls them, in its order
     "sac": "SAC",
     "lpi_rl": "LPI",
 }
+# Further rows, which are not the paper's: our defaults on its network, and how they are called.
+OURS = {
+    "mle_tied": "μ̂, tied heads (ours)",
+    "reward_weighted_tied": "𝓛_μ, tied heads (ours)",
+    "sqn_tied": "SQN, tied heads (ours)",
+    "lpi_rl_closed": "LPI, closed form (ours)",
+}
+LABELS = POLICIES | OURS
 # Those with a critic: what each has to tune.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
@@ -31,6 +39,11 @@ def paper_form(objective: str) -> list[str]:
     weighted = ["objective.improve=weighted", "objective.cap=20"]
     form = {"mle": ["objective.propensities=unused"], "lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
     return [f"objective.name={objective}", *form.get(objective, [])]
+
+
+def our_form(name: str) -> str:
+    """The objective of one of our rows: `lpi_rl_closed` is `lpi_rl`."""
+    return name.rpartition("_")[0]
 
 
 @dataclass(frozen=True)
@@ -44,13 +57,22 @@ class Recipe:
     changes: tuple[str, ...] = ()  # of the preset, as key=value
     device: str = "auto"
     fast: bool = False
+    ours: tuple[str, ...] = ()  # rows beside the paper's
 
     def config(self, objective: str, point: Point, seed: int) -> Config:
-        """One arm's configuration: the paper's, and what was changed."""
+        """One arm's configuration: the paper's, or ours; and what was changed."""
+        if objective in OURS:
+            return self._our_config(objective, seed)
         preset = {group: dict(settings) for group, settings in PRESETS["rl"].items()}
         preset["train"] |= {"select": SELECT, "min_history": 0}
         fixed = [*paper_form(objective), f"train.seed={seed}", f"train.device={self.device}"]
         return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
+
+    def _our_config(self, name: str, seed: int) -> Config:
+        """Our defaults: tied heads, early stopping, our own rule for the epoch and for β. Positions are the table's."""
+        positions = ["data.length=20", "train.min_history=0"]
+        fixed = [f"objective.name={our_form(name)}", f"train.seed={seed}", f"train.device={self.device}"]
+        return Config().with_changes([*positions, *self.changes, *fixed])
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
         """One policy at one point and seed."""
@@ -73,6 +95,7 @@ class Recipe:
             "reference_seeds": list(REFERENCE_SEEDS),
             "select": SELECT,
             "changes": list(self.changes),
+            "ours": list(self.ours),
         }
 
 

@@ -163,12 +163,12 @@ def table1(data: DataSet, study: Study, recipe: BanditRecipe) -> Table1:
     folder = study.out / "imputation"
     imputation = imputation_at(folder, data.data)  # here, once: many processes read it
     study = replace(study, imputation=folder, references=[recipe.arm("mle", None, seed) for seed in REFERENCE_SEEDS])
-    floor = study.floor()
     arms = {
         name: [recipe.arm(objective, beta, seed) for seed in range(recipe.seeds)]
         for name, (objective, beta) in recipe.policies().items()
     }
-    by_arm = study.measure([arm for each in arms.values() for arm in each])
+    by_arm = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
+    missing, floor = study.stopped, study.floor()
     rows, failed = [], {}
     for name, each in arms.items():
         measured = [by_arm[arm.name] for arm in each if arm.name in by_arm]
@@ -177,4 +177,4 @@ def table1(data: DataSet, study: Study, recipe: BanditRecipe) -> Table1:
             rows.append(BanditRow(name, good))
         elif measured:
             failed[name] = str(measured[0].failed)
-    return Table1(data, recipe, rows, floor, imputation.quality, study.stopped, failed)
+    return Table1(data, recipe, rows, floor, imputation.quality, missing, failed)

@@ -3,13 +3,16 @@
 One seed picks the hyperparameters, by r_p nDCG_p@20 + r_c nDCG_c@20 on validation; further seeds are trained at the
 chosen point alone, and the test split is read there alone. What the paper leaves open is decided here, and said with
 the table: the grids of β and λ, and which μ̂ divergences are taken from (two of other seeds, with the floor between).
+
+Rows of ours may stand beside the paper's (`Recipe.ours`). The paper's claims, stars and bold figures are of its own
+seven rows alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +21,12 @@ import numpy as np
 from localpolicy.evaluation.breakdown import Bucket, breakdown
 from localpolicy.evaluation.estimate import Estimate, finite
 from localpolicy.evaluation.gains import Lead, column_leads
-from localpolicy.experiments.arms import Study
+from localpolicy.experiments.arms import Arm, Study
 from localpolicy.experiments.grid import Point
 from localpolicy.experiments.measured import Measured, Pooled
 from localpolicy.experiments.paper import published
 from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.recipe import POLICIES, TUNED, Recipe, check, references
+from localpolicy.experiments.paper.recipe import LABELS, TUNED, Recipe, check, references
 
 COLUMNS = published.METRICS
 
@@ -41,12 +44,17 @@ class Row:
     def label(self) -> str:
         """The policy, with its hyperparameters."""
         greek = self.chosen.replace("beta=", "β=").replace("td_weight=", "λ=")
-        return f"{POLICIES[self.objective]} ({greek.replace(' ', ', ')})" if greek else POLICIES[self.objective]
+        return f"{LABELS[self.objective]} ({greek.replace(' ', ', ')})" if greek else LABELS[self.objective]
 
     @cached_property
     def js(self) -> Estimate | None:
         """Distance from the references."""
         return self.pooled.js()
+
+    @property
+    def improvements(self) -> list[dict[str, Any]]:
+        """How β was chosen and how far the critic was believed, of each seed in closed form."""
+        return [about for seed in self.pooled.seeds if (about := seed.record["run"].get("improvement")) is not None]
 
     @property
     def truths(self) -> list[dict[str, Any]]:
@@ -83,6 +91,7 @@ class Row:
             "coverage@20": [seed.to_dict("test")["policy"]["coverage@20"] for seed in self.pooled.seeds],
             "weights": [seed.record["run"]["weights"] for seed in self.pooled.seeds],
             "truth": self.truths,
+            **({"improvement": self.improvements} if self.improvements else {}),
             "seconds": [seed.record["run"]["seconds"] for seed in self.pooled.seeds],
         }
 
@@ -101,6 +110,7 @@ class Table3:
     floor: dict[str, Estimate] | None
     missing: list[str]  # arms that are still to be trained
     failed: dict[str, str]  # policies of which nothing could be trained, and why
+    ours: list[Row] = field(default_factory=list)  # not the paper's
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
@@ -119,7 +129,7 @@ class Table3:
 
     def row(self, objective: str) -> Row | None:
         """One policy's row, where it is done."""
-        return next((row for row in self.rows if row.objective == objective), None)
+        return next((row for row in (*self.rows, *self.ours) if row.objective == objective), None)
 
     def breakdown(self, event: str) -> list[Bucket]:
         """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
@@ -143,6 +153,7 @@ class Table3:
             "data": self.data.to_dict(),
             "recipe": self.recipe.to_dict(),
             "policies": {row.objective: row.to_dict() for row in self.rows},
+            **({"ours": {row.objective: row.to_dict() for row in self.ours}} if self.ours else {}),
             "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
             "floor": None if self.floor is None else {name: value.to_dict() for name, value in self.floor.items()},
             "published": {
@@ -159,7 +170,7 @@ class Table3:
             "breakdown": {
                 event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in ("purchase", "click")
             },
-            "references": _references(self.rows),
+            "references": _references([*self.rows, *self.ours]),
             "missing": self.missing,
             "failed": self.failed,
         }
@@ -175,32 +186,33 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
     """Train what is wanted and not there, and put the table together from all that is there."""
     check(data, recipe)
     study = replace(study, references=references(recipe))
-    floor = study.floor()
-    points = {objective: recipe.points(objective) for objective in recipe.policies}
-    # Policies without hyperparameters have nothing to choose: all their seeds can be trained at once.
-    first = [recipe.arm(objective, point, 0) for objective, each in points.items() for point in each]
+    points = {objective: recipe.points(objective) for objective in (*recipe.policies, *recipe.ours)}
+
+    def best(by_arm: Mapping[str, Measured]) -> dict[str, Point]:
+        """The points that can be chosen by now."""
+        every = {objective: best_point(recipe, objective, each, by_arm) for objective, each in points.items()}
+        return {objective: point for objective, point in every.items() if point is not None}
+
+    def further_seeds(by_arm: Mapping[str, Measured]) -> list[Arm]:
+        return [
+            recipe.arm(objective, point, seed)
+            for objective, point in best(by_arm).items()
+            for seed in range(1, recipe.seeds)
+        ]
+
+    # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
+    # choose: all their seeds are trained beside; ours before the paper's, since the closed form takes longest.
+    grids = sorted(points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
+    first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
     first += [
         recipe.arm(objective, each[0], seed)
-        for objective, each in points.items()
+        for objective, each in grids
         if len(each) == 1
         for seed in range(1, recipe.seeds)
     ]
-    by_arm = study.measure(first)
-    missing = list(study.stopped)
-    chosen = {
-        objective: best
-        for objective, each in points.items()
-        if (best := best_point(recipe, objective, each, by_arm)) is not None
-    }
-    rest = [
-        arm
-        for objective, point in chosen.items()
-        for seed in range(1, recipe.seeds)
-        if (arm := recipe.arm(objective, point, seed)) not in first
-    ]
-    by_arm |= study.measure(rest)
-    missing += study.stopped
-    rows = [_row(recipe, objective, points[objective], point, by_arm) for objective, point in chosen.items()]
+    by_arm = study.measure([*study.references, *first], then=further_seeds)
+    missing, floor, chosen = study.stopped, study.floor(), best(by_arm)
+    rows = {name: _row(recipe, name, points[name], point, by_arm) for name, point in chosen.items()}
     failed = {
         objective: next(iter(reasons))
         for objective, each in points.items()
@@ -214,14 +226,15 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> Table3:
         )
         and len(reasons) == len(each)
     }
-    return Table3(data, recipe, rows, floor, missing, failed)
+    theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
+    return Table3(data, recipe, theirs, floor, missing, failed, ours)
 
 
-def _at(recipe: Recipe, objective: str, point: Point, by_arm: dict[str, Measured]) -> Measured | None:
+def _at(recipe: Recipe, objective: str, point: Point, by_arm: Mapping[str, Measured]) -> Measured | None:
     return by_arm.get(recipe.arm(objective, point, 0).name)
 
 
-def best_point(recipe: Recipe, objective: str, points: Sequence[Point], by_arm: dict[str, Measured]) -> Point | None:
+def best_point(recipe: Recipe, objective: str, points: Sequence[Point], by_arm: Mapping[str, Measured]) -> Point | None:
     """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
     measured = [_at(recipe, objective, point, by_arm) for point in points]
     if None in measured:
@@ -236,4 +249,4 @@ def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, 
     measured = {
         each.name: at_point for each in points if (at_point := _at(recipe, objective, each, by_arm)) is not None
     }
-    return Row(objective, measured, point.name, Pooled(POLICIES[objective], seeds))
+    return Row(objective, measured, point.name, Pooled(LABELS[objective], seeds))
