@@ -72,13 +72,14 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
     assert far(p64.at(item), dense.maximum(p64)[0]) < tolerance
 
 
-def gradients(module, rows, items, upstream, *, constant_weight=False):
-    """Of hidden states, weights and biases, where there are any."""
+def gradients(module, rows, items, upstream, *, constant_weight=False, keep=False):
+    """Of hidden states, weights and biases, where there are any. `keep`: the leaves, too."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
     leaves[1].requires_grad_(not constant_weight)
     value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
     value.backward(upstream.to(value.dtype))
-    return [leaf.grad for leaf in leaves if leaf.requires_grad]
+    grads = [leaf.grad for leaf in leaves if leaf.requires_grad]
+    return (leaves, grads) if keep else grads
 
 
 def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
@@ -132,13 +133,81 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
+    with rows_added_last():
+        later, grads = gradients(fused, rows, items, upstream, keep=True)
+        assert grads[0] is not None and (grads[1] is None) == (dtype == torch.float32), "float32 tables wait"
+    for one, other in zip(later, found, strict=True):
+        assert torch.equal(one.grad, other) or far(one.grad, other.double()) < tolerance
     # A head over constant items: hidden states and biases get the same gradients without the weights'.
     without = gradients(fused, rows, items, upstream, constant_weight=True)
     for one, other in zip(without, found[:1] + found[2:], strict=True):
         assert far(one, other.double()) < tolerance
 
 
-def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
+def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.0):
+    """The k best: all different, in falling order, and as good as those of the definition."""
+    from localpolicy.catalogue.kernels.top_k import top_k
+
+    rows = draw_rows(n, v, d, dtype, device=device, bias=bias, scale=scale)
+    value, item = top_k(rows, k)
+    formed = exact(rows).chunk(0, v)
+    expected = formed.sort(dim=1, descending=True).values[:, :k]
+    assert far(value, expected) < tolerance
+    # Rounding may put another item there, but never one that is not as good.
+    assert far(formed.gather(1, item), expected) < tolerance
+    assert (value.diff(dim=1) <= 0).all()
+    assert all(len(set(items)) == k for items in item.tolist())
+
+
+def check_ties(v, k, device="cpu"):
+    """Of equal scores the lower index comes first, in whichever group it is, and zero has one sign."""
+    from localpolicy.catalogue.kernels.top_k import largest_columns, top_k
+
+    assert largest_columns(torch.tensor([[-0.0], [0.0], [-0.0], [1.0]], device=device), 3)[1].tolist() == [[3, 0, 1]]
+    head = Head(torch.zeros(v, 16, device=device), torch.zeros(v, device=device))
+    rows = LinearLogits(torch.ones(3, 16, device=device), head)
+    assert top_k(rows, k)[1].tolist() == [list(range(k))] * 3
+    better = [20, 20 + 64, 20 + 128, v - 1]
+    rows.head.bias[better] = 1.0
+    assert top_k(rows, k)[1].tolist() == [(better + [item for item in range(v) if item not in better])[:k]] * 3
+    spread = [place * (v // k) for place in range(k)]  # in k groups of groups
+    rows.head.bias[spread] = 2.0
+    assert top_k(rows, k)[1].tolist() == [spread] * 3
+    rows.head.bias[:] = -torch.inf  # what may not be shown comes last, and no number is invented
+    rows.head.bias[v - 2] = -1.0
+    value, item = top_k(rows, k)
+    assert item.tolist() == [[v - 2, *range(k - 1)]] * 3
+    assert value[:, 0].tolist() == [-1.0] * 3 and value[:, 1:].isneginf().all()
+
+
+def check_top_without(n, v, d, k, device="cpu"):
+    """Forbidden items enter no list: as in chunks, where their scores are -inf."""
+    from localpolicy.catalogue.without import Without
+
+    rows = draw_rows(n, v, d, device=device)
+    best = dense.top(exact(rows), 3 * k)[1].tolist()
+    forbidden = [items[: 2 * (number % k)][::2] for number, items in enumerate(best)]
+    allowed = Without.lists(rows, forbidden)
+    assert fused.lists(rows, k + allowed.most), "the kernels would not run"
+    item = fused.top(allowed, k)[1].tolist()
+    assert item == [[one for one in items if one not in gone][:k] for items, gone in zip(best, forbidden, strict=True)]
+
+
+def check_range(n, v, d, dtype, shift, *, tolerance, device="cpu"):
+    """All scores moved by so much that plain exponentials are 0 or infinite."""
+    p, q = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(2))
+    p.head.bias[:] = shift  # a number that every type has
+    items = draw_items(n, v, device)
+    p64, q64 = exact(p), exact(q)
+    (log_p, mean), entropy = fused.log_prob_and_mean(p, items, q), fused.entropy(p)
+    pairs = [(log_p, dense.log_prob(p64, items)), (mean, dense.mean(p64, q64)), (entropy, dense.entropy(p64))]
+    assert all(far(*pair) < tolerance for pair in pairs)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+    hidden, expected = (gradients(module, rows, items, upstream)[0] for module, rows in ((fused, p), (dense, p64)))
+    assert far(hidden, expected) < tolerance
+
+
+def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclude=False):
     """Everything evaluation asks, against logits that are formed."""
     from localpolicy.catalogue.logits import DenseLogits
     from localpolicy.catalogue.statistics import catalogue_statistics
@@ -149,9 +218,16 @@ def check_statistics(n, v, d, dtype, *, tolerance, device="cpu"):
     def formed(rows):
         return DenseLogits(exact(rows).chunk(0, v))
 
-    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values)
+    asked = {"lists": lists}
+    assert lists == 1 or fused.lists(policy, lists + 4), "the kernels would not run"
+    if exclude:  # the best, one of them twice, and at some positions the item itself
+        best = dense.top(exact(policy), 3)[1]
+        row = torch.arange(n, device=device)
+        pairs = [(row, best[:, 0]), (row, best[:, 2]), (row[::2], best[::2, 0]), (row[::5], items[::5])]
+        asked["excluded"] = tuple(torch.cat(part) for part in zip(*pairs, strict=True))
+    found = catalogue_statistics(policy, items, references=dict(zip("xy", others, strict=True)), values=values, **asked)
     references = {name: formed(other) for name, other in zip("xy", others, strict=True)}
-    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values))
+    expected = catalogue_statistics(formed(policy), items, references=references, values=formed(values), **asked)
     assert found.keys() == expected.keys()
     for name, column in expected.items():
         if name in ("top", "lists"):

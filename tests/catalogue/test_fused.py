@@ -7,9 +7,13 @@ import torch
 from fused_checks import (
     check_freed,
     check_gradients,
+    check_range,
     check_sharded,
     check_statistics,
     check_taken,
+    check_ties,
+    check_top,
+    check_top_without,
     check_values,
     draw_items,
     draw_rows,
@@ -42,6 +46,11 @@ def test_extreme_scores_stay_finite():
     rows = draw_rows(5, 200, 8, scale=80.0)
     assert dense.logsumexp(exact(rows)).max() > 80, "the case must be extreme to prove anything"
     check_values(5, 200, 8, torch.float32, tolerance=1e-4, scale=80.0)
+
+
+@pytest.mark.parametrize("shift", [-128.0, 128.0])
+def test_sums_that_leave_the_range_of_plain_exponentials(shift):
+    check_range(5, 200, 8, torch.float32, shift, tolerance=1e-4)
 
 
 def test_an_item_that_cannot_be_shown_has_no_share():
@@ -79,8 +88,35 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
     torch.testing.assert_close(fused.entropy(rows), chunked.entropy(rows))
 
 
-def test_everything_evaluation_asks():
-    check_statistics(20, 150, 8, torch.float32, tolerance=1e-5)
+@pytest.mark.parametrize("lists", [1, 3])
+@pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
+def test_everything_evaluation_asks(lists, exclude):
+    check_statistics(20, 2000, 8, torch.float32, tolerance=1e-5, lists=lists, exclude=exclude)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 6, 1), (7, 2, 16, 2), (3, 63, 5, 20), (17, 300, 33, 20), (3, 400, 200, 5)], ids=str
+)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_the_best_items(shape, bias):
+    check_top(*shape, torch.float32, tolerance=1e-5, bias=bias)
+
+
+def test_the_best_items_of_many_groups(monkeypatch):
+    # Levels of groups, and blocks of positions.
+    for name, value in {"CANDIDATES": 32, "FOLD": 4, "ROOM": 300}.items():
+        monkeypatch.setattr(f"localpolicy.catalogue.kernels.top_k.{name}", value)
+    check_top(5, 1303, 8, 8, torch.float32, tolerance=1e-5)
+    check_top(5, 1024, 8, 7, torch.float32, tolerance=1e-5, scale=80.0)
+    check_ties(1303, 8)
+
+
+def test_of_tied_items_the_first_are_listed():
+    check_ties(300, 7)
+
+
+def test_forbidden_items_enter_no_list():
+    check_top_without(6, 2000, 8, 4)
 
 
 @pytest.mark.cluster

@@ -67,3 +67,15 @@ def test_a_name_that_is_no_utf8_is_told(monkeypatch, capsys):
         main()
     assert left.value.code == 2
     assert "the name 'caf\\udce9' is not valid UTF-8" in capsys.readouterr().err
+
+
+def test_a_folder_that_was_removed_is_told(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    monkeypatch.setattr("sys.argv", ["lpi", "doctor"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "the current folder was removed. Change to one that exists." in capsys.readouterr().err

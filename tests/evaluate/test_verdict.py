@@ -304,6 +304,14 @@ def test_names_that_differ_in_marks_alone_are_refused(runs, tmp_path):
         compare([tmp_path / "a|b", tmp_path / "a_b"])
 
 
+def test_a_run_of_this_folder_is_named_after_it(runs, tmp_path, monkeypatch):
+    for folder in ("monday", "tuesday"):
+        shutil.copytree(runs["interactions.mle0"], tmp_path / folder / "mle")
+    monkeypatch.chdir(tmp_path / "tuesday")
+    compared = compare(["../monday/mle", "mle"], baselines=False)
+    assert [evaluation.name for evaluation in compared.evaluations] == ["monday/mle", "tuesday/mle"]
+
+
 def evaluation_of(name: str, sequence: list[int], rank: list[float]) -> Evaluation:
     made = scores(sequence=sequence, rank=rank)
     return Evaluation(

@@ -6,9 +6,13 @@ import pytest
 import torch
 from fused_checks import (
     check_gradients,
+    check_range,
     check_sharded,
     check_statistics,
     check_taken,
+    check_ties,
+    check_top,
+    check_top_without,
     check_values,
     draw_items,
     draw_rows,
@@ -47,6 +51,12 @@ def test_extreme_scores_stay_finite(dtype):
     check_values(200, 1271, 64, dtype, tolerance=10 * TOLERANCE[dtype], device="cuda", scale=80.0)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shift", [-128.0, 128.0])
+def test_sums_that_leave_the_range_of_plain_exponentials(shift, dtype):
+    check_range(300, 5000, 64, dtype, shift, tolerance=10 * TOLERANCE[dtype], device="cuda")
+
+
 def test_evaluation_is_nearly_float32():
     rows = draw_rows(500, 48_255, 64, device="cuda")
     items = draw_items(500, 48_255, "cuda")
@@ -79,9 +89,29 @@ def test_deterministic_mode_gives_the_same_bits_twice(dtype):
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("lists", [1, 20])
+@pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
 @pytest.mark.parametrize("width", [64, 100, 200])
-def test_everything_evaluation_asks(width):
-    check_statistics(700, 5000, width, torch.float32, tolerance=1e-5, device="cuda")
+def test_everything_evaluation_asks(width, exclude, lists):
+    check_statistics(700, 8000, width, torch.float32, tolerance=1e-5, device="cuda", lists=lists, exclude=exclude)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("width", [16, 64, 128, 200, 256])
+@pytest.mark.parametrize(
+    ("shape", "k"), [((1, 1), 1), ((64, 63), 20), ((333, 1271), 300), ((1472, 48_255), 20)], ids=str
+)
+def test_the_best_items(shape, k, width, dtype):
+    check_top(*shape, width, k, dtype, tolerance=1e-5, device="cuda", bias=shape[0] != 64)
+
+
+def test_the_best_items_of_many_groups():
+    check_top(60, 400_001, 64, 500, torch.bfloat16, tolerance=1e-5, device="cuda")
+    check_ties(400_001, 500, "cuda")
+
+
+def test_forbidden_items_enter_no_list():
+    check_top_without(200, 20_000, 64, 20, "cuda")
 
 
 def test_the_rows_of_each_rank():

@@ -11,8 +11,9 @@ import torch
 
 from localpolicy.catalogue import BACKENDS, backend, chunks
 from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.catalogue.without import Without
 from localpolicy.errors import DataError
-from localpolicy.model.lists import Without, draw_lists
+from localpolicy.model.lists import draw_lists
 
 P = [0.5, 0.25, 0.15, 0.1]
 DRAWS = 40_000
@@ -101,10 +102,10 @@ def test_the_rows_are_left_alone(name, sample):
 
 
 def test_exclusions_meet_the_right_columns():
-    made = Without(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    made = Without.lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
     whole = made.chunk(0, 4)
     assert whole.isinf().tolist() == [[False, False, False, True], [True, True, False, False]]
-    made = Without(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    made = Without.lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
     assert made.chunk(1, 3).isinf().tolist() == [[False, False], [True, False]]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from interpreter import either
 from torch import nn
 from torch.nn import functional
+
+from localpolicy.catalogue.logits import rows_added_last
 
 pytestmark = either
 
@@ -82,3 +86,29 @@ def test_a_linear_map_has_the_gradients_of_torch():
     leaves = [x, layer.weight, layer.bias]
     for one, two in zip(gradients([ours], [upstream], leaves), gradients([theirs], [upstream], leaves), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_of_parameters_may_wait():
+    from localpolicy.model.backbones.residual_kernel import add_and_norm, linear
+
+    def graded(*, later, frozen):
+        layer, norm, x = nn.Linear(12, 50).to(DEVICE), norm_of(50), draw(300, 12).requires_grad_()
+        with torch.no_grad():
+            layer.weight.copy_(draw(50, 12, seed=7))
+            layer.bias.copy_(draw(50, seed=8))
+        layer.bias.requires_grad_(not frozen)
+        parameters = [*layer.parameters(), *norm.parameters()]
+        with rows_added_last() if later else nullcontext():
+            seed = torch.zeros(1, dtype=torch.long, device=DEVICE)
+            add_and_norm(None, linear(layer, x), norm, seed=seed, site=0, dropout=0.0)[1].backward(
+                draw(300, 50, seed=1)
+            )
+            assert x.grad is not None
+            assert (norm.weight.grad is None) == later
+            assert (layer.weight.grad is None) == (later and not frozen)
+        return [x.grad, *(parameter.grad for parameter in parameters)]
+
+    for frozen in (False, True):
+        for one, two in zip(graded(later=True, frozen=frozen), graded(later=False, frozen=frozen), strict=True):
+            assert (one is None) == (two is None)
+            assert one is None or torch.equal(one, two)

@@ -172,6 +172,8 @@ class Kept:
 class ChunkedSoftmax:
     """The sums of `softmax` over chunks. It keeps the chunks for the gradient where they fit."""
 
+    apart = False
+
     def __init__(self) -> None:
         self.kept: Kept | None = None
 

@@ -20,6 +20,7 @@ from localpolicy.catalogue.chunks import sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
+from localpolicy.catalogue.without import Without
 
 WIDEST = 256
 WIDEST_EXACT = 128  # in evaluation: three products need the room of three
@@ -67,6 +68,8 @@ def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
 class FusedSoftmax:
     """The sums of `softmax` over tiles. Backward needs no second pass for hidden states: Σ p·weight is kept."""
 
+    apart = True
+
     def __init__(self) -> None:
         self.kept: Sums | None = None
 
@@ -100,7 +103,8 @@ class FusedSoftmax:
             for_weight, for_bias = head_gradient(
                 rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
             )
-        for_hidden = taken_gradient(rows, items, upstream, self.kept, normaliser, for_weight, for_bias, here=here)
+        forward = self.kept if wanted[0] else self.kept._replace(pulled=None)
+        for_hidden = taken_gradient(rows, items, upstream, forward, normaliser, for_weight, for_bias, here=here)
         return for_hidden, for_weight, for_bias
 
 
@@ -214,5 +218,32 @@ def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) ->
 
 @torch.no_grad()
 def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values and their items, in falling order."""
-    return chunked.top(rows, k)
+    """The k largest values and their items, in falling order; of equal values the lower index comes first."""
+    if isinstance(rows, Without):
+        return _top_without(rows, k)
+    k = min(k, rows.shape[1])
+    if not lists(rows, k):
+        return chunked.top(rows, k)
+    from localpolicy.catalogue.kernels.top_k import top_k
+
+    return top_k(rows, k, precision=EXACT)
+
+
+def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
+    """Whether the kernels find the k best of such rows, and faster than chunks of logits do."""
+    if not serves(rows):
+        return False
+    from localpolicy.catalogue.kernels.top_k import LARGEST_GROUP, LONGEST
+
+    return k <= LONGEST and 2 * k * LARGEST_GROUP <= rows.shape[1]
+
+
+def _top_without(rows: Without, k: int) -> tuple[Tensor, Tensor]:
+    """The k best that are allowed are among the k + f best, where f items are forbidden."""
+    wide = min(k + rows.most, rows.shape[1])
+    if not lists(rows.rows, wide):
+        return chunked.top(rows, k)
+    value, item = top(rows.rows, wide)
+    forbidden = rows.forbids(item)
+    order = forbidden.byte().argsort(dim=1, stable=True)[:, :k]  # the allowed ones first, as they stand
+    return value.masked_fill(forbidden, -torch.inf).gather(1, order), item.gather(1, order)

@@ -11,6 +11,7 @@ from torch import Tensor
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.without import Without
 
 
 def serves(*every: Logits | None) -> bool:
@@ -25,18 +26,25 @@ def fused_statistics(
     *,
     references: Mapping[str, LinearLogits],
     values: LinearLogits | None = None,
+    excluded: tuple[Tensor, Tensor] | None = None,
+    lists: int = 1,
     floor: bool = True,
 ) -> dict[str, Tensor]:
-    """What `catalogue_statistics` gives for lists of one and nothing excluded."""
+    """What `catalogue_statistics` gives where all items are open."""
     from localpolicy.catalogue.kernels.ranking import ranked
 
     own = fused.at(rows, items)
     above, tied, best, normaliser, mean = ranked(rows, items, own, everything=True, precision=fused.EXACT)
     assert best is not None and normaliser is not None and mean is not None
+    shown = best[:, None]
+    if excluded is not None:
+        above, tied = _among_allowed(rows, items, own, above, tied, excluded)
+    if lists > 1 or excluded is not None:
+        _, shown = fused.top(rows if excluded is None else Without(rows, *excluded), lists)
     columns = {
         "rank": 1 + above + tied / 2,
-        "top": best,
-        "lists": best[:, None],
+        "top": shown[:, 0],
+        "lists": shown,
         "logp": own - normaliser,
         "entropy": normaliser - mean,
     }
@@ -55,3 +63,22 @@ def fused_statistics(
         label = q if p == "" else f"{p}|{q}"
         columns |= {f"js:{label}": js, f"kl:{label}": kl}
     return columns
+
+
+def _among_allowed(
+    rows: LinearLogits, items: Tensor, own: Tensor, above: Tensor, tied: Tensor, excluded: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The counts of `ranked` where excluded items stand last, and tie there."""
+    catalogue = rows.shape[1]
+    pair = (excluded[0] * catalogue + excluded[1]).unique()  # an item that was seen twice is excluded once
+    row, item = pair // catalogue, pair % catalogue
+    score = fused.at(LinearLogits(rows.hidden[row], rows.head), item)
+
+    def count(which: Tensor) -> Tensor:
+        return torch.zeros_like(above).index_add_(0, row, which.to(above.dtype))
+
+    itself = item == items[row]
+    many, last = count(torch.ones_like(itself)), count(itself).bool()
+    above = above - count((score > own[row]) & ~itself)
+    tied = tied - count((score == own[row]) & ~itself)
+    return torch.where(last, catalogue - many, above), torch.where(last, many - 1, tied)

@@ -6,7 +6,7 @@ so N rows are `hidden @ weight.T + bias`; a policy of another kind (neighbours, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -15,60 +15,118 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-_copies: dict[tuple[int, torch.dtype], Tensor] = {}  # by the address of the table
+from localpolicy.runtime.branch import Branch
+
+_copies: dict[tuple[int, torch.dtype], tuple[Tensor, Branch]] = {}  # by the address of the table
 
 
 @contextmanager
 def copies_in(dtype: torch.dtype | None, *tables: Tensor) -> Iterator[None]:
     """Within the block these tables are there in another type already: several heads read them, and none casts again.
 
-    The tables must not change within the block.
+    The tables must not change within the block. Copies are made beside what comes first, and waited for where read.
     """
-    made = {} if dtype is None else {(table.data_ptr(), dtype): table.detach().to(dtype) for table in tables}
+    made = {} if dtype is None else {(table.data_ptr(), dtype): _copy(table, dtype) for table in tables}
     _copies.update(made)
     try:
         yield
     finally:
-        for key in made:
+        for key, (_, branch) in made.items():
+            branch.join([])  # also where nobody read the copy: a branch of a graph must end
             del _copies[key]
+
+
+def _copy(table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Branch]:
+    branch = Branch(table.device)
+    with branch.beside():
+        return table.detach().to(dtype), branch
 
 
 def as_type(table: Tensor, dtype: torch.dtype) -> Tensor:
     """The same numbers in another type; as a constant where no gradient is asked for."""
     if not (torch.is_grad_enabled() and table.requires_grad):
-        copy = _copies.get((table.data_ptr(), dtype))
-        if copy is not None and copy.shape == table.shape:
+        copy, branch = _copies.get((table.data_ptr(), dtype), (None, None))
+        if copy is not None and branch is not None and copy.shape == table.shape:
+            branch.join([copy])
             return copy
     return table.to(dtype)
 
 
-_later: list[tuple[Tensor, Tensor, Tensor]] | None = None  # table, index, gradient of the rows
+class _Waiting(NamedTuple):
+    """A gradient that is added to its table's last: of these rows, or of all of them."""
+
+    table: Tensor
+    gradient: Tensor
+    rows: Tensor | None = None
+    branch: Branch | None = None  # that forms it
+    reads: tuple[Tensor | None, ...] = ()  # what the branch reads: it must not be freed, and written over, before
+
+
+_later: list[_Waiting] | None = None
+_side: Branch | None = None  # forms the gradients of small tables, one after another
 
 
 @contextmanager
 def rows_added_last() -> Iterator[None]:
-    """Within the block gradients of rows that were taken from a table wait; at its end they are added to the table's.
+    """Within the block gradients of tables wait, and are added up at its end.
 
-    Else each of them becomes a table of zeros with a few rows filled in, and is added to the others whole.
+    Else each gradient of rows that were taken from a table becomes a table of zeros with a few rows filled in, and is
+    added to the others whole; and the backbone's gradient waits for those of the tables, which need none of it.
     """
-    global _later
-    waiting: list[tuple[Tensor, Tensor, Tensor]] = []
-    _later = waiting
+    global _later, _side
+    waiting: list[_Waiting] = []
+    _later, _side = waiting, None
     try:
         yield
     finally:
-        _later = None
+        _later = _side = None
     with torch.no_grad():
-        for table, index, gradient in waiting:
+        for table, gradient, rows, branch, _ in waiting:
+            if branch is not None:
+                branch.join([gradient])
+            if rows is None:
+                table.grad = gradient if table.grad is None else table.grad.add_(gradient)
+                continue
             table.grad = torch.zeros_like(table) if table.grad is None else table.grad
-            table.grad.index_add_(0, index, gradient)
+            table.grad.index_add_(0, rows, gradient)
+
+
+def gradients_wait(*tables: Tensor | None) -> bool:
+    """Whether the gradients of all of these may be given to `add_last` instead of being returned."""
+    return _later is not None and all(
+        table is None or (table.is_leaf and table.dtype == torch.float32) for table in tables
+    )
+
+
+def add_last(table: Tensor, gradient: Tensor, branch: Branch, *, reads: tuple[Tensor | None, ...]) -> None:
+    """Add the gradient of a whole table, which `branch` forms from `reads`, at the end of `rows_added_last`."""
+    assert _later is not None
+    assert gradient.dtype == table.dtype, "a cast would not wait for the branch"
+    _later.append(_Waiting(table, gradient, branch=branch, reads=reads))
+
+
+def formed_beside(
+    tables: tuple[Tensor, ...], form: Callable[[], tuple[Tensor, ...]], *, reads: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients that `form` gives; within `rows_added_last` they are formed beside what comes next, and wait."""
+    global _side
+    if not (gradients_wait(*tables) and all(table.requires_grad for table in tables)):
+        return form()
+    if _side is None:
+        _side = Branch(reads[0].device)
+    _side.catch_up()
+    with _side.beside():
+        gradients = form()
+    for table, gradient in zip(tables, gradients, strict=True):
+        add_last(table, gradient, _side, reads=reads)
+    return (None,) * len(tables)
 
 
 def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
     """The gradient of a table of which rows were taken; None where it waits for the end of `rows_added_last`."""
     gradient = gradient.to(table.dtype)
     if _later is not None and table.is_leaf:
-        _later.append((table, index, gradient))
+        _later.append(_Waiting(table, gradient, index))
         return None
     return torch.zeros_like(table).index_add_(0, index, gradient)
 

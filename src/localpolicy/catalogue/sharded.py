@@ -58,6 +58,8 @@ class ShardedSoftmax:
     A rank's rows get their whole gradient here; hidden states get the sum over ranks.
     """
 
+    apart = False
+
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
 
@@ -184,7 +186,8 @@ def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
     # Shards may hold fewer than k items: columns are gathered as rows.
     values, _ = shard.ranks.all_gather(value.T.contiguous())
     items, _ = shard.ranks.all_gather((item + shard.own.start).T.contiguous())
-    best, order = values.T[mine].topk(min(k, shard.n_items), dim=1)
+    best, order = values.T[mine].sort(dim=1, descending=True, stable=True)  # ranks hold the catalogue in its order
+    best, order = best[:, :k], order[:, :k]
     return best, items.T[mine].gather(1, order)
 
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from localpolicy.catalogue.logits import Head, LinearLogits, Logits
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits, add_last, gradients_wait
+from localpolicy.runtime.branch import Branch
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of hidden, weight and bias
 Wanted = tuple[bool, bool, bool]
@@ -34,6 +35,8 @@ class Sums(NamedTuple):
 
 class Softmax(Protocol):
     """Sums over the catalogue for one call of `log_prob`. It may keep what the gradient uses again."""
+
+    apart: bool  # whether the gradient of hidden states needs no pass over the catalogue
 
     def sums(self, rows: LinearLogits, items: Tensor, values: Any, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values` where they are given."""
@@ -61,7 +64,7 @@ class _LogProb(torch.autograd.Function):
         rows = LinearLogits(hidden, Head(weight, bias).to(hidden.dtype))
         sums = softmax.sums(rows, items, values, ctx.needs_input_grad[:3])
         ctx.save_for_backward(hidden, *rows.head, items, sums.normaliser)
-        ctx.softmax = softmax
+        ctx.softmax, ctx.tables = softmax, (weight, bias)
         expected = sums.normaliser.new_empty(0) if sums.mean is None else sums.mean
         ctx.mark_non_differentiable(expected)
         assert sums.log_p is not None
@@ -72,8 +75,17 @@ class _LogProb(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, items, normaliser = ctx.saved_tensors
         rows = LinearLogits(hidden, Head(weight, bias))
-        gradients = ctx.softmax.gradient(rows, items, normaliser, upstream, ctx.needs_input_grad[:3])
-        return *gradients, None, None, None
+        wanted = ctx.needs_input_grad[:3]
+        if not (ctx.softmax.apart and any(wanted[1:]) and gradients_wait(*ctx.tables)):
+            return *ctx.softmax.gradient(rows, items, normaliser, upstream, wanted), None, None, None
+        branch = Branch(hidden.device)
+        for_hidden, *_ = ctx.softmax.gradient(rows, items, normaliser, upstream, (wanted[0], False, False))
+        with branch.beside():  # the backbone goes on meanwhile
+            _, *for_tables = ctx.softmax.gradient(rows, items, normaliser, upstream, (False, *wanted[1:]))
+        for table, gradient in zip(ctx.tables, for_tables, strict=True):
+            if gradient is not None:
+                add_last(table, gradient, branch, reads=(*ctx.saved_tensors, upstream))
+        return for_hidden, None, None, None, None, None
 
 
 def log_prob(hidden: Tensor, head: Head, items: Tensor, softmax: Softmax) -> Tensor:

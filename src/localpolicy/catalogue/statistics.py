@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,9 +111,10 @@ def catalogue_statistics(
     and likelihood speak of the policy as it was trained, and ignore them.
     """
     references = references or {}
-    if excluded is None and open_items is None and lists == 1 and serves(rows, values, *references.values()):
+    if open_items is None and serves(rows, values, *references.values()):
         # The kernels know linear logits alone, as `serves` has found these to be.
-        return fused_statistics(rows, items, references=references, values=values, floor=floor)  # type: ignore[arg-type]
+        linear: Any = {"rows": rows, "references": references, "values": values}
+        return fused_statistics(items=items, excluded=excluded, lists=lists, floor=floor, **linear)
     scratch = scratch or Scratch()
     blocks = []
     for start, stop in blocks_of(rows.shape, items.device.type):

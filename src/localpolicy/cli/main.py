@@ -8,6 +8,7 @@ pipe closed early (`lpi … | head -1`).
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Annotated, Any
 
@@ -112,11 +113,20 @@ def _options(
             plugins.load(name)
 
 
+def _check_folder() -> None:
+    """Before torch is read: its libraries end the process where the current folder was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise LocalPolicyError("the current folder was removed. Change to one that exists.") from None
+
+
 def main() -> None:
     """Run `lpi`."""
     exit_on_closed_pipe()
     show_messages()
     try:
+        _check_folder()
         app()
     except Stopped as stop:
         LOG.error("%s", stop)

@@ -51,7 +51,8 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
     short = [run.folder.name or str(run.folder) for run in runs]
     often = Counter(short)
     names = [
-        name if often[name] == 1 else f"{run.folder.parent.name}/{name}" for name, run in zip(short, runs, strict=True)
+        name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
+        for name, run in zip(short, runs, strict=True)
     ]
     # '|' joins the names of two references, ':' follows a column's kind.
     names = [name.replace("|", "_").replace(":", "_") for name in names]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import torch
 
-from localpolicy.catalogue import backend
+from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import Logits
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import CONTEXT, NO_ANSWER
@@ -103,7 +103,7 @@ def lists_from(
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     return draw_lists(
         policy.logits(batch), k, ids=policy.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,
-        catalogue=backend(),
+        catalogue=fused,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.chunks import like_of, scratch, summing_type
 from localpolicy.catalogue.largest import largest
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.without import Without, changeable
 from localpolicy.errors import DataError
 from localpolicy.results import Result
 
@@ -63,35 +64,6 @@ class Lists(Result):
         return {"items": self.items, "probability": self.log_probability.exp().tolist(), "propensity": propensity}
 
 
-def _own(chunk: Tensor, out: Tensor | None) -> Tensor:
-    """A chunk that may be changed: rows that were formed already hand out a view of themselves."""
-    return chunk if chunk is out else chunk.clone()
-
-
-class Without:
-    """Logits with some items forbidden: they get -inf, so no probability."""
-
-    def __init__(self, rows: Logits, forbidden: Sequence[Sequence[int]]) -> None:
-        self.rows = rows
-        pairs = [(row, item) for row, items in enumerate(forbidden) for item in items]
-        self.row, self.item = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, V)."""
-        return self.rows.shape
-
-    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
-        chunk = _own(self.rows.chunk(start, stop, out=out), out)
-        here = (self.item >= start) & (self.item < stop)
-        return chunk.index_put_((self.row[here], self.item[here] - start), chunk.new_tensor(-torch.inf))
-
-    def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]; only asked for items that are allowed."""
-        return self.rows.at(items)
-
-
 class Perturbed:
     """Logits plus independent Gumbel noise: -log(-log u)."""
 
@@ -106,7 +78,7 @@ class Perturbed:
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
         """Columns start:stop."""
-        chunk = _own(self.rows.chunk(start, stop, out=out), out)
+        chunk = changeable(self.rows.chunk(start, stop, out=out), out)
         # Exponential noise is -log u; float32 would round a uniform number to 0 or 1 too often.
         noise = torch.empty(chunk.shape, dtype=torch.float64).exponential_(generator=self.generator)
         return chunk.sub_(noise.log_().to(chunk))
@@ -131,11 +103,11 @@ def draw_lists(
     left = rows.shape[1] - max((len(items) for items in forbidden), default=0)
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
-    allowed: Logits = Without(rows, forbidden) if any(forbidden) else rows
+    allowed: Logits = Without.lists(rows, forbidden) if any(forbidden) else rows
     propensity = None
     if not sample and rows.shape[0] * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
         room = scratch(0, *rows.shape, like_of(rows))
-        scores = _own(allowed.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
+        scores = changeable(allowed.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
         best, index = largest(scores, k)
         # In place, with the maximum m that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}. As powers of two:
         # torch computes these nearly three times as fast as exp.
@@ -150,7 +122,7 @@ def draw_lists(
         # peaked policy nothing would seem left after the first place.
         share = log_probability.double().exp()
         drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]
-        undrawn = (catalogue.logsumexp(Without(rows, drawn)) - normaliser).double().exp()
+        undrawn = (catalogue.logsumexp(Without.lists(rows, drawn)) - normaliser).double().exp()
         propensity = share / (undrawn[:, None] + share.flip(1).cumsum(1).flip(1))
     flat = ids.take(pa.array(index.flatten().cpu().numpy())).to_pylist()
     items = [flat[start : start + k] for start in range(0, len(flat), k)]

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from localpolicy import plugins
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, take
+from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, formed_beside, gradients_wait, take
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -66,6 +67,32 @@ class HeadScores:
     def shifted(self, numbers: Tensor) -> Tensor:
         """A mean or a maximum over the logits becomes that of the scores."""
         return numbers if self.shift is None else numbers + self.shift
+
+
+class _Begun(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
+        ctx.save_for_backward(begins)
+        ctx.start = start
+        return torch.where(begins[:, None], start, embedded)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (begins,) = ctx.saved_tensors
+
+        def for_start() -> tuple[Tensor]:
+            return (torch.where(begins[:, None], upstream, 0.0).sum(0),)
+
+        start = formed_beside((ctx.start,), for_start, reads=(upstream, begins))
+        return None, *start, torch.where(begins[:, None], 0.0, upstream)
+
+
+def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
+    """The start token's embedding where a sequence begins; its gradient, a sum over all tokens, may wait."""
+    if gradients_wait(start):
+        return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
+    return torch.where(begins[:, None], start, embedded)
 
 
 class ItemHead(nn.Module):
@@ -180,7 +207,7 @@ class Network(nn.Module):
         embedded = take(self.embedding, before) if shard is None else lookup(self.embedding, before, shard)
         if self.answer is not None:
             embedded = embedded + take(self.answer, batch.previous_event)
-        return torch.where(begins[:, None], self.start, embedded)
+        return begun(begins, self.start, embedded)
 
     def encode(self, batch: Batch, layout: Layout) -> Tensor:
         """The context of every token, laid out as told: [M, D]."""

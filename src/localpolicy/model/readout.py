@@ -83,8 +83,11 @@ class NetworkReader:
         if self.reads.fields & CONSTANT:
             branch = Branch(items.device) if same else branch  # without dropout both passes are one
             with branch.beside():
+                following = batch.next_token() if "next_value" in self.reads.fields else None
+                frozen = Branch(items.device)  # a frozen μ̂ needs nothing of this network
                 hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
-                constants = self._constants(batch, hidden_eval, coin)
+                constants = self._constants(batch, hidden_eval, coin, following, frozen)
+                frozen.join([])
                 if "q_sampled" in self.reads.fields:
                     constants["q_sampled"] = self._sampled(constants, items, generator)
                 del constants["features"]
@@ -124,13 +127,28 @@ class NetworkReader:
     def _critic(self, hidden: Tensor) -> HeadScores:
         return self.network.scores("reward" if self.critic == "reward" else "q", hidden)
 
-    def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor) -> Logits:
-        """μ̂'s logits at these tokens, up to a number that all items of a context share: a softmax does not see it."""
-        if self.logging_policy is not None:
-            return self.logging_policy.rows_at(batch, tokens)
-        return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
+    def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor, frozen: Branch) -> Logits:
+        """μ̂'s logits at these tokens, up to a number that all items of a context share: a softmax does not see it.
 
-    def _constants(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> dict[str, Tensor]:
+        `frozen` begins where batch and tokens are known.
+        """
+        if self.logging_policy is None:
+            return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
+        if not isinstance(self.logging_policy.network, Network):
+            return self.logging_policy.rows_at(batch, tokens)
+        with frozen.beside():
+            rows = self.logging_policy.rows_at(batch, tokens)
+        frozen.join([rows.hidden] if isinstance(rows, LinearLogits) else [])
+        return rows
+
+    def _constants(
+        self,
+        batch: Batch,
+        hidden_eval: Tensor,
+        coin: bool,
+        following: tuple[Tensor, Tensor] | None,
+        frozen: Branch,
+    ) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
         items, here = _scored(batch.item, batch), _scored(hidden_eval, batch)
         numbers: dict[str, Tensor] = {"features": here}
@@ -139,11 +157,11 @@ class NetworkReader:
             numbers["q"] = critic.at(items)
         if critic is not None and "q_expected" in reads:
             # One pass gives both: the logging head's likelihood, and the critic's mean under it.
-            logging = self._logging(batch, hidden_eval, at)
+            logging = self._logging(batch, hidden_eval, at, frozen)
             numbers["logp_logging"], mean = catalogue.log_prob_and_mean(logging, items, critic.logits)
             numbers["q_expected"] = critic.shifted(mean)
         elif "logp_logging" in reads:
-            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, hidden_eval, at), items)
+            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, hidden_eval, at, frozen), items)
         if critic is not None and "q_policy" in reads:
             policy = self.network.head("policy").detach().logits(here)
             numbers["q_policy"] = critic.shifted(catalogue.mean(policy, critic.logits))
@@ -151,14 +169,16 @@ class NetworkReader:
             numbers["q_max"] = critic.shifted(catalogue.maximum(critic.logits)[0])
         if "value" in reads:
             numbers["value"] = self.network.value(here)
-        if "next_value" in reads:
-            numbers["next_value"] = self._next_value(batch, hidden_eval, coin)
+        if following is not None:
+            numbers["next_value"] = self._next_value(batch, hidden_eval, coin, following, frozen)
         return numbers
 
     @torch.no_grad()
-    def _next_value(self, batch: Batch, hidden_eval: Tensor, coin: bool) -> Tensor:
+    def _next_value(
+        self, batch: Batch, hidden_eval: Tensor, coin: bool, following_token: tuple[Tensor, Tensor], frozen: Branch
+    ) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
-        after, exists = batch.next_token()
+        after, exists = following_token
         # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
         tokens = after[exists] if batch.counted is None else after
         fitted, other = self._fitted(coin)
@@ -168,7 +188,7 @@ class NetworkReader:
             _, best = self.catalogue.maximum(self.network.scores(fitted, following_hidden).logits)
             following = evaluated.at(best)
         else:
-            logging = self._logging(batch, hidden_eval, tokens)
+            logging = self._logging(batch, hidden_eval, tokens, frozen)
             following = evaluated.shifted(self.catalogue.mean(logging, evaluated.logits))
         if batch.counted is not None:
             return torch.where(exists, following, 0.0)

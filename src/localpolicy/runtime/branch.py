@@ -19,6 +19,11 @@ class Branch:
             self.stream = torch.cuda.Stream(device)
             self.stream.wait_stream(torch.cuda.current_stream(device))
 
+    def catch_up(self) -> None:
+        """What comes next in the branch may need all that was asked for here."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+
     def beside(self) -> AbstractContextManager[object]:
         """Within the block work goes to the branch."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)

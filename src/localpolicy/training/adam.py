@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from localpolicy.runtime.branch import Branch
+
 LARGE = 1 << 15  # numbers in a table that is worth a launch of its own
 
 
@@ -31,11 +33,14 @@ class TableAdamW(torch.optim.AdamW):
                     }
             torch._foreach_add_([self.state[parameter]["step"] for parameter in moving], 1)
             small = [parameter for parameter in moving if not _large(parameter)]
-            if small:
-                self._together(small, group)
+            branch = Branch(group["params"][0].device)
+            with branch.beside():
+                if small:
+                    self._together(small, group)
             for parameter in moving:
                 if _large(parameter):
                     self._alone(parameter, group)
+            branch.join([])
 
     def _together(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         states = [self.state[parameter] for parameter in parameters]

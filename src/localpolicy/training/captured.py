@@ -23,6 +23,7 @@ from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
 from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
+from localpolicy.runtime.branch import Branch
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.numerics import tf32_products
@@ -121,11 +122,14 @@ class CapturedSteps:
         self.optimiser.zero_grad(set_to_none=True)
         with rows_added_last():
             loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
+            logging = Branch(loss.device)
             loss.backward()
         if self.config.train.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
         self.optimiser.step()
-        self.log.add(terms.detached(), batch.counted)
+        with logging.beside():  # it needs the losses alone
+            self.log.add(terms.detached(), batch.counted)
+        logging.join([])
 
 
 @contextmanager

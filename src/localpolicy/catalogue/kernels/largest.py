@@ -1,7 +1,7 @@
 """max_a row_a and the first item that has it.
 
-Every lane keeps the best of its own column of tiles, so that a tile costs a comparison and two selections an element;
-lanes meet once, at the end.
+A tile gives one maximum for each position, so that it costs an addition and a comparison an element. Which tile had the
+largest is kept; its items are scored again, at the end, to find which of them it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ITEM = tl.constexpr(2147483647)
 
 @triton.jit
 def _partial(
-    hidden, weight, bias, bests, bearers, n_rows, n_items, part,
+    hidden, weight, bias, bests, starts, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -31,8 +31,8 @@ def _partial(
     h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
     first = cut * part
     last = tl.minimum(first + part, n_items)
-    best = tl.full((ROWS, ITEMS), -float("inf"), tl.float32)
-    bearer = tl.zeros((ROWS, ITEMS), tl.int32) + first
+    best = tl.full((ROWS,), -float("inf"), tl.float32)
+    best_start = tl.zeros((ROWS,), tl.int32) + first
     for start in range(first, last, ITEMS):
         item = start + column
         ok = item < last
@@ -46,28 +46,35 @@ def _partial(
             x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
         else:
             x = tl.where(ok[None], x, -float("inf"))
-        better = x > best
-        best = tl.where(better, x, best)
-        bearer = tl.where(better, start, bearer)
-    top = tl.max(best, 1)
-    candidate = tl.where((best == top[:, None]) & (bearer + column[None] < n_items), bearer + column[None], NO_ITEM)
-    tl.store(bests + cut * n_rows + row, top, mask=here)
-    tl.store(bearers + cut * n_rows + row, tl.min(candidate, 1), mask=here)
+        top = tl.max(x, 1)
+        best_start = tl.where(top > best, start, best_start)  # a tie keeps the earlier tile
+        best = tl.maximum(best, top)
+    tl.store(bests + cut * n_rows + row, best, mask=here)
+    tl.store(starts + cut * n_rows + row, best_start, mask=here)
 
 
 @triton.jit
-def _combine(bests, bearers, best, bearer, n_rows, cuts, ROWS: tl.constexpr):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    here = row < n_rows
-    top = tl.load(bests + row, mask=here, other=0.0)
-    item = tl.load(bearers + row, mask=here, other=0)
-    for cut in range(1, cuts):
-        other = tl.load(bests + cut * n_rows + row, mask=here, other=0.0)
-        better = other > top  # a tie keeps the earlier item
-        item = tl.where(better, tl.load(bearers + cut * n_rows + row, mask=here, other=0), item)
-        top = tl.where(better, other, top)
-    tl.store(best + row, top, mask=here)
-    tl.store(bearer + row, item.to(tl.int64), mask=here)
+def _combine(
+    hidden, weight, bias, bests, starts, best, bearer, n_rows, n_items, cuts,
+    D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, ITEMS: tl.constexpr, CUTS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    cut = tl.arange(0, CUTS)
+    d = tl.arange(0, DP)
+    tops = tl.load(bests + cut * n_rows + row, mask=cut < cuts, other=-float("inf"))
+    top = tl.max(tops, 0)
+    earliest = tl.min(tl.where((tops == top) & (cut < cuts), cut, CUTS - 1), 0)
+    item = tl.load(starts + earliest * n_rows + row) + tl.arange(0, ITEMS)
+    ok = item < n_items
+    h = tl.load(hidden + row * D + d, mask=d < D, other=0.0).to(tl.float32)
+    entry = item[:, None].to(tl.int64) * D + d[None]
+    w = tl.load(weight + entry, mask=ok[:, None] & (d < D)[None], other=0.0).to(tl.float32)
+    x = tl.sum(w * h[None], 1)
+    if BIASED:
+        x += tl.load(bias + item, mask=ok, other=0.0).to(tl.float32)
+    x = tl.where(ok, x, -float("inf"))
+    tl.store(best + row, top)
+    tl.store(bearer + row, tl.min(tl.where(ok & (x == tl.max(x, 0)), item, NO_ITEM), 0).to(tl.int64))
 
 
 def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
@@ -80,13 +87,26 @@ def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Ten
         return best, bearer
     shape = tile(LARGEST, width, hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
-    cuts, part = splits(v, blocks, shape.items, hidden.device)
+    cuts, part = splits(v, blocks, shape.items, hidden.device, waves=shape.waves, most=shape.most)
     bests = hidden.new_empty((cuts, n), dtype=torch.float32)
-    bearers = hidden.new_empty((cuts, n), dtype=torch.int32)
+    starts = hidden.new_empty((cuts, n), dtype=torch.int32)
+    head = {"D": width, "DP": padded(width), "BIASED": rows.head.bias is not None, "ITEMS": shape.items}
     _partial[(blocks, cuts)](
-        hidden, weight, bias, bests, bearers, n, v, part,
-        D=width, DP=padded(width), BIASED=rows.head.bias is not None, ROWS=shape.positions, ITEMS=shape.items,
-        PRECISION=precision, **shape.launch,
+        hidden,
+        weight,
+        bias,
+        bests,
+        starts,
+        n,
+        v,
+        part,
+        ROWS=shape.positions,
+        PRECISION=precision,
+        **head,
+        **shape.launch,
+    )
+    _combine[(n,)](
+        hidden, weight, bias, bests, starts, best, bearer, n, v, cuts,
+        CUTS=triton.next_power_of_2(cuts), num_warps=4, **head,
     )  # fmt: skip
-    _combine[(triton.cdiv(n, 128),)](bests, bearers, best, bearer, n, cuts, ROWS=128, num_warps=4)
     return best, bearer

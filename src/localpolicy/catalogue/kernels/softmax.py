@@ -1,8 +1,10 @@
 """Softmax sums over the catalogue in one pass: log Σ e^x, Σ p·value, and Σ p·weight for the hidden states' gradient.
 
-A tile x = hidden @ weightᵀ + bias updates a running maximum and sums relative to it (Milakov and Gimelshein 2018);
-Σ_a p_a weight_a is attention with the table as keys and values (Dao et al. 2022), so backward needs no second pass
-for hidden states. The catalogue is cut over programs; `_combine` adds their parts in order.
+A tile x = hidden @ weightᵀ + bias adds e^x to sums, which is exact while these stay far from the ends of float32's
+range, as those of trained policies do. Programs whose sums do not are run again, with sums relative to a running
+maximum (Milakov and Gimelshein 2018). Σ_a p_a weight_a is attention with the table as keys and values (Dao et al.
+2022), so backward needs no second pass for hidden states. The catalogue is cut over programs; `_combine` adds their
+parts in order.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from localpolicy.catalogue.softmax import Sums
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 
+# Sums of plain exponentials that are as exact as shifted ones; in float16 the exponentials themselves must fit.
+PLAIN = {torch.float32: (1e-30, 1e30), torch.bfloat16: (1e-30, 1e30), torch.float16: (1.0, 6e4)}
+
 
 @triton.jit
 def _partial(
@@ -26,11 +31,17 @@ def _partial(
     tops, totals, weighteds, pulleds, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, VALUE_D: tl.constexpr, VALUE_DP: tl.constexpr,
     BIASED: tl.constexpr, VALUE_BIASED: tl.constexpr, VALUES: tl.constexpr, OWN_VALUES: tl.constexpr,
-    PULL: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+    PULL: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr, RUNNING: tl.constexpr,
+    LEAST: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
     cut = tl.program_id(1)
+    at = cut * n_rows + row
+    if RUNNING:
+        plain = tl.load(totals + at, mask=here, other=1.0)
+        if (tl.max(plain, 0) < MOST) & (tl.min(plain, 0) > LEAST):
+            return
     d = tl.arange(0, DP)
     column = tl.arange(0, ITEMS)
     h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
@@ -41,7 +52,7 @@ def _partial(
             mask=here[:, None] & (value_d < VALUE_D)[None],
             other=0.0,
         )
-    top = tl.full((ROWS,), -float("inf"), tl.float32)
+    top = tl.full((ROWS,), -float("inf") if RUNNING else 0.0, tl.float32)  # as a power of two
     total = tl.zeros((ROWS,), tl.float32)
     weighted = tl.zeros((ROWS,), tl.float32)
     pulled = tl.zeros((ROWS, DP), tl.float32)
@@ -63,31 +74,37 @@ def _partial(
                 other=0.0,
             )
             value = tl.dot(value_h, tl.trans(value_w), input_precision=PRECISION)
-        if BIASED:  # items beyond the end get -inf from here, at no cost
-            x += tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32)[None]
-        else:
-            x = tl.where(ok[None], x, -float("inf"))
         if VALUES and VALUE_BIASED:
             value += tl.load(value_bias + item, mask=ok, other=0.0).to(tl.float32)[None]
-        largest = tl.maximum(top, tl.max(x, 1))
-        # A row of -inf so far: e^{-inf - -inf} would be NaN.
-        shift = tl.where(largest == -float("inf"), 0.0, largest) * LOG2E
-        scale = tl.exp2(top * LOG2E - shift)
-        e = tl.exp2(x * LOG2E - shift[:, None])
-        total = total * scale + tl.sum(e, 1)
-        if VALUES:
-            weighted = weighted * scale + tl.sum(e * value, 1)
-        if OWN_VALUES:  # Σ p·x, where 0 · -inf counts as 0
-            weighted = weighted * scale + tl.sum(tl.where(e > 0, e * x, 0.0), 1)
-        if PULL:
+        x *= LOG2E
+        if BIASED:  # items beyond the end get -inf from here, at no cost
+            x += (tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32) * LOG2E)[None]
+        else:
+            x = tl.where(ok[None], x, -float("inf"))
+        shifted = x
+        if RUNNING:
+            largest = tl.maximum(top, tl.max(x, 1))
+            shift = tl.where(largest == -float("inf"), 0.0, largest)  # of -inf so far: -inf - -inf would be NaN
+            scale = tl.exp2(top - shift)
+            total = total * scale
+            weighted = weighted * scale
             pulled = pulled * scale[:, None]
+            top = largest
+            shifted = x - shift[:, None]
+        e = tl.exp2(shifted)
+        total += tl.sum(e, 1)
+        if VALUES:
+            weighted += tl.sum(e * value, 1)
+        if OWN_VALUES:  # Σ p·x, where 0 · -inf counts as 0
+            weighted += tl.sum(tl.where(e > 0, e * x, 0.0), 1)
+        if PULL:
             pulled = tl.dot(e.to(w.dtype), w, pulled, input_precision=PRECISION)
-        top = largest
-    at = cut * n_rows + row
     tl.store(tops + at, top, mask=here)
     tl.store(totals + at, total, mask=here)
-    if VALUES or OWN_VALUES:
+    if VALUES:
         tl.store(weighteds + at, weighted, mask=here)
+    if OWN_VALUES:
+        tl.store(weighteds + at, weighted * LN2, mask=here)
     if PULL:
         tl.store(pulleds + at[:, None].to(tl.int64) * D + d[None], pulled, mask=here[:, None] & (d < D)[None])
 
@@ -108,9 +125,9 @@ def _combine(
     top = tl.load(tops + at, mask=here, other=-float("inf"))
     largest = tl.max(top, 0)
     shift = tl.where(largest == -float("inf"), 0.0, largest)
-    share = tl.exp2((top - shift) * LOG2E)
+    share = tl.exp2(top - shift)
     total = tl.sum(tl.load(totals + at, mask=here, other=0.0) * share, 0)
-    logarithm = largest + tl.log2(total) * LN2
+    logarithm = (largest + tl.log2(total)) * LN2
     tl.store(normaliser + row, logarithm)
     if VALUES:
         tl.store(mean + row, tl.sum(tl.load(weighteds + at, mask=here, other=0.0) * share, 0) / total)
@@ -145,7 +162,7 @@ def softmax_sums(
     table = (PULLED if values is None else BOTH) if pull else (SUMMED if values is None else VALUED)
     shape = tile(table, max(width, value_width), hidden, precision)
     blocks = triton.cdiv(n, shape.positions)
-    cuts, part = splits(v, blocks, shape.items, hidden.device)
+    cuts, part = splits(v, blocks, shape.items, hidden.device, waves=shape.waves, most=shape.most)
     weigh = values is not None or own_values
 
     def room(wanted: bool, *size: int) -> Tensor:
@@ -158,15 +175,15 @@ def softmax_sums(
     sums = Sums(normaliser, mean if weigh else None, log_p if items is not None else None, pulled if pull else None)
     if n == 0:
         return sums
-    _partial[(blocks, cuts)](
-        hidden, weight, bias,
-        value_hidden, value_weight, value_bias,
-        tops, totals, weighteds, pulleds, n, v, part,
-        D=width, DP=padded(width), VALUE_D=value_width, VALUE_DP=padded(value_width),
-        BIASED=rows.head.bias is not None, VALUE_BIASED=other.head.bias is not None, VALUES=values is not None,
-        OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
-        **shape.launch,
-    )  # fmt: skip
+    for running in (False, True):
+        _partial[(blocks, cuts)](
+            hidden, weight, bias, value_hidden, value_weight, value_bias,
+            tops, totals, weighteds, pulleds, n, v, part,
+            D=width, DP=padded(width), VALUE_D=value_width, VALUE_DP=padded(value_width),
+            BIASED=rows.head.bias is not None, VALUE_BIASED=other.head.bias is not None, VALUES=values is not None,
+            OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
+            RUNNING=running, LEAST=PLAIN[hidden.dtype][0], MOST=PLAIN[hidden.dtype][1], **shape.launch,
+        )  # fmt: skip
     _combine[(n,)](
         tops, totals, weighteds, pulleds, hidden, weight, bias, tops if items is None else items,
         normaliser, mean, pulled, log_p, n, cuts,

@@ -21,6 +21,8 @@ class Tile(NamedTuple):
     items: int
     warps: int
     stages: int
+    waves: int = 2  # programs for a processor
+    most: int = 2  # and where each of them still has a long way
 
     @property
     def launch(self) -> dict[str, int]:
@@ -34,15 +36,15 @@ def _wide(narrow: Tile, half: Tile, widest: Tile) -> dict[int, Tile]:
 
 # By input type (16: half precision, 32: float32) and padded width; measured at 64 on an H200, scaled to fit beyond.
 PULLED = {
-    16: _wide(Tile(128, 128, 8, 3), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    16: _wide(Tile(64, 128, 4, 3, waves=4, most=6), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
     32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
 }
 SUMMED = {
-    16: _wide(Tile(128, 128, 4, 3), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
+    16: _wide(Tile(128, 128, 4, 3, most=8), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
     32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
 }
 VALUED = {
-    16: _wide(Tile(128, 64, 8, 3), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
+    16: _wide(Tile(128, 64, 8, 3, most=8), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
     32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 1)),
 }
 BOTH = {  # Σ p·value and Σ p·weight in one pass
@@ -54,9 +56,11 @@ GRADIENT = {
     32: _wide(Tile(64, 128, 4, 3), Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
 }
 LARGEST = {
-    16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 8, 2)),
+    16: _wide(Tile(128, 128, 4, 3, most=8), Tile(64, 64, 4, 3), Tile(64, 64, 8, 2)),
     32: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
 }
+
+LONG = 64  # steps of a program that are a long way
 
 # Three TF32 products instead of one: evaluation.
 EXACT = Tile(64, 32, 4, 2)
@@ -87,12 +91,14 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6
 
 
-def splits(work: int, other: int, step: int, device: torch.device, *, waves: int = 2) -> tuple[int, int]:
+def splits(work: int, other: int, step: int, device: torch.device, *, waves: int = 2, most: int = 0) -> tuple[int, int]:
     """Into how many parts `work` is cut so that, times `other` programs, the device is full; and the size of a part.
 
-    A part is a whole number of steps.
+    A part is a whole number of steps. Where parts stay long, a processor has up to `most` programs instead of `waves`:
+    they wait for different things.
     """
     steps = triton.cdiv(work, step)
-    wanted = max(1, min(steps, waves * processors(device) // max(other, 1)))
+    few, many = (number * processors(device) // max(other, 1) for number in (waves, most))
+    wanted = max(1, min(steps, max(few, min(many, steps // LONG))))
     part = triton.cdiv(steps, wanted) * step
     return max(1, triton.cdiv(work, part)), part

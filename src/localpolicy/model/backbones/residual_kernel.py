@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from localpolicy.catalogue.logits import formed_beside
+
 TOKENS = 16  # of a program
 EPSILON = tl.constexpr(1e-5)  # as nn.LayerNorm has it
 
@@ -104,13 +106,15 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.tables = weight, bias
         return functional.linear(x, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        return (upstream @ weight if ctx.needs_input_grad[0] else None), upstream.T @ x, column_sums(upstream)
+        for_x = upstream @ weight if ctx.needs_input_grad[0] else None
+        return for_x, *formed_beside(ctx.tables, lambda: (upstream.T @ x, column_sums(upstream)), reads=(x, upstream))
 
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -144,6 +148,7 @@ class _AddAndNorm(torch.autograd.Function):
                 **ctx.launch,
             )  # fmt: skip
         ctx.save_for_backward(summed, seed, gain)
+        ctx.tables = gain, shift
         ctx.set_materialize_grads(False)
         return summed, normed
 
@@ -164,8 +169,8 @@ class _AddAndNorm(torch.autograd.Function):
             )  # fmt: skip
         else:
             parts.zero_()
-        for_gain, for_shift = column_sums(parts).view(2, width)
-        return (for_hidden if ctx.launch["ADDS"] else None), for_branch, for_gain, for_shift, None, None
+        for_norm = formed_beside(ctx.tables, lambda: (*column_sums(parts).view(2, width),), reads=(parts,))
+        return (for_hidden if ctx.launch["ADDS"] else None), for_branch, *for_norm, None, None
 
 
 def add_and_norm(

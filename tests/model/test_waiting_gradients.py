@@ -1,0 +1,52 @@
+"""Gradients that wait until the end of a step, and are then added up, are the gradients of torch."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from localpolicy.catalogue.logits import copies_in, formed_beside, rows_added_last
+from localpolicy.model.network import begun
+
+
+def graded(*, later):
+    """Of a start token that stands at some tokens, read twice, and of what stands at the others."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(4, generator=generator, requires_grad=True)
+    embedded = torch.randn(7, 4, generator=generator, requires_grad=True)
+    begins = torch.tensor([True, False, False, True, True, False, False])
+    with rows_added_last() if later else nullcontext():
+        one, two = begun(begins, start, embedded), begun(~begins, start, embedded)
+        (one * torch.arange(28.0).view(7, 4) + two).sum().backward()
+        assert (start.grad is None) == later
+    return start.grad, embedded.grad
+
+
+def test_the_start_tokens_gradient_may_wait():
+    for ours, theirs in zip(graded(later=True), graded(later=False), strict=True):
+        assert theirs.abs().min() > 0
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("how", ["not within the block", "a result of other parameters", "frozen", "half precision"])
+def test_what_cannot_wait_is_returned(how):
+    table = torch.ones(3, requires_grad=True)
+    tables = {
+        "a result of other parameters": table * 2,
+        "frozen": table.detach(),
+        "half precision": table.detach().half().requires_grad_(),
+    }
+    with nullcontext() if how == "not within the block" else rows_added_last():
+        (given,) = formed_beside((tables.get(how, table),), lambda: (torch.ones(3),), reads=(table,))
+    assert given is not None and table.grad is None
+
+
+def test_copies_of_a_table_are_gone_at_the_end_of_the_block():
+    from localpolicy.catalogue.logits import as_type
+
+    table = torch.randn(3, 2)
+    with copies_in(torch.bfloat16, table):
+        assert as_type(table, torch.bfloat16) is as_type(table, torch.bfloat16)
+    assert as_type(table, torch.bfloat16) is not as_type(table, torch.bfloat16)
