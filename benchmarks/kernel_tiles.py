@@ -1,7 +1,7 @@
 """Time every tile shape of the fused kernels, to choose those in `catalogue/kernels/tiles.py`.
 
     python benchmarks/kernel_tiles.py [--width 64] [--shapes 1472x48255,4096x1000000] [--types bf16,fp32]
-        [--kinds pulled,summed,valued,both,gradient,largest]
+        [--kinds pulled,summed,valued,both,gradient,largest] [--stages 3] [--waves 2,4,8]
 
 Kernels are compiled by several processes first; then each is timed alone (median of repeated launches).
 """
@@ -55,14 +55,15 @@ def work(kind: str, rows: LinearLogits, values: LinearLogits, items: torch.Tenso
     }[kind]
 
 
-def cases(kinds: list[str], types: list[str], stages: list[int]) -> Iterator[tuple[str, str, Tile]]:
+def cases(kinds: list[str], types: list[str], stages: list[int], waves: list[int]) -> Iterator[tuple[str, str, Tile]]:
     for kind in kinds:
         for type_name in types:
             for positions, items, warps in SHAPES:
                 if type_name == "fp32" and positions * items > 128 * 128:
                     continue
                 for stage in stages:
-                    yield kind, type_name, Tile(positions, items, warps, stage)
+                    for wave in waves:
+                        yield kind, type_name, Tile(positions, items, warps, stage, waves=wave, most=wave)
 
 
 def use(kind: str, type_name: str, shape: Tile, width: int) -> None:
@@ -88,13 +89,15 @@ def main() -> None:
     parser.add_argument("--shapes", default="1472x48255,4096x1000000")
     parser.add_argument("--types", default="bf16,fp32")
     parser.add_argument("--stages", default="3")
+    parser.add_argument("--waves", default="2,4,8", help="programs for a processor")
     parser.add_argument("--kinds", default=",".join(TABLES))
     given = parser.parse_args()
     shapes = [tuple(map(int, one.split("x"))) for one in given.shapes.split(",")]
     types, stages = given.types.split(","), list(map(int, given.stages.split(",")))
     kinds = given.kinds.split(",")
-    every = list(cases(kinds, types, stages))
-    jobs = [(*case, given.width, shape) for case in every for shape in shapes[:1]]
+    waves = list(map(int, given.waves.split(",")))
+    every = list(cases(kinds, types, stages, waves))
+    jobs = [(*case, given.width, shapes[0]) for case in every if case[2].waves == waves[0]]
     with multiprocessing.get_context("spawn").Pool(min(12, os.cpu_count() or 1)) as pool:
         failed = [message for message in pool.map(compile_one, jobs, chunksize=4) if message]
     print("\n".join(failed))

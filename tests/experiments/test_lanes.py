@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -148,6 +149,13 @@ def test_runs_share_a_process_where_they_can():
     assert Sharing.of(some, processes=2, lanes=4) == Sharing(2, 1, "cpu")
     assert Sharing.of(some[:1], processes=2, lanes=4) == Sharing(2, 4, "cpu")
     assert Sharing.of(some[:1]).lanes == 1, "unless asked"
+
+
+def test_lanes_ask_for_no_more_queues_than_they_use(monkeypatch):
+    for lanes, queues in ((1, None), (2, "8"), (7, "14"), (40, "32")):
+        monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+        assert list(in_turn(lambda task: iter(()), [], lanes=lanes, device="cpu")) == []
+        assert os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
 
 
 def test_one_run_needs_no_lane(small, tmp_path):

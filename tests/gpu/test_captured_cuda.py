@@ -21,6 +21,7 @@ from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.lanes import in_turn
 from localpolicy.training import adam
 from localpolicy.training.loop import train
 from localpolicy.training.losses import Losses
@@ -210,6 +211,19 @@ def check_lanes(folder):
     same(trained("together", 6), trained("alone", 1))
 
 
+def check_chunked_lanes(folder):
+    """So they have where logits are formed in chunks, whose memory is used again and again."""
+    data = write_small(folder / "data", items=20_000, sequences=400)
+    chunked = {"catalogue": "chunked", "capture": False, "deterministic": True, "epochs": 1}
+    kinds = {f"mle-{seed}": config("mle", seed=seed, **chunked) for seed in range(3)}
+    found, expected = (
+        train_all([Job(name, data.path, folder / where / name, each) for name, each in kinds.items()],
+                  processes=1, lanes=lanes)
+        for where, lanes in (("together", 3), ("alone", 1))
+    )  # fmt: skip
+    same(*({name: run.manifest["policy_sha256"] for name, run in runs.items()} for runs in (found, expected)))
+
+
 def check_stopped_lanes(folder):
     """So they have after all of them were stopped, and went on."""
     trained, step = lanes_of(folder), Trainer.step
@@ -225,12 +239,24 @@ def check_stopped_lanes(folder):
     same(trained("stopped", 6), trained("alone", 1))
 
 
-@pytest.mark.parametrize("check", ["check_resumed", "check_equal_runs", "check_lanes", "check_stopped_lanes"])
+@pytest.mark.parametrize(
+    "check", ["check_resumed", "check_equal_runs", "check_lanes", "check_chunked_lanes", "check_stopped_lanes"]
+)
 def test_deterministic_runs_are_equal_to_the_bit(check, tmp_path):
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = Path(__file__).parent
     command = [sys.executable, "-c", SCRIPT, check, str(tmp_path), str(here), str(here.parent)]
     subprocess.run(command, env=environment, check=True)
+
+
+def test_a_task_that_ended_keeps_no_memory_from_other_processes():
+    def work(task):
+        torch.zeros(1 << 28, dtype=torch.uint8, device="cuda")
+        yield
+
+    before = torch.cuda.memory_reserved()
+    assert [task for task, _ in in_turn(work, ["one", "two"], lanes=2, device="cuda")] == ["one", "two"]
+    assert torch.cuda.memory_reserved() < before + (1 << 27)
 
 
 @pytest.mark.parametrize("large", [4000, 1 << 30], ids=["our kernel", "torch's"])

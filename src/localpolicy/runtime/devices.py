@@ -1,4 +1,4 @@
-"""Devices by name."""
+"""Devices by name, and their random numbers."""
 
 from __future__ import annotations
 
@@ -20,3 +20,14 @@ def device_called(name: str) -> str:
     if (torch.device(name).index or 0) >= max(torch.cuda.device_count(), 1):
         raise ConfigError(f"device: '{name}' asked for, but torch sees {torch.cuda.device_count()}, counted from 0.")
     return name
+
+
+def seed_generators(seed: int, device: str) -> None:
+    """`torch.manual_seed` for the CPU and for the device in use.
+
+    For kinds of devices that are not in use torch writes down the call stack each time: longer than asking for a step.
+    """
+    torch.default_generator.manual_seed(seed)
+    if (named := torch.device(device)).type == "cuda":
+        index = torch.cuda.current_device() if named.index is None else named.index
+        torch.cuda.default_generators[index].manual_seed(seed)

@@ -87,7 +87,10 @@ def in_turn(
     Tasks in a deque are taken from it, and it may grow meanwhile. An error ends the others where they are. A wish to
     stop reaches all of them: each ends as it does alone.
     """
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # read when CUDA starts; else streams share eight queues
+    if lanes > 1:
+        # Read when CUDA starts; else streams share eight queues, and fewer under MPS. No more than are used: there all
+        # processes take them from one pool, and one that finds it empty cannot start.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(min(32, max(8, 2 * lanes))))
     waiting = tasks if isinstance(tasks, deque) else deque(tasks)
     every = [Lane(_whole(device)) for _ in range(min(lanes, len(waiting), MOST))]
     at_work: dict[Lane, tuple[Task, Steps[Outcome]]] = {}

@@ -28,6 +28,7 @@ from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.weights import save_weights, unique, whole_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.devices import seed_generators
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
@@ -279,10 +280,10 @@ class Trainer:
         `positions` counts those of all ranks.
         """
         config, ranks = self.config.train, self.ranks
-        torch.manual_seed(config.seed * 1_000_003 + number + 1)
+        seed_generators(config.seed * 1_000_003 + number + 1, config.device)
         coin = torch.rand(()).item() < 0.5  # the same on all ranks
         if ranks.rank:
-            torch.manual_seed((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank)
+            seed_generators((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank, config.device)
         for group in self.optimiser.param_groups:
             factor = learning_rate_factor(config, number, steps=self.batches * config.epochs)
             rate = config.learning_rate * factor * group["unit"]
