@@ -88,3 +88,16 @@ def test_a_reference_that_cannot_be_trained_is_an_error(shop, tmp_path):
     study = Study(shop, tmp_path / "out", references=[REFERENCES[0], wild], processes=1, lanes=2)
     with pytest.raises(TrainingError, match="mle-102, a reference, could not be trained"):
         study.measure([arm("quick", "reward_weighted")])
+
+
+def test_figures_of_a_gpu_are_known_where_there_is_none(shop, tmp_path, order):
+    """There sums over the catalogue come from other kernels, and steps are captured."""
+    study = Study(shop, tmp_path / "out", references=REFERENCES, processes=1)
+    study.measure([*REFERENCES, arm("quick", "reward_weighted")])
+    there = {"catalogue": "dense", "capture": False}
+    references = [arm("mle-101", seed=101, epochs=4, **there), arm("mle-102", seed=102, epochs=4, **there)]
+    order.clear()
+    again = Study(shop, tmp_path / "out", references=references, processes=1)
+    assert again.measure([arm("quick", "reward_weighted", **there)]).keys() == {"quick"}
+    assert again.floor() is not None
+    assert order == []

@@ -15,7 +15,7 @@ from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.evaluation.divergence import Reference
 from localpolicy.evaluation.scorer import Deployable
 from localpolicy.model.policy import Policy
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import device_called
 
@@ -90,8 +90,8 @@ def open_run(
 
 
 def family_of(config: Config) -> str:
-    """The same text for runs whose configurations differ in seed and device alone."""
-    settings = config.model_dump_json(exclude={"train": {"seed", "device", "tensorboard"}})
+    """The same text for runs whose configurations differ in the seed alone, wherever they were computed."""
+    settings = config.model_dump_json(exclude={"train": {"seed", *COMPUTED_BY}})
     return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 

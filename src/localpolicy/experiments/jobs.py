@@ -26,7 +26,7 @@ import torch
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, Stopped, TrainingError
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.interrupt import heard
@@ -289,10 +289,11 @@ def refuse_other(job: Job) -> None:
 
 
 def different(first: Config, second: Config) -> str | None:
-    """The first setting in which they differ, with both values; the device is all the same."""
+    """The first setting in which they differ, with both values; where and how they are computed is all the same."""
     for name, group in first.model_dump(mode="json").items():
         for key, value in group.items():
             there = getattr(getattr(second, name), key)
-            if (name, key) != ("train", "device") and getattr(getattr(first, name), key) != there:
+            computed = name == "train" and key in COMPUTED_BY
+            if not computed and getattr(getattr(first, name), key) != there:
                 return f"{name}.{key} ({value}, now {there})"
     return None

@@ -96,6 +96,9 @@ class Config(Settings):
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
 
 
+# Settings of `train` that say where and how a run is computed, not what is: the same run with others is the same run.
+COMPUTED_BY = {"device", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
+
 # The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "rl": {

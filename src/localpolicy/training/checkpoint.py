@@ -17,15 +17,14 @@ from torch import Tensor
 from localpolicy.errors import RunError
 from localpolicy.model.network import Network
 from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.ranks import ALONE, Ranks
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
-# Settings that say how a run is computed, and how long, not what is: it goes on under others.
-HOW = {"epochs", "device", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
+HOW = COMPUTED_BY | {"epochs"}  # a run goes on under others, and for longer
 
 
 def lasting(config: Config) -> dict[str, Any]:
