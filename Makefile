@@ -23,7 +23,7 @@ demo: setup
 	$(BIN)/lpi demo --out demo --force
 
 # The kernels' logic runs on a CPU too, in Triton's interpreter: in a process of its own, see tests/interpreter.py.
-KERNELS := $(addprefix tests/,catalogue/test_fused.py train/test_log_kernel.py train/test_adam_kernel.py data/test_cut_kernel.py model/test_short_attention.py model/test_residual_kernel.py)
+KERNELS := tests/kernels tests/catalogue/test_fused.py
 
 # Files of tests are shared out among processes, one thread each.
 WORKERS ?= 2
@@ -35,7 +35,7 @@ test: setup lint
 
 trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
-	KILLS=20 $(BIN)/pytest tests/kill tests/train/test_faults.py tests/data/test_killed.py
+	KILLS=20 $(BIN)/pytest tests/kill tests/training/test_faults.py tests/data/test_killed.py
 	$(BIN)/python tools/torchrun_trials.py 100
 	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k acknowledged
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes

@@ -25,10 +25,10 @@ from scipy import stats
 from worlds import CASES, OBJECTIVE, logged, values
 
 from localpolicy.data.batches import Windows
-from localpolicy.evaluation.off_policy.decisions import decisions
-from localpolicy.evaluation.off_policy.reward_model import ItemMeans
-from localpolicy.evaluation.off_policy.value_bound import value_bounds
-from localpolicy.evaluation.score import score
+from localpolicy.measure.off_policy.decisions import decisions
+from localpolicy.measure.off_policy.reward_model import ItemMeans
+from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.score import score
 from localpolicy.training.choice import MULTIPLES
 from localpolicy.training.loop import train
 from localpolicy.training.validation import reward_scale

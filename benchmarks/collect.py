@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpolicy.experiments.jobs import Sharing, in_processes
 from localpolicy.runtime.lanes import Steps
+from localpolicy.study.jobs import Sharing, in_processes
 
 
 @dataclass(frozen=True)

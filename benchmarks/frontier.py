@@ -20,9 +20,9 @@ from typing import Any
 
 from collect import collect, read
 
-from localpolicy.experiments.demo import run_scenario
-from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.report.comparison.section import comparison_section
+from localpolicy.study.demo import run_scenario
+from localpolicy.study.scenarios import SCENARIOS
 
 EPISODES = 4_000  # as in the demo
 CORES = 2  # for each scenario, where several are played at once

@@ -18,7 +18,7 @@ import torch
 from gpu_step import setting, write_data
 
 from localpolicy.data.batches import Windows
-from localpolicy.evaluation.score import score
+from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import trainer as training

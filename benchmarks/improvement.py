@@ -30,8 +30,7 @@ from localpolicy.catalogue import backend
 from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.truth import bandit_probabilities, true_value
-from localpolicy.experiments.scenarios import SCENARIOS
+from localpolicy.measure.truth import bandit_probabilities, true_value
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
@@ -40,6 +39,7 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.truth import load_world
+from localpolicy.study.scenarios import SCENARIOS
 from localpolicy.training.loop import train
 
 RIVALS = {"bandit": ("reward_weighted", "ips"), "store": ("reward_weighted", "pg")}

@@ -1,4 +1,4 @@
-"""Time every tile shape of the fused kernels, to choose those in `catalogue/kernels/tiles.py`.
+"""Time every tile shape of the fused kernels, to choose those in `kernels/tiles.py`.
 
     python benchmarks/kernel_tiles.py [--width 64] [--shapes 1472x48255,4096x1000000] [--types bf16,fp32]
         [--kinds pulled,summed,valued,both,gradient,largest] [--stages 3] [--waves 2,4,8]
@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 import torch
 import triton
 
-from localpolicy.catalogue.kernels import tiles
-from localpolicy.catalogue.kernels.gradient import head_gradient
-from localpolicy.catalogue.kernels.largest import largest
-from localpolicy.catalogue.kernels.softmax import softmax_sums
-from localpolicy.catalogue.kernels.tiles import Tile
 from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.kernels import tiles
+from localpolicy.kernels.gradient import head_gradient
+from localpolicy.kernels.largest import largest
+from localpolicy.kernels.softmax import softmax_sums
+from localpolicy.kernels.tiles import Tile
 
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.VALUED, "both": tiles.BOTH,

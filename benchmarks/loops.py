@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.experiments.seeds import over_seeds
+from localpolicy.measure.estimate import Interval
+from localpolicy.study.seeds import over_seeds
 
 
 def table(loop: dict[str, Any]) -> Iterator[str]:

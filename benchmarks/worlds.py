@@ -29,13 +29,13 @@ import numpy as np
 from collect import collect, read
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.evaluation.truth import bandit_probabilities, rollout
-from localpolicy.experiments.scenarios import SCENARIOS
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.truth import bandit_probabilities, rollout
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
 from localpolicy.simulation.truth import WORLDS
+from localpolicy.study.scenarios import SCENARIOS
 from localpolicy.training.loop import train
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}

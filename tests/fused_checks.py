@@ -146,7 +146,7 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
 
 def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.0):
     """The k best: all different, in falling order, and as good as those of the definition."""
-    from localpolicy.catalogue.kernels.top_k import top_k
+    from localpolicy.kernels.top_k import top_k
 
     rows = draw_rows(n, v, d, dtype, device=device, bias=bias, scale=scale)
     value, item = top_k(rows, k)
@@ -161,7 +161,7 @@ def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.
 
 def check_ties(v, k, device="cpu"):
     """Of equal scores the lower index comes first, in whichever group it is, and zero has one sign."""
-    from localpolicy.catalogue.kernels.top_k import largest_columns, top_k
+    from localpolicy.kernels.top_k import largest_columns, top_k
 
     assert largest_columns(torch.tensor([[-0.0], [0.0], [-0.0], [1.0]], device=device), 3)[1].tolist() == [[3, 0, 1]]
     head = Head(torch.zeros(v, 16, device=device), torch.zeros(v, device=device))

@@ -21,10 +21,10 @@ from localpolicy.data.quality import measure
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.experiments.sweep import sweep
 from localpolicy.report.quality import quality_tables
 from localpolicy.runs.config import Config
 from localpolicy.serving.recommend import recommend
+from localpolicy.study.sweep import sweep
 from localpolicy.training.loop import train
 
 ROOT = Path(__file__).parents[1]

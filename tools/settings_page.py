@@ -9,10 +9,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.evaluation.evaluation import EvaluateConfig
-from localpolicy.evaluation.factorisation import FactorisationConfig
-from localpolicy.evaluation.gate import GateRules
-from localpolicy.evaluation.off_policy.overlap import OverlapRules
+from localpolicy.judge.gate import GateRules
+from localpolicy.measure.evaluation import EvaluateConfig
+from localpolicy.measure.factorisation import FactorisationConfig
+from localpolicy.measure.off_policy.overlap import OverlapRules
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.settings import Settings

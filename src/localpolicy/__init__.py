@@ -26,15 +26,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "localpolicy.data.prepare": ("prepare",),
     "localpolicy.data.store": ("Prepared",),
-    "localpolicy.evaluation.compare": ("compare",),
-    "localpolicy.evaluation.comparison": ("Comparison",),
-    "localpolicy.evaluation.evaluation": ("Evaluation",),
-    "localpolicy.evaluation.gate": ("Gate", "GateRules", "gate"),
-    "localpolicy.evaluation.run": ("evaluate",),
-    "localpolicy.experiments.loop.config": ("loop_config",),
-    "localpolicy.experiments.loop.loop": ("loop",),
-    "localpolicy.experiments.sweep": ("sweep",),
-    "localpolicy.experiments.sweep_result": ("Sweep",),
+    "localpolicy.judge.compare": ("compare",),
+    "localpolicy.judge.comparison": ("Comparison",),
+    "localpolicy.measure.evaluation": ("Evaluation",),
+    "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
+    "localpolicy.measure.run": ("evaluate",),
+    "localpolicy.study.loop.config": ("loop_config",),
+    "localpolicy.study.loop.loop": ("loop",),
+    "localpolicy.study.sweep": ("sweep",),
+    "localpolicy.study.sweep_result": ("Sweep",),
     "localpolicy.model.budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
@@ -63,17 +63,13 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from localpolicy.data.prepare import prepare as prepare
     from localpolicy.data.store import Prepared as Prepared
-    from localpolicy.evaluation.compare import compare as compare
-    from localpolicy.evaluation.comparison import Comparison as Comparison
-    from localpolicy.evaluation.evaluation import Evaluation as Evaluation
-    from localpolicy.evaluation.gate import Gate as Gate
-    from localpolicy.evaluation.gate import GateRules as GateRules
-    from localpolicy.evaluation.gate import gate as gate
-    from localpolicy.evaluation.run import evaluate as evaluate
-    from localpolicy.experiments.loop.config import loop_config as loop_config
-    from localpolicy.experiments.loop.loop import loop as loop
-    from localpolicy.experiments.sweep import sweep as sweep
-    from localpolicy.experiments.sweep_result import Sweep as Sweep
+    from localpolicy.judge.compare import compare as compare
+    from localpolicy.judge.comparison import Comparison as Comparison
+    from localpolicy.judge.gate import Gate as Gate
+    from localpolicy.judge.gate import GateRules as GateRules
+    from localpolicy.judge.gate import gate as gate
+    from localpolicy.measure.evaluation import Evaluation as Evaluation
+    from localpolicy.measure.run import evaluate as evaluate
     from localpolicy.model.budget import beta_within as beta_within
     from localpolicy.model.lists import Lists as Lists
     from localpolicy.model.policy import Policy as Policy
@@ -103,6 +99,10 @@ if TYPE_CHECKING:
     from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
+    from localpolicy.study.loop.config import loop_config as loop_config
+    from localpolicy.study.loop.loop import loop as loop
+    from localpolicy.study.sweep import sweep as sweep
+    from localpolicy.study.sweep_result import Sweep as Sweep
     from localpolicy.training.distill import distill as distill
     from localpolicy.training.loop import train as train
     from localpolicy.types import Readout as Readout

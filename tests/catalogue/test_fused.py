@@ -105,7 +105,7 @@ def test_the_best_items(shape, bias):
 def test_the_best_items_of_many_groups(monkeypatch):
     # Levels of groups, and blocks of positions.
     for name, value in {"CANDIDATES": 32, "FOLD": 4, "ROOM": 300}.items():
-        monkeypatch.setattr(f"localpolicy.catalogue.kernels.top_k.{name}", value)
+        monkeypatch.setattr(f"localpolicy.kernels.top_k.{name}", value)
     check_top(5, 1303, 8, 8, torch.float32, tolerance=1e-5)
     check_top(5, 1024, 8, 7, torch.float32, tolerance=1e-5, scale=80.0)
     check_ties(1303, 8)

@@ -15,13 +15,13 @@ from fused_checks import check_adam
 from small_logs import write_small
 
 from localpolicy.errors import Stopped
-from localpolicy.experiments.jobs import Job, train_all
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.lanes import in_turn
+from localpolicy.study.jobs import Job, train_all
 from localpolicy.training import adam
 from localpolicy.training.loop import train
 from localpolicy.training.losses import Losses

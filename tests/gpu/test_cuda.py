@@ -10,8 +10,8 @@ from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
 from localpolicy.catalogue.logits import Head, LinearLogits
-from localpolicy.evaluation.candidates import open_run
-from localpolicy.evaluation.truth import agent
+from localpolicy.measure.candidates import open_run
+from localpolicy.measure.truth import agent
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from localpolicy.evaluation.gains import Gain
+from localpolicy.judge.gains import Gain
 from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 
 EDGES = [0.02 * place for place in range(21)]

@@ -11,7 +11,7 @@ import pytest
 from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
-from localpolicy.evaluation.divergence import beyond_floor
+from localpolicy.measure.divergence import beyond_floor
 from localpolicy.report.comparison.section import _stages
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
 from localpolicy.report.html.palette import OBJECTIVES, series_styles

@@ -18,7 +18,7 @@ from page_tree import Element, cells, parse, specs
 from report_examples import bandit, crowded, store, three, usual
 
 from localpolicy.errors import LocalPolicyError
-from localpolicy.evaluation.gains import Gain
+from localpolicy.judge.gains import Gain
 from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.html.page import write_report
 

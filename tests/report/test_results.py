@@ -13,9 +13,9 @@ import torch
 
 import localpolicy.report.results  # noqa: F401  (registers how results are shown)
 from localpolicy.errors import ConfigError
-from localpolicy.evaluation.compare import compare
-from localpolicy.evaluation.gate import gate
-from localpolicy.evaluation.run import evaluate
+from localpolicy.judge.compare import compare
+from localpolicy.judge.gate import gate
+from localpolicy.measure.run import evaluate
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import Table
 from localpolicy.results import Result, tables_of

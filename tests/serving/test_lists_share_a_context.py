@@ -9,7 +9,7 @@ import torch
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.evaluation.baselines.history import recent
+from localpolicy.measure.baselines.history import recent
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 

@@ -75,7 +75,7 @@ class FusedSoftmax:
 
     def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`."""
-        from localpolicy.catalogue.kernels.softmax import softmax_sums
+        from localpolicy.kernels.softmax import softmax_sums
 
         sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, precision=TRAINING)
         # Not the results themselves: they lead to the autograd graph, which leads here, and would keep each other.
@@ -93,7 +93,7 @@ class FusedSoftmax:
         here: Tensor | None = None,
     ) -> Gradients:
         """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
-        from localpolicy.catalogue.kernels.gradient import head_gradient, taken_gradient
+        from localpolicy.kernels.gradient import head_gradient, taken_gradient
 
         assert self.kept is not None, "sums come before gradients"
         upstream = upstream.float().contiguous()
@@ -127,7 +127,7 @@ def sums(rows: Logits, values: Logits | None = None, *, own_values: bool = False
     known = serves if precision == TRAINING else evaluates
     if not known(rows) or (values is not None and not known(values)):
         return sums_over_chunks(rows, values, own_values=own_values)
-    from localpolicy.catalogue.kernels.softmax import softmax_sums
+    from localpolicy.kernels.softmax import softmax_sums
 
     return softmax_sums(rows, values=values, own_values=own_values, precision=precision)
 
@@ -151,7 +151,7 @@ def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     if not serves(rows):
         return chunked.maximum(rows)
-    from localpolicy.catalogue.kernels.largest import largest
+    from localpolicy.kernels.largest import largest
 
     return largest(rows, precision=TRAINING)
 
@@ -175,7 +175,7 @@ def taken(rows: Logits, items: Tensor) -> Tensor:
     """Row n at its item, with gradients: in one kernel where they know such rows."""
     if not serves(rows):
         return rows.at(items)
-    from localpolicy.catalogue.kernels import taken
+    from localpolicy.kernels import taken
 
     return taken.taken(rows, items)
 
@@ -184,7 +184,7 @@ def at(rows: Logits, items: Tensor) -> Tensor:
     """Row n at its item, rounded as `counts` rounds it."""
     if not evaluates(rows):
         return rows.at(items)
-    from localpolicy.catalogue.kernels.ranking import scores_at
+    from localpolicy.kernels.ranking import scores_at
 
     return scores_at(rows, items, precision=EXACT)
 
@@ -194,7 +194,7 @@ def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = No
     """How many items score above `own`, and how many tie with it, except the item itself: see `chunked.counts`."""
     if not evaluates(rows):
         return chunked.counts(rows, items, own, here=here)
-    from localpolicy.catalogue.kernels import ranking
+    from localpolicy.kernels import ranking
 
     known = items if here is None else torch.where(here, items, -1)
     above, tied, *_ = ranking.ranked(rows, known, own, precision=EXACT)
@@ -211,7 +211,7 @@ def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) ->
     """What JS and KL are made of, given the logarithms of both normalisers: see `chunked.divergence_sums`."""
     if not (evaluates(p) and evaluates(q)):
         return chunked.divergence_sums(p, q, normal_p, normal_q)
-    from localpolicy.catalogue.kernels import divergence
+    from localpolicy.kernels import divergence
 
     return divergence.divergence_sums(p, q, normal_p, normal_q, precision=EXACT)
 
@@ -224,7 +224,7 @@ def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
     k = min(k, rows.shape[1])
     if not lists(rows, k):
         return chunked.top(rows, k)
-    from localpolicy.catalogue.kernels.top_k import top_k
+    from localpolicy.kernels.top_k import top_k
 
     return top_k(rows, k, precision=EXACT)
 
@@ -233,7 +233,7 @@ def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
     """Whether the kernels find the k best of such rows, and faster than chunks of logits do."""
     if not serves(rows):
         return False
-    from localpolicy.catalogue.kernels.top_k import LARGEST_GROUP, LONGEST
+    from localpolicy.kernels.top_k import LARGEST_GROUP, LONGEST
 
     return k <= LONGEST and 2 * k * LARGEST_GROUP <= rows.shape[1]
 

@@ -31,7 +31,7 @@ def fused_statistics(
     floor: bool = True,
 ) -> dict[str, Tensor]:
     """What `catalogue_statistics` gives where all items are open."""
-    from localpolicy.catalogue.kernels.ranking import ranked
+    from localpolicy.kernels.ranking import ranked
 
     own = fused.at(rows, items)
     above, tied, best, normaliser, mean = ranked(rows, items, own, everything=True, precision=fused.EXACT)

@@ -60,7 +60,7 @@ def compare(
     """Compare runs on the same positions, beside simple baselines, and say what differs between them.
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
-    from localpolicy.evaluation.compare import compare as measure
+    from localpolicy.judge.compare import compare as measure
     from localpolicy.report.comparison.tables import comparison_tables
 
     result = measure(
@@ -77,8 +77,8 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
-        from localpolicy.experiments.titles import read_titles
         from localpolicy.report.comparison.section import write_comparison
+        from localpolicy.study.titles import read_titles
 
         write_comparison(result, html, titles=None if titles is None else read_titles(titles))
     write_and_print(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)

@@ -36,7 +36,7 @@ def gate(
     latex: Latex = None,
 ) -> None:
     """Say whether a policy should replace the deployed one: exit code 0 for yes, 3 for no, 4 for cannot tell."""
-    from localpolicy.evaluation.gate import gate as judge
+    from localpolicy.judge.gate import gate as judge
     from localpolicy.report.gate import gate_table
 
     verdict = judge(

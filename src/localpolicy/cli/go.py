@@ -44,14 +44,14 @@ def go(
     """
     from localpolicy.cli.prepare import _column_map
     from localpolicy.data.rewards import pairs
-    from localpolicy.evaluation.gate import read_rules
-    from localpolicy.experiments.go import carry_out, prepare_log
-    from localpolicy.experiments.go import plan as make_plan
-    from localpolicy.experiments.guess import UnknownColumns, column_names, guess
-    from localpolicy.experiments.titles import read_titles, title_column
+    from localpolicy.judge.gate import read_rules
     from localpolicy.report.gate import gate_table
     from localpolicy.report.go import write_go
     from localpolicy.report.quality import counts_table
+    from localpolicy.study.go import carry_out, prepare_log
+    from localpolicy.study.go import plan as make_plan
+    from localpolicy.study.guess import UnknownColumns, column_names, guess
+    from localpolicy.study.titles import read_titles, title_column
 
     asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()
     given = {} if columns is None else _column_map(columns)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from localpolicy.experiments.arms import Study
-    from localpolicy.experiments.paper.inputs import DataSet
-    from localpolicy.experiments.paper.recipe import Recipe
+    from localpolicy.study.arms import Study
+    from localpolicy.study.paper.inputs import DataSet
+    from localpolicy.study.paper.recipe import Recipe
 
 DataPaths = Annotated[
     list[Path] | None,
@@ -53,7 +53,7 @@ def recipe_of(
     """The paper's recipe, or the fast one, with what the command changes."""
     from dataclasses import replace
 
-    from localpolicy.experiments.paper.recipe import FAST, OURS, Recipe
+    from localpolicy.study.paper.recipe import FAST, OURS, Recipe
 
     base = FAST if fast else Recipe()
     return replace(
@@ -79,7 +79,7 @@ def data_of(
     ratings: bool | None = False,
 ) -> list[DataSet]:
     """The data sets that were named, or simulated ones: ratings, clicks and purchases, or (None) either."""
-    from localpolicy.experiments.paper.inputs import RATINGS, SHOPS, data_sets
+    from localpolicy.study.paper.inputs import RATINGS, SHOPS, data_sets
 
     among = {True: RATINGS, False: SHOPS, None: (*RATINGS, *SHOPS)}[ratings]
     return data_sets(paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast)
@@ -97,8 +97,8 @@ def studies_of(
 ) -> list[tuple[DataSet, Study]]:
     """Each data set, and the study that trains its arms in a folder of its own."""
     from localpolicy.errors import ConfigError, nearest
-    from localpolicy.experiments.arms import KEEP, Study
     from localpolicy.runtime.folders import refuse_foreign
+    from localpolicy.study.arms import KEEP, Study
 
     if keep not in KEEP:
         raise ConfigError(f"--keep: no '{keep}'{nearest(keep, KEEP)}")

@@ -42,9 +42,9 @@ def sweep(
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
-    from localpolicy.experiments.sweep import sweep as run
     from localpolicy.report.sweep import draw, sweep_tables
     from localpolicy.runs.config import configure
+    from localpolicy.study.sweep import sweep as run
 
     short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
     result = run(

@@ -76,7 +76,7 @@ class Planner:
         windows, length, rows = self.windows, self.windows.config.length, self.size
         spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         if windows.offsets.is_cuda and fused.missing() is None:
-            from localpolicy.data.cut_kernel import cut
+            from localpolicy.kernels.cut import cut
 
             columns = cut(sequences, windows.offsets, windows.arrays, bucket.tokens, length=length, spare=spare)
         else:

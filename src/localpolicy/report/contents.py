@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.evaluation.gains import Gain
+from localpolicy.judge.gains import Gain
+from localpolicy.measure.estimate import Interval
 
 
 class StageCurve(NamedTuple):

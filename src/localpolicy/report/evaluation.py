@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.divergence import Divergence
-from localpolicy.evaluation.estimate import Estimate
-from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.off_policy import OffPolicy
-from localpolicy.evaluation.segments import is_rating
-from localpolicy.evaluation.truth import Truth
+from localpolicy.measure.divergence import Divergence
+from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.off_policy import OffPolicy
+from localpolicy.measure.segments import is_rating
+from localpolicy.measure.truth import Truth
 from localpolicy.report.numbers import number, share_with_error, with_error
 from localpolicy.report.table import Cell, Table, cells
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.gate import Check, Gate
+from localpolicy.judge.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table

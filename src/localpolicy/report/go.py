@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpolicy import __version__
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.experiments.go import GoResult
-from localpolicy.experiments.titles import Titles
+from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline
 from localpolicy.report.html.page import write_report
+from localpolicy.study.go import GoResult
+from localpolicy.study.titles import Titles
 
 REWARD = "estimated reward per decision"
 

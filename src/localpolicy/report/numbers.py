@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localpolicy.evaluation.estimate import Estimate, Interval
+    from localpolicy.measure.estimate import Estimate, Interval
     from localpolicy.report.contents import Section
 
 NOTHING = "—"  # shown where a figure is missing

@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.gate import Gate
-from localpolicy.experiments.loop.result import Loop
-from localpolicy.experiments.sweep_result import Sweep
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gate import Gate
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison.section import write_comparison
 from localpolicy.report.comparison.tables import comparison_tables
@@ -29,6 +27,8 @@ from localpolicy.report.table import Table
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
+from localpolicy.study.loop.result import Loop
+from localpolicy.study.sweep_result import Sweep
 
 
 @tables_of.register

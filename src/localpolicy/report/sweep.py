@@ -6,16 +6,16 @@ import logging
 import math
 from pathlib import Path
 
-from localpolicy.evaluation.estimate import Estimate, Interval
-from localpolicy.evaluation.segments import is_rating
-from localpolicy.experiments.measured import Pooled
-from localpolicy.experiments.seeds import over_seeds
-from localpolicy.experiments.sweep_result import Sweep, Tried, best_within
+from localpolicy.measure.estimate import Estimate, Interval
+from localpolicy.measure.segments import is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.table import Cell, Table
+from localpolicy.study.measured import Pooled
+from localpolicy.study.seeds import over_seeds
+from localpolicy.study.sweep_result import Sweep, Tried, best_within
 
 LOG = logging.getLogger(__name__)
 

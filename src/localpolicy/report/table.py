@@ -14,7 +14,7 @@ from localpolicy.report.numbers import NOTHING, fixed, known, number, percent, r
 if TYPE_CHECKING:
     import rich.table
 
-    from localpolicy.evaluation.estimate import Interval
+    from localpolicy.measure.estimate import Interval
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
-from localpolicy.evaluation.baselines.saved import is_baseline, load_baseline
-from localpolicy.evaluation.scorer import Deployable
+from localpolicy.measure.baselines.saved import is_baseline, load_baseline
+from localpolicy.measure.scorer import Deployable
 from localpolicy.model.histories import recommend_with
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy

@@ -61,7 +61,7 @@ class TableAdamW(torch.optim.AdamW):
         )
 
     def _alone(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        from localpolicy.training.adam_kernel import update_
+        from localpolicy.kernels.adam import update_
 
         state = self.state[parameter]
         assert parameter.grad is not None

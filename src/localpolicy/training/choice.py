@@ -28,11 +28,11 @@ from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.calibration import Calibration, calibrate
-from localpolicy.evaluation.off_policy.decisions import Decisions
-from localpolicy.evaluation.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.evaluation.off_policy.reward_model import ItemMeans
-from localpolicy.evaluation.off_policy.value_bound import value_bounds
+from localpolicy.measure.calibration import Calibration, calibrate
+from localpolicy.measure.off_policy.decisions import Decisions
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.off_policy.reward_model import ItemMeans
+from localpolicy.measure.off_policy.value_bound import value_bounds
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.towers import Towers

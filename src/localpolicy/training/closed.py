@@ -32,7 +32,7 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, Stopped
-from localpolicy.evaluation.plain_critic import CriticError, fit_plain, read_decisions
+from localpolicy.measure.plain_critic import CriticError, fit_plain, read_decisions
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights

@@ -18,8 +18,8 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.credibility import credible_means
-from localpolicy.evaluation.plain_critic import read_decisions
+from localpolicy.measure.credibility import credible_means
+from localpolicy.measure.plain_critic import read_decisions
 from localpolicy.model.network import ItemHead, Network, ProjectedHead
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.objective import Objective

@@ -57,7 +57,7 @@ class EpochLog:
         """Take a step in; of its positions those that are `counted`."""
         sums = {name: self._sum(name) for name in terms.losses}
         if self.sums.is_cuda and fused.missing() is None and list(sums) == list(self.losses):
-            from localpolicy.training.log_kernel import enter
+            from localpolicy.kernels.epoch_log import enter
 
             losses = [loss.detach() for loss in terms.losses.values()]
             enter(

@@ -10,13 +10,13 @@ import torch
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.baselines.history import popularity
-from localpolicy.evaluation.off_policy.decisions import Decisions, decisions
-from localpolicy.evaluation.off_policy.overlap import OverlapRules, overlap
-from localpolicy.evaluation.off_policy.reward_model import ItemMeans
-from localpolicy.evaluation.off_policy.value_bound import value_bounds
-from localpolicy.evaluation.score import score
-from localpolicy.evaluation.summary import flat
+from localpolicy.measure.baselines.history import popularity
+from localpolicy.measure.off_policy.decisions import Decisions, decisions
+from localpolicy.measure.off_policy.overlap import OverlapRules, overlap
+from localpolicy.measure.off_policy.reward_model import ItemMeans
+from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.score import score
+from localpolicy.measure.summary import flat
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go

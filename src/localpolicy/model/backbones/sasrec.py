@@ -58,8 +58,8 @@ class Block(nn.Module):
         self, hidden: Tensor, normed: Tensor, layout: Layout, following: nn.LayerNorm, *, seed: Tensor, site: int
     ) -> tuple[Tensor, Tensor]:
         """The same in few kernels: hidden states and their norm, to hidden states and the `following` norm of them."""
-        from localpolicy.model.backbones.attention_kernel import short_attention
-        from localpolicy.model.backbones.residual_kernel import add_and_norm, linear
+        from localpolicy.kernels.attention import short_attention
+        from localpolicy.kernels.residual import add_and_norm, linear
 
         dropout = self.dropout if self.training else 0.0
         flat = linear(self.project_in, normed)
@@ -98,7 +98,7 @@ class SASRec(nn.Module):
         return self.norm(hidden)  # type: ignore[no-any-return]
 
     def _fused(self, embedded: Tensor, layout: Layout) -> Tensor:
-        from localpolicy.model.backbones.residual_kernel import add_and_norm
+        from localpolicy.kernels.residual import add_and_norm
 
         dropout = self.dropout if self.training else 0.0
         seed = torch.randint(1 << 31, (1,), device=embedded.device) if dropout > 0 else layout.column

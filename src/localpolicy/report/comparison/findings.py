@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.baselines import BASELINES
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.divergence import beyond_floor
-from localpolicy.evaluation.gains import SURE
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gains import SURE
+from localpolicy.measure.baselines import BASELINES
+from localpolicy.measure.divergence import beyond_floor
 from localpolicy.report.contents import CheckedClaim, PolicyRow, Section
 from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import decimals, interval_text, known, short

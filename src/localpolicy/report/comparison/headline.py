@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.divergence import beyond_floor
-from localpolicy.evaluation.estimate import Interval
-from localpolicy.evaluation.gains import Gain
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gains import Gain
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.comparison.findings import is_simple, main_value
 from localpolicy.report.contents import Headline, KeyNumber, PolicyRow, Section
 from localpolicy.report.numbers import decimals, fixed, known, percent, short

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.experiments.titles import Titles
+from localpolicy.judge.comparison import Comparison
 from localpolicy.model.policy import Policy
 from localpolicy.report.contents import SampleLists
+from localpolicy.study.titles import Titles
 
 SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from localpolicy import __version__
 from localpolicy.data.store import Prepared
-from localpolicy.evaluation.candidates import Candidate
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.estimate import Interval, mean_estimate
-from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.metrics import metric
-from localpolicy.evaluation.scorer import Deployable
-from localpolicy.evaluation.segments import groups, segments
-from localpolicy.experiments.titles import Titles
+from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import metric
+from localpolicy.measure.scorer import Deployable
+from localpolicy.measure.segments import groups, segments
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.sample_lists import Names, sample_lists
@@ -30,6 +29,7 @@ from localpolicy.report.contents import Contents, PolicyRow, Section, StageCurve
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run, beta_of
+from localpolicy.study.titles import Titles
 
 BINS = 60  # of the divergence's histogram
 CUTS = {"history": "history length", "popularity": "popularity of the item taken"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.breakdown import Bucket
-from localpolicy.evaluation.comparison import Comparison
-from localpolicy.evaluation.evaluation import Evaluation
-from localpolicy.evaluation.gains import Gain
+from localpolicy.judge.breakdown import Bucket
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gains import Gain
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
 

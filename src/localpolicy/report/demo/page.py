@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from localpolicy.experiments.demo import ScenarioResult, run_scenario
-from localpolicy.experiments.scenarios import SCENARIOS
 from localpolicy.report.comparison.section import comparison_section
 from localpolicy.report.contents import Contents, Section
 from localpolicy.report.demo.findings import findings, numbers, verdict
 from localpolicy.report.html.page import write_report
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
+from localpolicy.study.demo import ScenarioResult, run_scenario
+from localpolicy.study.scenarios import SCENARIOS
 
 NEXT = "Do the same with your own log: docs/tutorial.md begins with a CSV file and ends with a page like this one."
 

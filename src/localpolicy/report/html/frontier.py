@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.charts import (
     COLOUR,

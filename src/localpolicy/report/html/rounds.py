@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, Section
 from localpolicy.report.html.charts import (
     COLOUR,

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Section
 from localpolicy.report.html.charts import COLOUR, FILL, SHAPE, STROKE, Chart, Datum, drawn, style_of, styled
 from localpolicy.report.html.markup import table

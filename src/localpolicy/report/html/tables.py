@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localpolicy.evaluation.divergence import beyond_floor
-from localpolicy.evaluation.estimate import Interval
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import SeriesStyle

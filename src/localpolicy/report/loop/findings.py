@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localpolicy.experiments.loop.figures import Figures
 from localpolicy.report.contents import CheckedClaim
 from localpolicy.report.numbers import joined, percent
+from localpolicy.study.loop.figures import Figures
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.experiments.loop.figures import SHARES, Figures
-from localpolicy.experiments.loop.result import Loop
-from localpolicy.experiments.scenarios import SCENARIOS, PolicySpec
 from localpolicy.report.contents import Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.loop.findings import Symptom, change, loop_findings, loop_verdict, summary, symptoms
@@ -18,6 +15,9 @@ from localpolicy.report.numbers import with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation import BanditWorld
+from localpolicy.study.loop.figures import SHARES, Figures
+from localpolicy.study.loop.result import Loop
+from localpolicy.study.scenarios import SCENARIOS, PolicySpec
 
 KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")

@@ -9,15 +9,15 @@ from typing import Any
 
 from scipy import stats
 
-from localpolicy.evaluation.estimate import Estimate, Interval
-from localpolicy.experiments.paper.figures import EVENTS, SYMBOLS, DialFigure
-from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.recipe import POLICIES, TUNED
-from localpolicy.experiments.paper.table3 import Table3
+from localpolicy.measure.estimate import Estimate, Interval
 from localpolicy.report.comparison.tables import bucket_cell
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.numbers import ends, with_error
 from localpolicy.report.table import Cell, Table
+from localpolicy.study.paper.figures import EVENTS, SYMBOLS, DialFigure
+from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.recipe import POLICIES, TUNED
+from localpolicy.study.paper.table3 import Table3
 
 LOG = logging.getLogger(__name__)
 

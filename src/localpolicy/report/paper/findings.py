@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localpolicy.evaluation.significance import paired
-from localpolicy.experiments.paper.recipe import POLICIES, TUNED
-from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
+from localpolicy.measure.significance import paired
 from localpolicy.report.contents import CheckedClaim
+from localpolicy.study.paper.recipe import POLICIES, TUNED
+from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
 
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 SURE = 0.05  # paired t-test by sequence, of one difference alone

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localpolicy.experiments.paper.table1 import FIGURES, Table1
-from localpolicy.experiments.seeds import REFERENCE_SEEDS
 from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
+from localpolicy.study.paper.table1 import FIGURES, Table1
+from localpolicy.study.seeds import REFERENCE_SEEDS
 
 
 def table1_table(table: Table1) -> Table:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from localpolicy.experiments.paper.inputs import DataSet
-from localpolicy.experiments.paper.table2 import Table2
 from localpolicy.report.table import Cell, Table
+from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.table2 import Table2
 
 SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
 

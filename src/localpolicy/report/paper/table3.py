@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from localpolicy.evaluation.significance import paired, stars
-from localpolicy.experiments.paper.recipe import LABELS, POLICIES, SELECT
-from localpolicy.experiments.paper.table3 import COLUMNS, Row, Table3
-from localpolicy.experiments.seeds import REFERENCE_SEEDS
+from localpolicy.measure.significance import paired, stars
 from localpolicy.report.numbers import number
 from localpolicy.report.paper.findings import SEEN, findings
 from localpolicy.report.table import Cell, Table, largest_shown
+from localpolicy.study.paper.recipe import LABELS, POLICIES, SELECT
+from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
+from localpolicy.study.seeds import REFERENCE_SEEDS
 
 # What our rows add: tied heads to each policy that has both; the closed form to μ̂, and to the paper's.
 OUR_PAIRS = (

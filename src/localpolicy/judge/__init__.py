@@ -1,0 +1,1 @@
+"""Claims on measurements: comparison, gate and their rules."""

@@ -1,0 +1,178 @@
+"""`compare`: runs side by side on the same positions, with significance, beside simple baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.quality import filter_notes
+from localpolicy.data.store import NO_ANSWER, Prepared
+from localpolicy.errors import ConfigError, RunError, nearest
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.like_with_like import Pair, like_with_like
+from localpolicy.measure.baselines import BASELINES
+from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.metrics import metric
+from localpolicy.measure.off_policy.reward_model import ItemMeans
+from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.run import settings_of, world_of
+from localpolicy.measure.segments import WHATEVER_EVENT
+from localpolicy.measure.truth import EPISODES, true_value
+from localpolicy.simulation.truth import load_world
+
+
+def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Sequence[str]) -> None:
+    """Raise where a column is not one of these groups of positions, a dot and a metric."""
+    for column in columns:
+        group, _, name = column.rpartition(".")
+        if group not in groups:
+            known = [f"{each}.{metric_name}" for each in groups for metric_name in metrics]
+            raise ConfigError(
+                f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
+                f"{nearest(column, known)}"
+            )
+        metric(name)
+
+
+def compare(
+    runs: Sequence[RunLike],
+    *,
+    against: Sequence[RunLike] = (),
+    data: Prepared | Path | str | None = None,
+    world: Path | str | None = None,
+    config: EvaluateConfig | Mapping[str, Any] | None = None,
+    columns: Sequence[str] | None = None,
+    baseline: str | None = None,
+    baselines: bool = True,
+    imputation: Path | str | None = None,
+    episodes: int = EPISODES,
+    device: str = "auto",
+    dials: Sequence[tuple[RunLike, float]] = (),
+) -> Comparison:
+    """Measure runs on the same positions, beside simple baselines, with significance.
+
+    A saved baseline and a CSV or Parquet file of lists are measured like a run. All are measured on `data`, or else on
+    the rows of the first run's data; what differs between them is said in `notes`. Divergence is taken from the runs
+    `against`, or else from the `mle` runs among those compared (the configuration with most seeds, where there are
+    several); a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each
+    paid event). Gains are taken over the policy called `baseline` (default: the first `mle` run), between weights that
+    one figure kept. `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
+    `dials` are runs of `runs` at another β, which needs no training.
+    """
+    compared, others = [as_run(run) for run in runs], [as_run(run) for run in against]
+    if not compared:
+        raise RunError("nothing to compare: name at least one run.")
+    folders = {run.folder.resolve() for run in compared}
+    extra = [run for run in others if run.folder.resolve() not in folders]
+    names = names_of([*compared, *extra], taken=BASELINES if baselines else ())
+    prepared = data_for([*compared, *extra], data)
+    split = settings_of(config, 1).split
+    opened = [
+        open_candidate(run, name, prepared, split=split, device=device)
+        for run, name in zip([*compared, *extra], names, strict=True)
+    ]
+    every = [each.candidate for each in opened]
+    refuse_incomparable(every)
+    references = every[len(compared) :] + [
+        candidate
+        for run, candidate in zip(compared, every, strict=False)
+        if run.folder.resolve() in {other.folder.resolve() for other in others}
+    ]
+    if not others:
+        estimates = [candidate for candidate in every if candidate.estimates_logging]
+        # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
+        seeds = Counter(estimate.origin.family for estimate in estimates)
+        references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
+    settings = settings_of(config, _min_history(every))
+    metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
+    if columns:
+        refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT} - {NO_ANSWER}, metrics)
+        metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
+    settings = settings.model_copy(update={"metrics": metrics})
+    candidates = every[: len(compared)]
+    for run, beta in dials:
+        at = [each.folder.resolve() for each in compared].index(as_run(run).folder.resolve())
+        candidates.append(open_candidate(run, names[at], prepared, split=split, beta=beta, device=device).candidate)
+    if baselines:
+        candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
+    baseline = baseline_of(candidates, baseline)
+    world_folder = world_of(prepared, world)
+    built = None if world_folder is None else load_world(world_folder)
+    imputed = None if imputation is None else imputation_at(imputation, prepared)
+    # One r̂ for all: a difference in value must be the policies', not their critics'.
+    rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
+    window = window_of(next((candidate for candidate in every if candidate.facts), every[0]))
+
+    def measure(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
+        return evaluate_policy(
+            candidate.policy, prepared, name=candidate.name, window=window, config=settings,
+            references={reference.name: reference.policy for reference in references},
+            described=[reference.origin for reference in references], imputation=imputed, values=rewards,
+        )  # fmt: skip
+
+    evaluations, notes = [], [note for each in opened for note in each.notes]
+    for candidate in candidates:
+        mine = [reference for reference in references if reference.name != candidate.name]
+        evaluation = measure(candidate, mine)
+        refuse_unknown(columns or (), evaluation.metrics, metrics)  # an event may have no position in this split
+        truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
+        evaluations.append(replace(evaluation, truth=truth))
+        notes += shared_seeds(candidate, references)
+    pairs = _pairs(
+        candidates, evaluations, baseline,
+        lambda candidate: measure(open_likeliest(candidate, prepared, split=split, device=device)),
+    )  # fmt: skip
+    notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
+    events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
+    chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
+    return Comparison(
+        evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
+    )
+
+
+def _min_history(candidates: Sequence[Candidate]) -> int:
+    """Of the first that was trained: a file of lists and a simple baseline have none."""
+    known = (candidate.facts["train.min_history"] for candidate in candidates if "train.min_history" in candidate.facts)
+    return int(next(known, 1))
+
+
+def _pairs(
+    candidates: Sequence[Candidate],
+    evaluations: Sequence[Evaluation],
+    baseline: str | None,
+    likeliest: Callable[[Candidate], Evaluation],
+) -> dict[str, Pair]:
+    """The policies whose gain over the baseline is not taken between the two as they were kept."""
+    measured = {candidate.name: (candidate, each) for candidate, each in zip(candidates, evaluations, strict=True)}
+    if baseline is None:
+        return {}
+    base, of_base = measured.pop(baseline)
+    pairs = {
+        name: like_with_like(candidate, base, (evaluation, of_base), likeliest)
+        for name, (candidate, evaluation) in measured.items()
+    }
+    return {name: pair for name, pair in pairs.items() if pair.note or pair.refusal}
+
+
+def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[str]:
+    """One note for all gains that are not between the weights as kept, and one for each that is refused."""
+    likeliest = [name for name, pair in pairs.items() if pair.note]
+    note = (
+        f"the epochs of {', '.join(likeliest)} and {baseline} were chosen by different figures, and choosing by a "
+        f"figure raises it. So gains over {baseline} are between the weights of the best held-out likelihood"
+    )
+    return [*([note] if likeliest else []), *(pair.refusal for pair in pairs.values() if pair.refusal)]
+
+
+def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:
+    """The policy that gains are taken over: the one named, else the first μ̂, else none."""
+    names = [candidate.name for candidate in candidates]
+    if name is not None and name not in names:
+        raise ConfigError(f"no policy '{name}' in this comparison{nearest(name, names)}")
+    return name or next((candidate.name for candidate in candidates if candidate.estimates_logging), None)

@@ -1,0 +1,189 @@
+"""Policies measured on the same positions: the noise floor, the gains and the leads are computed here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import stats
+
+from localpolicy.data.store import Prepared
+from localpolicy.judge.breakdown import Bucket, breakdown
+from localpolicy.judge.gains import Gain, Lead, column_leads
+from localpolicy.judge.like_with_like import Pair
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.estimate import Estimate, Interval, finite
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.significance import holm, paired
+from localpolicy.results import Result
+
+NAMED = 3  # policies in a summary
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """Policies measured on the same positions."""
+
+    evaluations: list[Evaluation]
+    columns: list[str]  # as purchase.nDCG@20
+    events: list[str]
+    data: Prepared = field(repr=False)
+    candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
+    references: list[Candidate] = field(repr=False)  # whom divergence is taken from
+    baseline: str | None = None  # the policy that gains are taken over
+    pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what a gain is taken between instead
+    notes: tuple[str, ...] = ()  # what differs between those compared, in words
+
+    def __getitem__(self, name: str) -> Evaluation:
+        return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
+
+    @property
+    def main(self) -> str:
+        """The column that decides: the first nDCG that has positions (the best paid event's), else the first column."""
+        filled = [column for column in self.columns if self.evaluations[0].estimate(column).n]
+        ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
+        return (ranked or filled or self.columns)[0]
+
+    @cached_property
+    def leads(self) -> dict[str, Lead]:
+        """By column: is the best really better than the second?"""
+        return column_leads(self.evaluations, self.columns)
+
+    @cached_property
+    def gains(self) -> dict[str, dict[str, Gain]]:
+        """By policy and figure: its gain over the baseline; nothing where there is no baseline.
+
+        Figures are the columns and AR@1. All these tests are one family for Holm's correction. A policy has no gain
+        where the comparison of the two is refused (`pairs`).
+        """
+        if self.baseline is None:
+            return {}
+        base = self[self.baseline]
+        pairs = {
+            policy.name: self.pairs.get(policy.name, Pair(policy, base))
+            for policy in self.evaluations
+            if policy.name != self.baseline
+        }
+        tests = {
+            (name, figure): paired(pair.new.values(figure)[0], *pair.old.values(figure))
+            for name, pair in pairs.items()
+            if pair.refusal is None
+            for figure in (*self.columns, "AR@1")
+        }
+        corrected = holm([test.p for test in tests.values()])
+        gains: dict[str, dict[str, Gain]] = {}
+        for ((name, figure), test), holm_p in zip(tests.items(), corrected, strict=True):
+            gains.setdefault(name, {})[figure] = Gain.of(test, holm_p)
+        return gains
+
+    @cached_property
+    def floor(self) -> Estimate | None:
+        """The noise floor: JS between two μ̂ that differ in their seed alone. None where no such pair was measured.
+
+        Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was.
+        Of several the largest counts, so that noise is not mistaken for movement.
+        """
+        measured = [evaluation.divergence for evaluation in self.evaluations if evaluation.divergence is not None]
+        floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
+        families = {(evaluation.origin.objective, evaluation.origin.family) for evaluation in self.references}
+        for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
+            if evaluation.divergence is not None and (candidate.origin.objective, candidate.origin.family) in families:
+                floors.append(evaluation.divergence.js.overall)
+        return max(floors, key=lambda floor: floor.mean, default=None)
+
+    @cached_property
+    def unseen_by_js(self) -> list[str]:
+        """Policies that are within noise of the log by JS, and yet rank surely better or worse than the baseline.
+
+        JS compares whole distributions: where these are spread over many items, the order of the first few weighs
+        little. Popularity alone can be as close to the log as another seed.
+        """
+        floor = None if self.floor is None else Interval.from_estimate(self.floor)
+        return [
+            evaluation.name
+            for evaluation in self.evaluations
+            if evaluation.divergence is not None
+            and beyond_floor(Interval.from_estimate(evaluation.divergence.js.overall), floor) is False
+            and (gain := self.gains.get(evaluation.name, {}).get(self.main)) is not None
+            and gain.sign
+        ]
+
+    def breakdown(self, event: str, **options: Any) -> list[Bucket]:
+        """Sequence-level means by how many such events a sequence has."""
+        return breakdown(self.evaluations, event, **options)
+
+    @cached_property
+    def predicts_truth(self) -> dict[str, float]:
+        """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
+        if len(self.evaluations) < 3 or any(evaluation.truth is None for evaluation in self.evaluations):
+            return {}
+        truth = [evaluation.truth.value for evaluation in self.evaluations if evaluation.truth is not None]
+        figures = {
+            column: [evaluation.estimate(column).mean for evaluation in self.evaluations] for column in self.columns
+        }
+        figures["AR@1"] = [evaluation.rewards["AR@1"].mean for evaluation in self.evaluations]
+        figures["logp"] = [evaluation.estimate("logp").mean for evaluation in self.evaluations]
+        estimates = [
+            evaluation.off_policy.estimates for evaluation in self.evaluations if evaluation.off_policy is not None
+        ]
+        if len(estimates) == len(self.evaluations):
+            for name in estimates[0]:
+                if all(name in each for each in estimates):
+                    figures[name] = [each[name].value for each in estimates]
+        return {
+            name: float(stats.spearmanr(values, truth).statistic)
+            for name, values in figures.items()
+            if np.ptp(values) > 0 and np.ptp(truth) > 0
+        }
+
+    def summary(self) -> str:
+        """The policies in the order of the column that decides."""
+        order = sorted(self.evaluations, key=lambda evaluation: -evaluation.estimate(self.main).mean)
+        best = ", ".join(f"{evaluation.name} {evaluation.estimate(self.main).mean:.4f}" for evaluation in order[:NAMED])
+        more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
+        return f"{len(order)} policies by {self.main}: {best}{more}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J."""
+        return pa.Table.from_pylist([self._row(evaluation) for evaluation in self.evaluations])
+
+    def _row(self, evaluation: Evaluation) -> dict[str, Any]:
+        row: dict[str, Any] = {"policy": evaluation.name}
+        for figure in (*self.columns, *evaluation.rewards):
+            value = evaluation.estimate(figure)
+            row |= {figure: finite(value.mean), f"{figure} se": finite(value.se)}
+            if self.baseline is not None and figure in (*self.columns, "AR@1"):
+                gain = self.gains.get(evaluation.name, {}).get(figure)
+                row |= {f"{figure} gain": None if gain is None else finite(gain.mean)}
+                row |= {f"{figure} gain p": None if gain is None else finite(gain.holm_p)}
+        divergence, truth = evaluation.divergence, evaluation.truth
+        js = None if divergence is None else divergence.js.overall
+        row |= {"JS": None if js is None else finite(js.mean), "JS se": None if js is None else finite(js.se)}
+        row |= {"entropy": evaluation.estimate("entropy").mean, f"coverage@{evaluation.lists}": evaluation.coverage}
+        if any(evaluation.truth is not None for evaluation in self.evaluations):
+            row |= {
+                "true J": None if truth is None else truth.value,
+                "true gain": None if truth is None else truth.gain,
+            }
+        return row
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "policies": {evaluation.name: evaluation.to_dict() for evaluation in self.evaluations},
+            "columns": self.columns,
+            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
+            "floor": None if self.floor is None else self.floor.to_dict(),
+            "baseline": self.baseline,
+            "gains": {
+                name: {figure: gain.to_dict() for figure, gain in gains.items()} for name, gains in self.gains.items()
+            },
+            "breakdown": {event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in self.events},
+            "predicts_truth": self.predicts_truth,
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,282 @@
+"""The gate's checks: each a question about two policies on the same rows, with n, interval and reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from localpolicy.errors import ConfigError
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.power import ENOUGH, more_needed, sequences_of
+from localpolicy.measure.divergence import Divergence
+from localpolicy.measure.estimate import Estimate, finite
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import metric
+from localpolicy.measure.off_policy import decisions
+from localpolicy.measure.off_policy.intervals import normal
+from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
+from localpolicy.measure.segments import groups, segments
+from localpolicy.measure.significance import Paired, holm, paired
+
+Outcome = Literal["yes", "no", "cannot tell", "not asked"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One rule and what came of it."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    value: float | None = None
+    low: float | None = None  # of its interval
+    high: float | None = None
+    n: int | None = None  # positions, or decisions, it rests on
+    needed: int | None = None  # positions that would tell, where these do not
+    instead: str | None = None  # the policy that should be deployed rather than either
+    plain: str = ""  # what came of it in a few words, for the answer's sentence
+
+    @property
+    def passed(self) -> bool | None:
+        """None where it could not be told, or was not asked."""
+        return {"yes": True, "no": False}.get(self.outcome)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"passed": self.passed, **{name: finite(value) for name, value in vars(self).items()}}
+
+
+def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Check:
+    """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
+    what = ranked(name)
+    reason = (
+        f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
+        f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
+        f"be above {rules.min_gain:g}" + (f". Note: {said}" if said else "")
+    )
+    if rules.min_sequences <= sequences < ENOUGH:
+        reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
+    outcome: Outcome = "cannot tell"
+    needed, plain = None, f"it does not surely rank {what} higher"
+    if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
+        outcome, plain = "no", "the two rank everything alike"
+        reason += ". The two rank everything alike: nothing would change"
+    elif sequences < rules.min_sequences:
+        needed = math.ceil(test.n * rules.min_sequences / sequences)
+        reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
+    elif test.low > rules.min_gain:
+        outcome, plain = "yes", f"it ranks {what} higher"
+    elif test.high < max(smallest, rules.min_gain + 1e-12):
+        outcome, plain = "no", f"it ranks {what} {'lower' if test.high < 0 else 'no higher'}"
+        reason += f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+    else:
+        needed = more_needed(test, max(test.difference - rules.min_gain, smallest - rules.min_gain))
+        if needed is not None:
+            reason += f". About {needed:,} positions would tell"
+    return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)
+
+
+def ranked(name: str) -> str:
+    """What a figure such as purchase.nDCG@20 ranks, in words."""
+    group = name.rpartition(".")[0]
+    return {"all": "what people took", "repeat": "repeats", "new": "new items"}.get(group, f"{group} events")
+
+
+def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
+    """No other event surely loses more than allowed, Holm-corrected over them."""
+    measured, metric_name = groups(new.scores), name.rpartition(".")[2]
+    others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
+    tests = {event: _loss(new, deployed, f"{event}.{metric_name}", rules.max_event_loss, rules) for event in others}
+    return _no_sure_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
+
+
+def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
+    """No segment surely loses more than allowed, Holm-corrected over the segments."""
+    group, _, metric_name = name.rpartition(".")
+    scores, value = new.scores, metric(metric_name)
+    tests = {}
+    for label, here in segments(scores, new.counts).items():
+        chosen = here & groups(scores)[group]
+        if chosen.sum() >= rules.min_segment:
+            ranks = scores.rank[chosen], deployed.scores.rank[chosen]
+            tests[label] = paired(
+                value(ranks[0]) + rules.max_segment_loss, value(ranks[1]), scores.sequence[chosen],
+                confidence=rules.confidence,
+            )  # fmt: skip
+    nothing = f"no segment has {rules.min_segment} positions"
+    return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
+
+
+def _loss(new: Evaluation, deployed: Evaluation, name: str, allowed: float, rules: GateRules) -> Paired:
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    return paired(mine + allowed, old, clusters, confidence=rules.confidence)
+
+
+def _no_sure_loss(name: str, tests: Mapping[str, Paired], allowed: float, rules: GateRules, *, nothing: str) -> Check:
+    if not tests:
+        return Check(name, "not asked", nothing)
+    corrected = holm([test.p for test in tests.values()])
+    lost = {
+        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {p:.2g})"
+        for (label, test), p in zip(tests.items(), corrected, strict=True)
+        if test.difference < 0 and p < 1 - rules.confidence
+    }
+    worst = min(tests.values(), key=lambda test: test.difference)
+    fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)
+    if lost:
+        where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
+        plain = f"it ranks {where} lower"
+        return Check(name, "no", f"surely falls for: {', '.join(lost.values())}", *fields, plain=plain)
+    label = next(label for label, test in tests.items() if test is worst)
+    reason = (
+        f"none of {len(tests)} surely loses more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
+        f"({fields[1]:+.4f} to {fields[2]:+.4f}, n {worst.n:,})"
+    )
+    return Check(name, "yes", reason, *fields)
+
+
+def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Check]:
+    """JS within the budget, and within so many times the floor. A budget below the floor is refused."""
+    asked = rules.max_js is not None or rules.max_floor_ratio is not None
+    if divergence is None:
+        reason = "no reference estimates the logging policy: give an mle run with --against"
+        plain = "its distance from the log is not known"
+        return [Check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
+    js = divergence.js.overall
+    floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
+    beside = (
+        "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
+    )
+    names = ", ".join(reference.name for reference in divergence.references)
+    if rules.max_js is not None and floor is not None and rules.max_js < floor:
+        raise ConfigError(
+            f"max_js: a budget of {rules.max_js:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
+            "copy of the deployed policy would fail it. Raise the budget."
+        )
+    low, high = js.mean - 1.96 * js.se, js.mean + 1.96 * js.se
+    reason = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
+    if rules.max_js is None:
+        outcome: Outcome = "not asked"
+        reason += "; no budget set (max_js)"
+    else:
+        outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
+        reason += f"; budget {rules.max_js:g}"
+    plain = f"it {'moves' if outcome == 'no' else 'may move'} further from the log than the budget allows"
+    checks = [Check("divergence", outcome, reason, js.mean, low, high, js.n, plain=plain)]
+    if rules.max_floor_ratio is not None:
+        ratio = divergence.above_floor
+        if ratio is None:
+            reason = f"{beside}, and max_floor_ratio asks for it"
+            plain = "the noise floor is not known"
+            checks.append(Check("divergence over floor", "cannot tell", reason, plain=plain))
+        else:
+            reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
+            within: Outcome = "yes" if ratio <= rules.max_floor_ratio else "no"
+            plain = f"it moves {ratio:.1f} times as far from the log as noise does"
+            checks.append(Check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
+    return checks
+
+
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, surely: bool = False) -> Check:
+    """Non-inferiority: the lower end of the estimated difference is above -margin; above 0 where it must gain.
+
+    The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
+    policy's or does not speak of it. Paired: what luck gave the log it gave both.
+    """
+    outcome: Outcome
+    surely |= rules.require_value_gain
+    estimated, log = new.off_policy, decisions(new.scores)
+    if estimated is None or log is None:
+        outcome = "cannot tell" if surely else "not asked"
+        return Check("value", outcome, "the log has no propensities", plain="its reward cannot be estimated")
+    refusal, share = estimated.refusal, estimated.overlap.effective / estimated.overlap.n
+    if refusal is None and share < rules.min_effective_share:
+        refusal = f"an effective sample of {share:.1%} of the decisions (least: {rules.min_effective_share:.0%})"
+    if refusal is not None:
+        return Check(
+            "value", "cannot tell", f"overlap is too small for an estimate: {refusal}",
+            n=estimated.overlap.n, plain="it differs too much from the log for an estimate of its reward",
+        )  # fmt: skip
+    theirs = None if deployed is None else decisions(deployed.scores)
+    spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
+    contributions = CONTRIBUTIONS[rules.estimator]
+    base, whose = log.reward, "the log's own"
+    if theirs is not None and spoken and deployed is not None:
+        base, whose = contributions(theirs), f"{deployed.name}'s"
+    mine = contributions(log)
+    gain = mine - base
+    interval = normal(gain, log.sequence, confidence=rules.confidence)
+    margin = 0.0 if surely else rules.value_margin * abs(float(base.mean()))
+    asked = "above 0" if surely else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
+    reason = (
+        f"estimated J {mine.mean():.4f} against {whose} {base.mean():.4f}: difference "
+        f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
+        f"{estimated.overlap.effective:,.0f}); its lower end must be {asked}"
+    )
+    outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
+    least = "higher" if surely else "no lower"
+    plain = {
+        "yes": f"its estimated reward is {least}",
+        "no": f"its estimated reward is not {least}" if surely else "its estimated reward is lower",
+        "cannot tell": f"its estimated reward is not surely {least}",
+    }[outcome]
+    needed = None
+    if outcome == "cannot tell":
+        test = paired(mine, base, log.sequence, confidence=rules.confidence)
+        needed = more_needed(test, abs(test.difference + margin))
+        reason += "" if needed is None else f". About {needed:,} decisions would tell"
+    fields = (float(gain.mean()), interval.low, interval.high, len(gain), needed)
+    return Check("value", outcome, reason, *fields, plain=plain)
+
+
+def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
+    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
+    name = f"coverage@{new.settings['lists']}"
+    mine, old = new.policy[name], deployed.policy[name]
+    assert not isinstance(mine, Estimate) and not isinstance(old, Estimate)
+    ratio = mine / old if old > 0 else np.inf
+    reason = (
+        f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
+    )
+    outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
+    plain = f"its lists reach {ratio:.0%} of the items that the deployed policy's lists reach"
+    return Check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
+
+
+def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Check:
+    """Every μ̂ that divergence is taken from surely says more of the log than uniform, and no less than popularity.
+
+    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, be it uniform.
+    """
+    scores, (tests, reasons) = new.scores, ({}, [])
+    for name, logp in scores.logp_reference.items():
+        over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
+        over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        learned = over_uniform.low > 0 and over_popular.high > 0
+        among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
+            true = np.log(scores.propensity[known])
+            learned |= paired(among[known], true, scores.sequence[known]).high > -0.05
+        tests[name] = learned
+        reasons.append(
+            f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
+            f"{popularity.mean():.3f} (n {len(logp):,})"
+        )
+    if not tests:
+        return Check("ruler", "not asked", "no reference to measure the distance from")
+    if all(tests.values()):
+        return Check("ruler", "yes", "; ".join(reasons), n=len(scores))
+    bad = ", ".join(name for name, learned in tests.items() if not learned)
+    reason = (
+        f"{'; '.join(reasons)}. {bad} says no more of the log than popularity does, so no distance can be "
+        "measured from it: train it longer"
+    )
+    plain = "a reference has learned nothing, so no distance can be measured from it"
+    return Check("ruler", "cannot tell", reason, n=len(scores), plain=plain)

@@ -1,0 +1,66 @@
+"""What a policy must show before it is deployed: a small YAML file, every rule with a default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from localpolicy.errors import ConfigError
+from localpolicy.judge.power import LEAST
+from localpolicy.measure.off_policy import OverlapRules
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.off_policy.value_bound import Additive
+from localpolicy.runtime.files import read_yaml
+from localpolicy.settings import Settings
+
+
+class GateRules(Settings):
+    """What a policy must show before it is deployed."""
+
+    metric: str | None = Field(
+        None, description="what must gain, as purchase.nDCG@20 (default: the best paid event with enough sequences)"
+    )
+    min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
+    smallest_gain: float = Field(
+        0.01, ge=0, description="a gain below this share of the deployed figure is not worth a deployment: where the "
+        "whole interval lies below it the answer is no"
+    )  # fmt: skip
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
+    min_sequences: int = Field(
+        LEAST, ge=2, description="sequences a gain must rest on (default: a difference of half a standard deviation is "
+        "then found four times in five; below 197, which finds one of a fifth, the check warns)"
+    )  # fmt: skip
+    baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
+    ruler: bool = Field(
+        True, description="the references must say more of the log than uniform, no less than popularity"
+    )
+    max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
+    max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
+    max_event_loss: float = Field(0.0, ge=0, description="no other event may surely lose more than this")
+    max_segment_loss: float = Field(0.0, ge=0, description="a segment may not surely lose more than this")
+    min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
+    min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
+    value_margin: float = Field(
+        0.05, ge=0, description="the estimated value must surely be above the deployed one less this share of it"
+    )
+    estimator: Additive = Field(
+        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
+    )
+    min_effective_share: float = Field(
+        LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
+        "decisions; β and epochs are chosen by the same rule"
+    )  # fmt: skip
+    require_value_gain: bool = Field(False, description="an off-policy estimate must surely gain, not just not lose")
+    overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+
+def read_rules(path: Path | str) -> GateRules:
+    """Rules from a YAML file."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
+    content = read_yaml(path)
+    if content is not None and not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
+    return GateRules.parse(content or {})

@@ -1,0 +1,1 @@
+"""All Triton code: what a GPU runs instead of chunks and plain operations."""

@@ -1,0 +1,118 @@
+"""A simple baseline on disk: fitted, saved and loaded like a trained policy, so that it can be recommended from, gated
+against, and deployed where it is the better one.
+
+BASELINE/policy.json          which one, its settings and events; policy.safetensors and items.parquet as in a run
+BASELINE/manifest.json        data digest and weights' digest, as a run's
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from localpolicy import __version__
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, RunError, nearest
+from localpolicy.measure.baselines.last_item import LastItem
+from localpolicy.measure.baselines.neighbours import ItemNeighbours
+from localpolicy.measure.baselines.popularity import Popularity
+from localpolicy.model.policy import FORMAT, Origin
+from localpolicy.model.weights import load_weights, save_weights
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, sealed, sha256, whole_file, write_json
+from localpolicy.runtime.folders import refuse_occupied
+
+Baseline = Popularity | LastItem | ItemNeighbours
+KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
+    "popularity": Popularity,
+    "last item": LastItem,
+    "item-kNN": ItemNeighbours,
+}
+SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
+CALLED = {"last-item": "last item", "item-knn": "item-kNN"}  # as one types them
+
+
+def baseline_called(name: str) -> str | None:
+    """The baseline meant by a word of the command line."""
+    name = CALLED.get(name, name)
+    return name if name in KINDS else None
+
+
+def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, force: bool = False) -> Baseline:
+    """Fit a baseline on the training split and save it into the folder `out`."""
+    known = baseline_called(name)
+    if known is None:
+        raise ConfigError(f"no baseline '{name}'{nearest(name, KINDS)}")
+    data, folder = data if isinstance(data, Prepared) else Prepared(data), Path(out)
+    refuse_occupied(folder, force=force)
+    data.verify()
+    fitted = KINDS[known].fit(data)
+    (folder / "manifest.json").unlink(missing_ok=True)  # what is half replaced must not pass for whole
+    save_baseline(fitted, folder)
+    where = {"path": str(data.path), "from_run": os.path.relpath(data.path.resolve(), folder.resolve())}
+    manifest = {
+        "objective": known,
+        "seed": None,
+        "data": {**where, "digest": data.digest, "kind": data.kind},
+        "selected": {"by": None, "value": None, "epoch": None, "step": None},
+        "policy_sha256": sha256(folder / "policy.safetensors"),
+        "files": {name: sha256(folder / name) for name in SAVED},
+        "versions": {"localpolicy": __version__},
+    }
+    write_json(folder / "manifest.json", sealed(manifest))
+    return fitted
+
+
+def save_baseline(policy: Baseline, folder: Path) -> None:
+    """Write the policy; equal ones give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {"share": policy.share}
+    if isinstance(policy, ItemNeighbours):
+        parts = {name: getattr(policy.similar, name) for name in ("data", "indices", "indptr")}
+        tensors |= {f"similar.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+    save_weights(tensors, folder / "policy.safetensors")
+    settings = {name: getattr(policy, name) for name in _plain(type(policy))}
+    origin = policy.origin._asdict()
+    write_json(
+        folder / "policy.json",
+        {"format": FORMAT, "baseline": policy.origin.objective, "origin": origin, "settings": settings},
+    )
+    with whole_file(folder / "items.parquet") as partial:
+        pq.write_table(policy.items, partial)
+
+
+def is_baseline(folder: Path) -> bool:
+    """Whether a folder holds a saved baseline."""
+    path = folder / "policy.json"
+    return path.exists() and isinstance(about := read_json(path), dict) and "baseline" in about
+
+
+def load_baseline(folder: Path | str) -> Baseline:
+    """Read a saved baseline."""
+    folder = Path(folder)
+    Run(folder).verify()
+    about = read_json(folder / "policy.json")
+    if about.get("format") != FORMAT or about["baseline"] not in KINDS:
+        raise RunError(
+            f"{folder} holds '{about['baseline']}' in format {about.get('format')}: upgrade, or fit it again."
+        )
+    tensors = load_weights(folder / "policy.safetensors")
+    given: dict[str, Any] = {"share": tensors["share"], **about["settings"]}
+    items = pq.read_table(folder / "items.parquet")
+    if about["baseline"] == "item-kNN":
+        data, indices, indptr = (tensors[f"similar.{name}"].numpy() for name in ("data", "indices", "indptr"))
+        given["similar"] = sparse.csr_matrix((data, indices, indptr), shape=(len(items), len(items)))
+    return KINDS[about["baseline"]](**given, origin=Origin(**about["origin"]), items=items)
+
+
+def _plain(kind: type) -> list[str]:
+    """The fields that are plain values."""
+    return [field.name for field in fields(kind) if field.name not in ("share", "similar", "origin", "items")]

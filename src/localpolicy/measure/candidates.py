@@ -1,0 +1,155 @@
+"""Runs opened for judgement, and the refusal to judge what cannot be compared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.batches import WindowConfig
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, LocalPolicyError, RunError
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.scorer import Deployable
+from localpolicy.model.policy import Policy
+from localpolicy.runs.config import COMPUTED_BY, Config
+from localpolicy.runs.run import LIKELIHOOD, Run
+from localpolicy.runtime.devices import device_called
+
+RunLike = Run | Path | str
+DATA = "data (digest)"  # the fact that says which log a run was trained on
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy, and where it comes from."""
+
+    name: str
+    policy: Deployable
+    origin: Reference
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what must agree for two to be compared
+    run: Run | None = None  # None: a simple baseline, or a file of lists
+    beta: float | None = None  # of the dial, where it is turned
+
+    @property
+    def estimates_logging(self) -> bool:
+        """Whether it is the likelihood of the log and nothing else: an estimate of μ."""
+        policy = self.policy
+        return isinstance(policy, Policy) and policy.origin.estimates_logging == "policy" and policy.critic is None
+
+
+def as_run(run: RunLike) -> Run:
+    """A run, opened or by its folder."""
+    return run if isinstance(run, Run) else Run(run)
+
+
+def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
+    """The folders' names, with their parents' where two are the same; none that is `taken` already."""
+    short = [run.folder.name or str(run.folder) for run in runs]
+    often = Counter(short)
+    names = [
+        name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
+        for name, run in zip(short, runs, strict=True)
+    ]
+    # '|' joins the names of two references, ':' follows a column's kind.
+    names = [name.replace("|", "_").replace(":", "_") for name in names]
+    again = [name for name, count in Counter(names).items() if count > 1]
+    if again:
+        raise RunError(f"two runs are called '{again[0]}': name each run once, or rename a folder.")
+    clash = next((name for name in names if name in taken), None)
+    if clash is not None:
+        raise RunError(
+            f"a run is called '{clash}', as the simple baseline beside it is: rename its folder, or leave the "
+            "baselines out (--no-baselines)."
+        )
+    return names
+
+
+def open_run(
+    run: Run, name: str, *, beta: float | None = None, likeliest: bool = False, device: str = "auto"
+) -> Candidate:
+    """The policy a run selected, or its `likeliest`; with `beta`, its dial."""
+    manifest, config = run.manifest, run.config
+    policy = run.policy(beta=beta, likeliest=likeliest)
+    policy.network.to(device_called(device))
+    kept = likeliest and run.kept_by != LIKELIHOOD
+    selected = {**manifest["likeliest"], "by": LIKELIHOOD} if kept else manifest["selected"]
+    about = Reference(
+        name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)
+    )
+    facts = {
+        DATA: manifest["data"]["digest"][:16],
+        "data.length": config.data.length,
+        "data.last": config.data.last,
+        "train.min_history": config.train.min_history,
+    }
+    return Candidate(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run, beta)
+
+
+def family_of(config: Config) -> str:
+    """The same text for runs whose configurations differ in the seed alone, wherever they were computed."""
+    settings = config.model_dump_json(exclude={"train": {"seed", *COMPUTED_BY}})
+    return hashlib.sha256(settings.encode()).hexdigest()[:12]
+
+
+def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
+    """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
+    first = next((candidate for candidate in candidates if candidate.facts), candidates[0])
+    for other in candidates:
+        different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
+        if different:
+            lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]
+            raise RunError(
+                f"{first.name} and {other.name} cannot be compared; they differ in\n"
+                + "\n".join(lines)
+                + "\nTrain both on the same prepared data with the same windows."
+            )
+        if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
+            raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
+
+
+def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
+    """The data a run was trained on, or the same data at another place."""
+    if data is not None:
+        return _the_same(run, data)
+    problem: LocalPolicyError = RunError(
+        f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
+    )
+    for path in filter(Path.exists, run.data_folders):
+        try:
+            return _the_same(run, path)
+        except (RunError, DataError) as error:  # something else lies there by now
+            problem = error
+    raise problem
+
+
+def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
+    opened, expected = data if isinstance(data, Prepared) else Prepared(data), run.manifest["data"]["digest"]
+    if expected not in opened.digests:
+        raise RunError(
+            f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
+            f"{expected[:12]})."
+        )
+    opened.verify()
+    return opened
+
+
+def window_of(candidate: Candidate) -> WindowConfig:
+    """How its sequences are cut."""
+    trained = candidate.run is not None and candidate.run.started
+    return candidate.run.config.data if trained and candidate.run is not None else WindowConfig()
+
+
+def own_logging(candidate: Candidate) -> Candidate | None:
+    """The run's own estimate of μ, where its policy is something else."""
+    policy = candidate.policy
+    if not isinstance(policy, Policy) or policy.origin.estimates_logging is None:
+        return None
+    if policy.origin.estimates_logging == "policy" and policy.beta is None:
+        return None
+    name = f"own μ̂ of {candidate.name}"
+    about = Reference(name, "logging head", candidate.origin.seed, candidate.origin.epoch, candidate.origin.selected_by)
+    return Candidate(name, policy.logging(), about, candidate.facts, candidate.run)

@@ -1,0 +1,133 @@
+"""How far a policy is from μ̂, beside how far one μ̂ is from another: a figure without its floor says nothing.
+
+All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ̂) >= 0, averaged over held-out contexts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localpolicy.catalogue.statistics import pairs_of
+from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate, quantiles
+from localpolicy.measure.score import Scores
+from localpolicy.measure.segments import segments
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A divergence over contexts."""
+
+    overall: Estimate
+    quantiles: dict[str, float]
+    by_name: dict[str, Estimate]  # by reference, or by pair of references
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        named = {name: value.to_dict() for name, value in self.by_name.items()}
+        shares = {name: finite(value) for name, value in self.quantiles.items()}
+        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": named}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Which μ̂: without its name, seed and epoch a divergence cannot be read."""
+
+    name: str
+    objective: str
+    seed: int | None = None
+    epoch: int | None = None
+    selected_by: str | None = None
+    family: str = ""  # one for all runs that differ in their seed alone
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """JS and KL from the references, and between them."""
+
+    references: list[Reference]
+    js: Spread
+    kl: Spread
+    floor_js: Spread | None  # None with fewer than two references: the noise is then not known
+    floor_kl: Spread | None
+    segments: dict[str, Estimate] = field(default_factory=dict)  # JS by segment
+
+    @property
+    def above_floor(self) -> float | None:
+        """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
+        if self.floor_js is None or not self.floor_js.overall.mean > 0:
+            return None
+        return self.js.overall.mean / self.floor_js.overall.mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        floor = None
+        if self.floor_js is not None and self.floor_kl is not None:
+            floor = {"js": self.floor_js.to_dict(), "kl": self.floor_kl.to_dict(), "ratio": finite(self.above_floor)}
+        return {
+            "js": self.js.to_dict(),
+            "kl": self.kl.to_dict(),
+            "floor": floor,
+            "reference": [reference.to_dict() for reference in self.references],
+            "segments": {name: value.to_dict() for name, value in self.segments.items()},
+        }
+
+
+def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
+    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
+
+    Both are estimates from the same few sequences. Of two policies as far as noise goes one has the larger mean, so a
+    larger mean alone says nothing.
+    """
+    if js is None or floor is None or math.isnan(js.low) or math.isnan(floor.high):
+        return None
+    return js.low > floor.high
+
+
+def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:
+    """The mean over these references (or pairs of them) at each position [n]."""
+    return np.asarray(np.mean([values[name] for name in names], axis=0))
+
+
+def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
+    """The mean over names at each position, then over positions; and each name alone."""
+    together = over_references(values, names)
+    alone = {name: mean_estimate(values[name], sequence) for name in names}
+    return Spread(mean_estimate(together, sequence), quantiles(together), alone)
+
+
+def _families(references: Sequence[Reference]) -> list[list[str]]:
+    kinds = dict.fromkeys((reference.objective, reference.family) for reference in references)
+    return [[each.name for each in references if (each.objective, each.family) == kind] for kind in kinds]
+
+
+def divergence(
+    scores: Scores, references: Sequence[Reference], *, counts: np.ndarray | None = None
+) -> Divergence | None:
+    """What `score` measured against these references (their names are the keys of `scores.js`)."""
+    if not references:
+        return None
+    names = [reference.name for reference in references]
+    # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+    alike = [pairs_of(same) for same in _families(references)]
+    pairs = [pair for together in alike for pair in together if pair in scores.js]
+    together = over_references(scores.js, names)
+    return Divergence(
+        references=list(references),
+        js=spread(scores.js, names, scores.sequence),
+        kl=spread(scores.kl, names, scores.sequence),
+        floor_js=spread(scores.js, pairs, scores.sequence) if pairs else None,
+        floor_kl=spread(scores.kl, pairs, scores.sequence) if pairs else None,
+        segments={
+            name: mean_estimate(together[here], scores.sequence[here])
+            for name, here in segments(scores, counts).items()
+        },
+    )

@@ -1,0 +1,259 @@
+"""Everything measured of one policy on one split: figures, and the values per position they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
+from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
+from localpolicy.measure.estimate import Estimate, finite
+from localpolicy.measure.imputation import Imputation, imputed_reward
+from localpolicy.measure.metrics import metric
+from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
+from localpolicy.measure.off_policy.reward_model import reward_model
+from localpolicy.measure.score import Scores, score
+from localpolicy.measure.scorer import Scorer, device_of
+from localpolicy.measure.segments import groups, is_rating
+from localpolicy.measure.summary import (
+    DEFAULT_METRICS,
+    as_json,
+    average_reward,
+    coverage,
+    entropy,
+    likelihood,
+    popularity,
+    ranking,
+    reward_at_1,
+)
+from localpolicy.measure.truth import Truth
+from localpolicy.results import Result
+from localpolicy.runtime.files import whole_file, write_json
+from localpolicy.settings import Settings
+
+
+class EvaluateConfig(Settings):
+    """What is measured, and where."""
+
+    split: str = Field("test", description="train, validation or test")
+    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
+    exclude_seen: bool = Field(False, description="never show what a sequence held before")
+    lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
+    metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="ranking metrics, as nDCG@20")
+    batch_size: int = Field(256, ge=1, description="sequences scored at once")
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
+    """One policy's figures on one split."""
+
+    name: str
+    metrics: dict[str, dict[str, Estimate]]  # by group of positions, then by metric
+    rewards: dict[str, Estimate]  # AR@1, and iAR@1 where ratings are imputed
+    policy: dict[str, Estimate | float]  # logp, entropy, coverage@K, popularity@K
+    divergence: Divergence | None
+    scores: Scores = field(repr=False)
+    counts: np.ndarray = field(repr=False)  # [V] how often each item was logged
+    settings: dict[str, Any]
+    truth: Truth | None = None
+    off_policy: OffPolicy | None = None
+    imputation: dict[str, Any] | None = None  # held-out quality of the imputed ratings
+
+    def estimate(self, name: str) -> Estimate:
+        """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
+        group, _, metric_name = name.rpartition(".")
+        value = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
+        assert isinstance(value, Estimate), name
+        return value
+
+    @property
+    def lists(self) -> int:
+        """K of the lists whose coverage is measured."""
+        return int(self.settings["lists"])
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalogue that is in some list of K items."""
+        share = self.policy[f"coverage@{self.lists}"]
+        assert not isinstance(share, Estimate)
+        return share
+
+    @property
+    def js(self) -> np.ndarray | None:
+        """JS at each position [n], the mean over the references."""
+        if self.divergence is None:
+            return None
+        return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The values behind `purchase.nDCG@20` or `AR@1` [n], and the sequence of each."""
+        if name == "AR@1":
+            return reward_at_1(self.scores), self.scores.sequence
+        group, _, metric_name = name.rpartition(".")
+        here = groups(self.scores)[group]
+        return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
+
+    @property
+    def main(self) -> str:
+        """The figure that decides: nDCG@20 of the best paid event, where both were measured."""
+        group, figures = next(iter(self.metrics.items()))
+        return f"{group}.{'nDCG@20' if 'nDCG@20' in figures else next(iter(figures))}"
+
+    def summary(self) -> str:
+        """What it is, and its main figures."""
+        main = self.estimate(self.main)
+        text = f"{self.name} on {self.settings['split']}: {self.main} {main.mean:.4f} ± {main.se:.4f}"
+        if self.divergence is None:
+            return text
+        floor = self.divergence.floor_js
+        known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
+        return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per figure: its group of positions, its name, mean, standard errors and n."""
+        rows: list[tuple[str, str, Estimate | float]] = [
+            (group, name, value) for group, figures in self.metrics.items() for name, value in figures.items()
+        ]
+        rows += [("all", name, value) for name, value in {**self.rewards, **self.policy}.items()]
+        if self.divergence is not None:
+            rows += [("all", "JS", self.divergence.js.overall), ("all", "KL", self.divergence.kl.overall)]
+        nothing = {"se": None, "n": None, "plain_se": None}
+        return pa.Table.from_pylist(
+            [
+                {"positions": group, "figure": name}
+                | (value.to_dict() if isinstance(value, Estimate) else {"mean": finite(value), **nothing})
+                for group, name, value in rows
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
+        return {
+            "metrics": as_json(self.metrics),
+            "rewards": {name: value.to_dict() for name, value in self.rewards.items()},
+            "policy": {
+                name: value.to_dict() if isinstance(value, Estimate) else finite(value)
+                for name, value in self.policy.items()
+            },
+            "divergence": nothing if self.divergence is None else self.divergence.to_dict(),
+            "off_policy": None if self.off_policy is None else self.off_policy.to_dict(),
+            "truth": None if self.truth is None else self.truth.to_dict(),
+            "imputation": self.imputation,
+            "settings": self.settings,
+        }
+
+    def per_sequence(self, metrics: Iterable[str] = ("HR@20", "nDCG@20")) -> pa.Table:
+        """One row per sequence: its positions and reward, and the mean of each metric over each group of them."""
+        scores = self.scores
+        sequence, index = np.unique(scores.sequence, return_inverse=True)
+
+        def mean(values: np.ndarray, here: np.ndarray) -> np.ndarray:
+            total = np.bincount(index[here], weights=values[here], minlength=len(sequence))
+            count = np.bincount(index[here], minlength=len(sequence))
+            return np.asarray(np.divide(total, count, out=np.full(len(sequence), np.nan), where=count > 0))
+
+        everywhere = np.ones(len(scores), dtype=bool)
+        columns: dict[str, np.ndarray] = {
+            "sequence": sequence,
+            "positions": np.bincount(index),
+            "reward": np.bincount(index, weights=scores.reward),
+        }
+        for group, here in groups(scores).items():
+            columns[f"{group}.positions"] = np.bincount(index[here], minlength=len(sequence))
+            columns |= {f"{group}.{name}": mean(metric(name)(scores.rank), here) for name in metrics}
+        columns |= {f"js:{name}": mean(values, everywhere) for name, values in scores.js.items()}
+        return pa.table(columns)
+
+    def save(self, folder: Path | str) -> None:
+        """Write <split>.json, <split>.positions.parquet and <split>.sequences.parquet."""
+        folder, split = Path(folder), self.settings["split"]
+        write_json(folder / f"{split}.json", self.to_dict())
+        for name, table in (("positions", self.scores.to_arrow()), ("sequences", self.per_sequence())):
+            with whole_file(folder / f"{split}.{name}.parquet") as partial:
+                pq.write_table(table, partial)
+
+
+def evaluate_policy(
+    policy: Scorer,
+    data: Prepared,
+    *,
+    name: str,
+    window: WindowConfig,
+    config: EvaluateConfig | None = None,
+    references: Mapping[str, Scorer] | None = None,
+    described: Sequence[Reference] = (),
+    propensities: str | None = None,
+    imputation: Imputation | None = None,
+    rules: OverlapRules | None = None,
+    floor: bool = True,
+    values: Scorer | None = None,
+) -> Evaluation:
+    """Score a split and summarise it. `described` says what each of `references` is, in the same order.
+
+    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards).
+    """
+    config = config or EvaluateConfig()
+    estimable = propensities is not None or "propensity" in data[config.split].arrays
+    scores = score(
+        policy,
+        Windows(data, config.split, window, device=device_of(policy, *(references or {}).values())),
+        events=data.events,
+        references=references,
+        reward_model=(values or reward_model(policy, data)) if estimable else None,
+        min_history=config.min_history,
+        exclude_seen=config.exclude_seen,
+        lists=config.lists,
+        floor=floor,
+        batch_size=config.batch_size,
+        description=f"scoring {name}",
+    )
+    counts = np.asarray(data.catalogue["count"].to_numpy())
+    log = decisions(scores, propensities=propensities)
+    largest = max(data.manifest["rewards"].values(), default=None)
+    rewards = {"AR@1": average_reward(scores)}
+    if imputation is not None:
+        rewards["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
+    return Evaluation(
+        name=name,
+        metrics=ranking(scores, config.metrics),
+        rewards=rewards,
+        imputation=None if imputation is None else imputation.to_dict(),
+        policy={
+            "logp": likelihood(scores),
+            "entropy": entropy(scores),
+            "coverage@1": coverage(np.bincount(scores.top, minlength=data.n_items)),
+            f"coverage@{config.lists}": coverage(scores.shown),
+            f"popularity@{config.lists}": popularity(scores.shown, counts),
+        },
+        divergence=divergence(scores, described, counts=counts),
+        off_policy=None
+        if log is None
+        else off_policy(log, largest_reward=largest, rules=rules, propensities=propensities or "logged"),
+        scores=scores,
+        counts=counts,
+        settings={
+            "policy": name,
+            "data": data.digest,
+            "kind": data.kind,
+            **config.model_dump(mode="json"),
+            "length": window.length,
+            "last": window.last,
+        },
+    )
+
+
+def paid_events(data: Prepared) -> list[str]:
+    """Events a table shows, best paid first; none where events are ratings, of which there are too many."""
+    rewards = data.manifest["rewards"]
+    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
+    return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))

@@ -1,0 +1,132 @@
+"""Whatever may be judged, opened on the rows it is judged on: a run, a saved baseline, or a file of lists.
+
+What differs between two that are compared is said in words, never passed over: other data, items that one does not
+know, rows it was trained on, one seed on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError
+from localpolicy.measure.baselines.saved import is_baseline, load_baseline
+from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, open_data, open_run
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.other_catalogue import OnOtherData, on_data
+from localpolicy.measure.recorded import read_recorded
+from localpolicy.measure.scorer import Deployable
+from localpolicy.runs.run import LIKELIHOOD, Run
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A candidate on given data, and what must be said of it."""
+
+    candidate: Candidate
+    notes: tuple[str, ...] = ()
+    leaks: int = 0  # sequences of the evaluated split that it was trained on
+
+
+def data_for(runs: Sequence[RunLike], data: Prepared | Path | str | None) -> Prepared:
+    """The rows all are measured on: those given, or else those of the first that was trained on any."""
+    if data is not None:
+        opened = data if isinstance(data, Prepared) else Prepared(data)
+        opened.verify()
+        return opened
+    first = next((run for run in map(as_run, runs) if not run.folder.is_file()), None)
+    if first is None:
+        raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
+    return open_data(first, None)
+
+
+def open_candidate(
+    like: RunLike, name: str, data: Prepared, *, split: str, beta: float | None = None, likeliest: bool = False,
+    device: str = "auto",
+) -> Opened:  # fmt: skip
+    """A policy as it would serve the people of `data`."""
+    run = as_run(like)
+    if run.folder.is_file():
+        recorded = read_recorded(run.folder, data, split)
+        return Opened(Candidate(name, recorded, Reference(name, "recorded")), recorded.notes)
+    if is_baseline(run.folder):
+        policy: Deployable = load_baseline(run.folder)
+        candidate = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
+    else:
+        candidate = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
+    if run.manifest["data"]["digest"] in data.digests:
+        return Opened(candidate)
+    return _elsewhere(candidate, run, data, split)
+
+
+def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:
+    """The same run with its weights of the best held-out likelihood."""
+    run = candidate.run
+    assert run is not None
+    if run.kept_by == LIKELIHOOD:
+        return candidate
+    opened = open_candidate(run, candidate.name, data, split=split, beta=candidate.beta, likeliest=True, device=device)
+    return replace(opened.candidate, name=candidate.name)
+
+
+def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Opened:
+    """A policy of another log on these rows."""
+    name, kind = candidate.name, candidate.policy.origin.kind
+    if kind != data.kind:
+        raise RunError(
+            f"{name} was trained on {kind}, and {data.path} holds {data.kind}: what was shown and what people did are "
+            "not compared with each other. Prepare both logs alike."
+        )
+    policy = on_data(candidate.policy, data)
+    facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}
+    notes = [f"{name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
+    if isinstance(policy, OnOtherData):
+        rows = data[split].arrays["item"]
+        missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
+        if missing:
+            notes.append(
+                f"{name} does not know {missing:,} of {data.n_items:,} items: {positions:,} of the {len(rows):,} "
+                f"events of the {split} split are on them, and count against it"
+            )
+    leaks = _leaks(run, data, split)
+    if leaks is None:
+        notes.append(f"whether {name} was trained on some of these rows cannot be checked: its data is gone")
+    elif leaks:
+        notes.append(
+            f"{name} was trained on {leaks:,} of the {len(data[split]):,} sequences of the {split} split: its figures "
+            "are too good"
+        )
+    return Opened(replace(candidate, policy=policy, facts=facts), tuple(notes), leaks or 0)
+
+
+def _leaks(run: Run, data: Prepared, split: str) -> int | None:
+    """Sequences of the split that the run was trained on; None where it cannot be known any more."""
+    try:
+        trained, measured = open_data(run, None).sequence_ids("train"), data.sequence_ids(split)
+        trained = trained if trained.type == measured.type else trained.cast(measured.type)
+    except (RunError, DataError, pa.ArrowInvalid):
+        return None
+    return int(pc.sum(pc.is_in(measured, value_set=trained)).as_py() or 0)
+
+
+def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
+    """A warning for each reference that holds the candidate's weights, or began with them and read the same batches."""
+    seed, run = candidate.origin.seed, candidate.run
+    parts = run.manifest.get("made_of", {}).values() if run is not None and run.started else ()
+    made = [
+        f"{candidate.name} is made of {reference.name}, so its divergence from that one is without the noise of a seed"
+        for reference in references
+        if reference.run is not None and reference.run.manifest.get("policy_sha256") in parts
+    ]
+    return made + [
+        f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
+        "is. Use a reference of another seed"
+        for reference in references
+        if seed is not None and reference.origin.seed == seed and reference.name != candidate.name
+    ]

@@ -1,0 +1,176 @@
+"""The recommender that is really deployed, as a file of what it shows: lists, scores or probabilities per history.
+
+One row per listed item, CSV or Parquet:
+
+    item_id       as the log writes it
+    sequence_id   whose list it is; without it, one list for everyone
+    after         actions of that sequence that came before the list was made (default 0: for all of it). Until the
+                  next list of the sequence, the latest one holds
+    probability, score or rank   what orders the list (default: the rows' order)
+
+A probability is taken as it is; scores become probabilities by softmax over the list, ranks by 1 / log2(rank + 1), the
+discount of nDCG. What is left goes to unlisted items by their popularity, always behind every listed one, so that ranks
+are those of the file, whatever the rest of the distribution. Likelihood and divergence of ranks are made up to that
+extent, and whoever shows them says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue.logits import Logits
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError
+from localpolicy.measure.baselines.history import popularity
+from localpolicy.measure.baselines.sparse_rows import SparseLogits
+from localpolicy.model.policy import Origin
+from localpolicy.types import Batch
+
+ORDERS = ("probability", "score", "rank")
+EVERYONE = -1  # the sequence of a list that is meant for all
+BACKGROUND = 0.1  # most that unlisted items hold together
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Lists of one split's sequences, sorted by (sequence, after)."""
+
+    path: Path
+    share: Tensor  # [V] popularity, for what no list holds
+    background: float  # ε of it
+    key: np.ndarray  # [L] sequence * (longest + 1) + after of each list
+    longest: int
+    bounds: np.ndarray  # [L + 1] where each list's items lie
+    item: np.ndarray  # [E] items of all lists
+    weight: np.ndarray  # [E] their probabilities, each list's summing to 1 at most
+    order: str  # what ordered them
+    origin: Origin
+    items: pa.Table
+    split: str
+    notes: tuple[str, ...] = ()
+
+    def logits(self, batch: Batch) -> Logits:
+        """log[(1 - ε) weight] for listed items, log[ε popularity] for the rest."""
+        token = batch.scored.cpu().numpy()
+        row, history = batch.row.cpu().numpy()[token], batch.history.cpu().numpy()[token]
+        list_number = self.lists_of(batch.sequences.cpu().numpy()[row], history)
+        size = np.where(list_number >= 0, np.diff(self.bounds)[list_number], 0)
+        position = np.repeat(np.arange(len(token)), size)
+        offset = np.arange(len(position)) - np.repeat(np.cumsum(size) - size, size)
+        at = self.bounds[:-1][list_number[position]] + offset
+        device = batch.row.device
+        value = torch.from_numpy(np.log((1 - self.background) * self.weight[at])).to(self.share)
+        base = torch.log(self.background * self.share)
+        return SparseLogits(
+            base.to(device), len(token), torch.from_numpy(position).to(device),
+            torch.from_numpy(self.item[at]).to(device), value.to(device),
+        )  # fmt: skip
+
+    def lists_of(self, sequence: np.ndarray, history: np.ndarray) -> np.ndarray:
+        """The latest list made for each (sequence, history): its number, or -1."""
+        own = (sequence.astype(np.int64) + 1) * (self.longest + 1)
+        latest = np.searchsorted(self.key, own + np.minimum(history, self.longest), side="right") - 1
+        mine = (latest >= 0) & (self.key[np.maximum(latest, 0)] >= own)
+        for_everyone = (
+            np.searchsorted(self.key, np.minimum(history, self.longest), side="right") - 1
+        )  # EVERYONE's come first
+        return np.where(mine, latest, np.where(for_everyone >= 0, for_everyone, -1))
+
+
+def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
+    """The lists of a file, for the sequences of one split."""
+    path = Path(path)
+    table = _read(path)
+    if "item_id" not in table.column_names:
+        raise DataError(
+            f"{path}: no column item_id. Expected one row per listed item: item_id, and where known sequence_id, after "
+            f"and one of {', '.join(ORDERS)}; found {', '.join(table.column_names)}."
+        )
+    item = _index(table["item_id"], data.catalogue["item_id"], path, "item_id")
+    sequence = np.full(len(table), EVERYONE)
+    ours = np.ones(len(table), dtype=bool)
+    if "sequence_id" in table.column_names:
+        sequence = _index(table["sequence_id"], data.sequence_ids(split), path, "sequence_id")
+        ours = sequence >= 0
+    after = np.zeros(len(table), np.int64)
+    if "after" in table.column_names:
+        after = _numbers(table, "after", path).astype(np.int64)
+    order = next((name for name in ORDERS if name in table.column_names), "row order")
+    value = np.arange(len(table), dtype=np.float64) if order == "row order" else _numbers(table, order, path)
+    if order == "probability" and not ((value >= 0) & (value <= 1)).all():
+        raise DataError(f"{path}: probabilities must lie between 0 and 1.")
+    notes = []
+    unknown = ours & (item < 0)
+    if unknown.any():
+        notes.append(f"{unknown.sum():,} listed items of {path.name} are not in the log's catalogue and were left out")
+    kept = ours & (item >= 0) & ((value > 0) if order == "probability" else True)
+    if not kept.any():
+        raise DataError(f"{path}: no list is of a sequence of the {split} split and holds a known item.")
+    falling = -value if order in ("probability", "score") else value
+    at = np.flatnonzero(kept)
+    at = at[np.lexsort((np.arange(len(at)), falling[at], after[at], sequence[at]))]
+    longest = int(after[at].max())
+    key = (sequence[at].astype(np.int64) + 1) * (longest + 1) + after[at]
+    pairs = np.stack([key, item[at]])
+    first_time = np.zeros(len(at), dtype=bool)
+    first_time[np.unique(pairs, axis=1, return_index=True)[1]] = True  # an item listed twice counts where it came first
+    at, key = at[first_time], key[first_time]
+    lists, start, size = np.unique(key, return_index=True, return_counts=True)
+    weight = _weights(order, value[at], np.repeat(start, size), np.repeat(np.arange(len(lists)), size), path)
+    share = popularity(data)
+    least = float(weight.min())
+    background = min(BACKGROUND, 0.5 * least / (least + float(share.max())))
+    return Recorded(
+        path, share, background, lists, longest, np.append(start, len(at)), item[at].astype(np.int64), weight, order,
+        Origin("recorded", data.kind, data.events, None), data.catalogue, split, tuple(notes),
+    )  # fmt: skip
+
+
+def _weights(order: str, value: np.ndarray, start: np.ndarray, number: np.ndarray, path: Path) -> np.ndarray:
+    """Probabilities of the listed items; each list sums to 1, or to what a file of probabilities says."""
+    if order == "probability":
+        if (total := np.bincount(number, weights=value)).max() > 1 + 1e-4:
+            raise DataError(f"{path}: the probabilities of one list sum to {total.max():.4f}, which is more than 1.")
+        return value
+    rank = np.arange(len(value)) - start
+    raw = np.exp(value - value[start]) if order == "score" else 1 / np.log2(rank + 2)  # a list begins with its largest
+    raw = np.maximum(raw, 1e-12)  # a listed item stays before every unlisted one
+    return np.asarray(raw / np.bincount(number, weights=raw)[number])
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        if path.name.endswith(".parquet"):
+            return pq.read_table(path)
+        return pa.csv.read_csv(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} cannot be read as a table ({error}): expected CSV or Parquet of lists.") from None
+
+
+def _index(column: pa.ChunkedArray, known: pa.ChunkedArray | pa.Array, path: Path, name: str) -> np.ndarray:
+    """Where each value stands among the known ones, or -1."""
+    known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+    try:
+        values = column.cast(known.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"{path}: {name} is {column.type}, and the log writes it as {known.type}.") from None
+    return np.asarray(pc.fill_null(pc.index_in(values, value_set=known), -1).to_numpy(), np.int64)
+
+
+def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
+    try:
+        numbers = np.asarray(table[name].cast(pa.float64()).to_numpy())
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: {name} must be numbers ({error}).") from None
+    if not np.isfinite(numbers).all():
+        raise DataError(f"{path}: {name} is empty or not finite in row {int((~np.isfinite(numbers)).argmax()) + 1}.")
+    return numbers

@@ -1,0 +1,177 @@
+"""One pass over a split: every position gets its rank, its likelihood, and its divergence from each reference.
+
+One value per position is kept, so that standard errors, tests and breakdowns need no second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue import sharded
+from localpolicy.catalogue.capped import is_sharded
+from localpolicy.catalogue.open_items import OpenItems
+from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
+from localpolicy.data.batches import Windows
+from localpolicy.errors import DataError
+from localpolicy.measure.scorer import Scorer
+from localpolicy.measure.seen import repeats, seen_pairs
+from localpolicy.runtime.progress import progress
+from localpolicy.runtime.ranks import ALONE, Ranks
+
+BY_REFERENCE = ("js", "kl", "logp", "logp_open")
+COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
+OPTIONAL = ("propensity", "value_taken", "value_expected", "logp_open")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One entry per position, all arrays [positions] unless they say otherwise."""
+
+    sequence: np.ndarray
+    history: np.ndarray  # actions before this one in its whole sequence
+    item: np.ndarray
+    event: np.ndarray  # code
+    reward: np.ndarray
+    repeat: np.ndarray  # bool: the item came earlier in its sequence
+    rank: np.ndarray
+    logp: np.ndarray
+    top: np.ndarray  # the item the policy would show first
+    entropy: np.ndarray
+    events: list[str]
+    settings: dict[str, Any]
+    shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
+    propensity: np.ndarray | None = None  # as logged; NaN where none was
+    logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
+    value_taken: np.ndarray | None = None  # r̂(x, a)
+    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
+    js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
+    kl: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_reference: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_open_reference: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def to_arrow(self) -> pa.Table:
+        """One row per position."""
+        names = (*COLUMNS, *OPTIONAL)
+        columns = {name: value for name in names if (value := getattr(self, name)) is not None}
+        columns["event"] = pa.DictionaryArray.from_arrays(columns["event"].astype(np.int16), self.events)
+        for prefix, values in (("js", self.js), ("kl", self.kl), ("logp", self.logp_reference)):
+            columns |= {f"{prefix}:{name}": value for name, value in values.items()}
+        return pa.table(columns)
+
+
+@torch.no_grad()
+def score(
+    policy: Scorer,
+    windows: Windows,
+    *,
+    events: list[str],
+    references: Mapping[str, Scorer] | None = None,
+    reward_model: Scorer | None = None,
+    min_history: int = 1,
+    exclude_seen: bool = False,
+    lists: int = 1,
+    floor: bool = True,
+    batch_size: int = 256,
+    description: str = "scoring",
+    ranks: Ranks = ALONE,
+) -> Scores:
+    """Score every position of `windows` with at least `min_history` actions before it.
+
+    `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
+    sequence held before may not be shown, and a repeated item ranks last. `lists` is the K of the lists counted.
+    `floor` also measures the references against each other. Several ranks share the sequences, and all get all scores.
+    """
+    references = references or {}
+    settings = {
+        "min_history": min_history,
+        "length": windows.config.length,
+        "last": windows.config.last,
+        "exclude_seen": exclude_seen,
+        "lists": lists,
+    }
+    again = repeats(windows.offsets, windows.arrays["item"])
+    scratch, kept = Scratch(), _Kept()
+    with progress(description, len(windows)) as advance:
+        for batch in windows.in_order(batch_size, rank=ranks.rank, ranks=ranks.total):
+            at = batch.scored[batch.history[batch.scored] >= min_history]
+            part = replace(batch, scored=at)
+            sequence = part.sequences[part.row[at]]
+            for name in ("history", "item", "event", "reward", "propensity"):
+                if (values := getattr(part, name)) is not None:
+                    kept.add(name, values[at])
+            kept.add("sequence", sequence)
+            kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
+            rows, open_items = policy.logits(part), OpenItems.of(part)
+            if is_sharded(rows):
+                assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
+                statistics = sharded.catalogue_statistics(rows, part.item[at])
+                if open_items is not None:
+                    statistics["logp_open"] = sharded.log_prob_open(rows, part.item[at], open_items)
+            else:
+                statistics = catalogue_statistics(
+                    rows,
+                    part.item[at],
+                    references={name: reference.logits(part) for name, reference in references.items()},
+                    values=None if reward_model is None else reward_model.logits(part),
+                    excluded=seen_pairs(windows, sequence, part.history[at]) if exclude_seen else None,
+                    open_items=open_items,
+                    lists=lists,
+                    floor=floor,
+                    scratch=scratch,
+                )
+            kept.count(statistics.pop("lists"), catalogue=rows.shape[1])
+            for name, values in statistics.items():
+                kept.add(name, values)
+            advance(batch.size * ranks.total)
+    scores = kept.scores(events, settings, ranks)
+    if not len(scores):
+        raise DataError(
+            f"no position has {min_history} actions before it, so none can be measured. Where every sequence has one "
+            "action, count empty histories: train with --set train.min_history=0, evaluate with --min-history 0."
+        )
+    return scores
+
+
+class _Kept:
+    """Columns as they come, batch by batch."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[np.ndarray]] = {}
+        self.shown = np.zeros(0, np.int64)
+
+    def add(self, name: str, values: Tensor) -> None:
+        self.columns.setdefault(name, []).append(values.cpu().numpy())
+
+    def count(self, lists: Tensor, *, catalogue: int) -> None:
+        """Lists [N, K]."""
+        counts = torch.bincount(lists.flatten(), minlength=catalogue).cpu().numpy()
+        self.shown = counts + self.shown if len(self.shown) else counts
+
+    def scores(self, events: list[str], settings: dict[str, Any], ranks: Ranks) -> Scores:
+        """The columns of all ranks, in the order of the split."""
+        joined = {name: np.concatenate(parts) for name, parts in self.columns.items()}
+        if not ranks.alone:
+            joined = {name: ranks.gathered(column) for name, column in joined.items()}
+            order = np.lexsort((joined["history"], joined["sequence"]))
+            joined = {name: column[order] for name, column in joined.items()}
+            self.shown = ranks.reduced(torch.from_numpy(self.shown)).numpy()
+
+        def take(prefix: str) -> dict[str, np.ndarray]:
+            names = [name for name in joined if name.startswith(f"{prefix}:")]
+            return {name.partition(":")[2]: joined.pop(name) for name in names}
+
+        js, kl, logp, logp_open = (take(prefix) for prefix in BY_REFERENCE)
+        return Scores(
+            **joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp,
+            logp_open_reference=logp_open,
+        )  # fmt: skip

@@ -1,0 +1,172 @@
+"""The true value of a policy in a simulated world: an exact sum in the bandit, paired rollouts in the store.
+
+A policy reads histories as its own log held them: one trained on interactions sees answered items alone, one
+trained on impressions sees all that was shown with what came of it. Items it never saw in its log are left out of
+its histories, and it shows them with probability 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from localpolicy.catalogue.blocks import blocks_of
+from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.errors import DataError
+from localpolicy.measure.estimate import finite
+from localpolicy.measure.scorer import Deployable, context_length, device_of
+from localpolicy.simulation.bandit import BanditWorld
+from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
+from localpolicy.types import START, Batch
+
+EPISODES, STEPS = 2_000, 20
+
+
+@dataclass(frozen=True)
+class Truth:
+    """J(π) beside J(μ). `se` is 0 where J is exact; `gain` is paired, so its error is smaller than either's."""
+
+    value: float
+    se: float
+    logging: float
+    gain: float
+    gain_se: float
+    optimum: float | None = None  # where it is known
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For `--json`."""
+        return {name: finite(value) for name, value in vars(self).items()}
+
+
+def true_value(
+    policy: Deployable,
+    world: BanditWorld | StoreWorld,
+    *,
+    episodes: int = EPISODES,
+    steps: int = STEPS,
+    seed: int = 0,
+) -> Truth:
+    """J(π): exact in the bandit; in the store the mean reward per impression of `episodes` visits of `steps`."""
+    if isinstance(world, BanditWorld):
+        value, logging = world.value(bandit_probabilities(policy, world)), world.logging_value()
+        return Truth(value, 0.0, logging, value - logging, 0.0, world.optimum())
+    # Both agents meet the same shoppers and luck: what one difference owes to chance, the other owes too.
+    visits = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
+    deployed = world.rollouts(world.logging_agent(), episodes, steps, seed)
+    gains = visits.per_episode - deployed.per_episode
+    gain_se = float(gains.std(ddof=1) / np.sqrt(len(gains)))
+    return Truth(visits.mean, visits.se, deployed.mean, float(gains.mean()), gain_se)
+
+
+def rollout(
+    policy: Deployable, world: StoreWorld, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
+) -> RolloutValue:
+    """J(π) by rollouts; episode i has the same shopper and luck under every policy."""
+    return world.rollouts(agent(policy, world), episodes, steps, seed)
+
+
+def bandit_probabilities(policy: Deployable, world: BanditWorld) -> np.ndarray:
+    """π(a|x) for every context and every item of the world: [X, V]."""
+    codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
+    return world_probabilities(policy, world, world.contexts, codes)
+
+
+def world_probabilities(
+    policy: Deployable, world: BanditWorld | StoreWorld, items: np.ndarray, events: np.ndarray
+) -> np.ndarray:
+    """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
+    batch = histories(policy, items, events, world.events, world.n_items)
+    probabilities = np.zeros((len(items), world.n_items))
+    probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
+    return probabilities
+
+
+def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Agent:
+    """π as an agent of the store: it draws one item per history, and tells the probability it had.
+
+    `greedy` shows the likeliest item instead, with probability 1.
+    """
+    number = world_numbers(policy, world.n_items)
+
+    def choose(items: np.ndarray, events: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        luck = rng.random(len(items))
+        chosen, probability = np.empty(len(items), np.int64), np.ones(len(items))
+        for start, stop in blocks_of((len(items), len(number)), device_of(policy).type):
+            part = slice(start, stop)
+            batch = histories(policy, items[part], events[part], world.events, world.n_items)
+            share = _probabilities(policy, batch)
+            if greedy:
+                chosen[part] = share.argmax(1).cpu().numpy()
+                continue
+            line = share.double().cumsum(1)
+            aim = line[:, -1:] * torch.from_numpy(luck[part])[:, None].to(line)
+            drawn = torch.searchsorted(line, aim, right=True).clamp_(max=len(number) - 1)
+            chosen[part] = drawn.squeeze(1).cpu().numpy()
+            probability[part] = (share.gather(1, drawn).double() / line[:, -1:]).squeeze(1).cpu().numpy()
+        return number[chosen], probability
+
+    return choose
+
+
+def world_numbers(policy: Deployable, items: int) -> np.ndarray:
+    """The world's number of each item of the policy: [its V]."""
+    ids = policy.items["item_id"]
+    number = ids.combine_chunks().cast(pa.int64()).to_numpy() if pa.types.is_integer(ids.type) else None
+    if number is None or number.min(initial=0) < 0 or number.max(initial=0) >= items:
+        raise DataError(
+            f"the policy's items are not those of this world (numbers 0 to {items - 1}): it was trained on another log."
+        )
+    return np.asarray(number)
+
+
+def histories(policy: Deployable, items: np.ndarray, events: np.ndarray, names: list[str], total: int) -> Batch:
+    """B histories [B, t] of world items and event codes (`names` of the world) as this policy would read them.
+
+    One position each: the context that follows all of the history's items.
+    """
+    index = np.full(total, START, np.int64)
+    index[world_numbers(policy, total)] = np.arange(policy.items.num_rows)
+    known = {name: code for code, name in enumerate(policy.origin.events)}
+    # A log of interactions has no code for an item that was passed over: such items are not in its histories.
+    code = np.array([known.get(name, -1 if name == NO_ANSWER else 0) for name in names], np.int64)
+    item, event = index[items], code[events]
+    return batch_of_arrays(item, event, (item >= 0) & (event >= 0), length=context_length(policy)).to(device_of(policy))
+
+
+def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, length: int) -> Batch:
+    """One position per row: the context after the row's items [B, t] where `kept`, of which the last few count."""
+    rows = len(item)
+
+    def after_start(first: Any, values: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.full((rows, 1), first, values.dtype), values], axis=1)
+
+    tokens, events, kept = after_start(START, item), after_start(0, event), after_start(True, kept)
+    from_end = kept[:, ::-1].cumsum(1)[:, ::-1]  # 1 at the last kept token of a row
+    before = kept.cumsum(1) - 1  # actions before each token
+    kept = kept & (from_end <= length)
+    width = kept.sum(1)
+    row, _ = kept.nonzero()
+    column = np.arange(len(row)) - np.repeat(width.cumsum() - width, width)
+    nothing = torch.zeros(len(row), dtype=torch.long)
+    return Batch(
+        sequences=torch.arange(rows),
+        row=torch.from_numpy(row),
+        column=torch.from_numpy(column),
+        previous_item=torch.from_numpy(tokens[kept].astype(np.int64)),
+        previous_event=torch.from_numpy(events[kept].astype(np.int64)),
+        item=nothing,
+        event=nothing,
+        reward=torch.zeros(len(row)),
+        history=torch.from_numpy(before[kept]),
+        scored=torch.from_numpy(width.cumsum() - 1),
+    )
+
+
+@torch.no_grad()
+def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
+    rows = policy.logits(batch)
+    return torch.softmax(rows.chunk(0, rows.shape[1]), dim=1)

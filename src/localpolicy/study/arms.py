@@ -1,0 +1,368 @@
+"""The arms of an experiment: each is trained, measured against the references, and remembered in small files.
+
+OUT/runs/<arm>/                  the run with its weights
+OUT/figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
+OUT/figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
+
+What lies under `figures` suffices to go on and to test for significance: weights need not be kept, nor carried from
+one machine to the next. Nothing is measured or trained twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError, Stopped, TrainingError
+from localpolicy.measure.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.evaluation import Evaluation, evaluate_policy
+from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.run import settings_of as evaluation_settings
+from localpolicy.measure.run import world_of
+from localpolicy.measure.scorer import device_of
+from localpolicy.measure.truth import true_value
+from localpolicy.objectives.lpi import Improvement
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.lanes import Steps, give_back_memory
+from localpolicy.simulation.truth import load_world
+from localpolicy.study.jobs import Job, Sharing, different, in_processes, refuse_other
+from localpolicy.study.measured import Measured, save_positions
+from localpolicy.training.loop import training
+from localpolicy.training.setup import resolve
+from localpolicy.training.validation import ON_A_GPU
+
+LOG = logging.getLogger(__name__)
+SPLITS = ("validation", "test")
+TOWERS = "towers"  # under `out`, while arms that share them are at work
+KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
+Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
+Ended = Callable[[Sequence[str]], Mapping[str, Config | None]]  # from arms that ended to those to begin
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One policy of an experiment, at one seed."""
+
+    name: str  # also its folder's
+    config: Config
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One arm for one process."""
+
+    job: Job
+    figures: Path | None  # None: trained alone
+    against: tuple[Path, ...]
+    trained: bool  # a run of the user's: measured as it is
+    keep: str
+    imputation: Path | None
+    truth: bool
+    towers: Path | None = None  # networks that arms share which differ in the dial alone
+
+
+class _Outcome(NamedTuple):
+    """What came of a task."""
+
+    failed: str | None = None  # why it could not be trained
+    held: bool = False  # trained, but its references are not there yet
+
+
+@dataclass
+class Study:
+    """Arms on one data set, and the references they are measured against."""
+
+    data: Prepared
+    out: Path
+    references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
+    against: Sequence[Path] = ()  # or runs that are there already
+    processes: int | None = None
+    lanes: int | None = None  # runs that one process trains in turn
+    deadline: float | None = None
+    keep: str = "runs"
+    imputation: Path | None = None
+    truth: bool = False  # also J(π), where the data was simulated and holds it
+    stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
+
+    def measure(self, arms: Sequence[Arm], *, then: Then = lambda known: ()) -> dict[str, Measured]:
+        """Train and measure what is not there yet; by name, failed ones too, less those the time limit left over.
+
+        `then` says which arms follow from what is known so far: they are begun as soon as it names them.
+        """
+        wanted: dict[str, Config] = {}
+        known: dict[str, Measured] = {}
+
+        def look(name: str) -> None:
+            if (measured := self._known(name, wanted[name])) is not None:
+                known[name] = measured
+
+        def begun(arms: Sequence[Arm]) -> dict[str, Config | None]:
+            """These arms and those that follow, less what is known already."""
+            before = set(wanted)
+            while new := [arm for arm in arms if arm.name not in wanted]:
+                for arm in new:
+                    wanted[arm.name] = arm.config
+                    look(arm.name)
+                arms = then(known)
+            return {name: config for name, config in wanted.items() if name not in before and name not in known}
+
+        def ended(names: Sequence[str]) -> dict[str, Config | None]:
+            for name in names:
+                look(name)
+            return begun(then(known))
+
+        waiting = begun(arms)
+        if known:
+            LOG.info("%d of %d arms were done before", len(known), len(wanted))
+        self._do(waiting, ended)
+        self.stopped = [name for name in wanted if name not in known]
+        if not self.stopped:
+            shutil.rmtree(self.out / TOWERS, ignore_errors=True)
+        return {name: known[name] for name in wanted if name in known}
+
+    def floor(self) -> dict[str, Estimate] | None:
+        """JS between the references on each split: None unless they differ in seed alone, or where time was short.
+
+        Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+        """
+        named = {arm.name: arm.config for arm in self.references} | {run.name: None for run in self.against}
+        families = {family for family, _ in self._kinds.values()}
+        seeds = {seed for _, seed in self._kinds.values()}
+        if len(families) != 1 or len(seeds) < max(2, len(named)):
+            return None
+        self._do({name: config for name, config in named.items() if self._known(name, config) is None})
+        known = [measured for name, config in named.items() if (measured := self._known(name, config)) is not None]
+        return {
+            split: js for split in SPLITS if (js := _mean([measured.js(split) for measured in known])) is not None
+        } or None
+
+    def _do(self, waiting: Mapping[str, Config | None], ended: Ended = lambda names: {}) -> None:
+        """Train and measure these and what follows from them, or as many as the time limit allows.
+
+        Without a config a run is there already. The references are trained beside the arms; an arm that is trained
+        before them is held, and measured when they are there.
+        """
+        if not waiting:
+            return
+        references = self._reference_jobs()
+        names = {job.name for job in references}
+        runs = [*(job.out for job in references), *self.against]
+        untrained = [job for job in references if not Run(job.out).finished]
+        tasks = [self._task(name, config, runs) for name, config in waiting.items()]
+        tasks += [_Task(job, None, (), False, "runs", None, False) for job in untrained if job.name not in waiting]
+        if untrained:
+            LOG.info("references first: %s", ", ".join(job.name for job in untrained))
+        tasks.sort(key=lambda task: task.job.name not in names)
+        queue, held, done = deque(self._groups(tasks)), list[_Task](), 0
+        sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
+        try:
+            for group, outcomes in in_processes(_measure_all, queue, sharing=sharing, deadline=self.deadline):
+                over = []
+                for task, outcome in zip(group, outcomes, strict=True):
+                    name = task.job.name
+                    if outcome.failed is not None and name in names:
+                        raise TrainingError(f"{name}, a reference, could not be trained: {outcome.failed}")
+                    if outcome.held:
+                        held.append(task)
+                        continue
+                    done += 1
+                    state = "trained" if task.figures is None else "measured" if outcome.failed is None else "FAILED"
+                    LOG.info("%s: %s (%d done)", name, state, done)
+                    over.append(name)
+                following = ended([name for name in over if name in waiting or name not in names])
+                further = [self._task(name, config, runs) for name, config in following.items()]
+                queue.extendleft(reversed(self._groups(further)))  # first: others may wait for them in turn
+                if held and all(Run(job.out).finished for job in references):
+                    queue.extendleft((task,) for task in reversed(held))
+                    held.clear()
+        except Stopped as stop:
+            if self.deadline is None:
+                raise
+            LOG.info("%s", stop)
+
+    def _groups(self, tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
+        """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
+        by_networks: dict[str, list[_Task]] = {}
+        for task in tasks:
+            by_networks.setdefault(_networks(task), []).append(task)
+        groups = []
+        for key, group in by_networks.items():
+            towers = self.out / TOWERS / key
+            shared = len(group) > 1 or towers.exists()  # the others may have been done before a kill
+            groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
+        return groups
+
+    def _reference_jobs(self) -> list[Job]:
+        """The references that are trained here."""
+        jobs = [Job(arm.name, self.data.path, self.out / "runs" / arm.name, arm.config) for arm in self.references]
+        for job in jobs:
+            if Run(job.out).finished and not (job.out / "policy.safetensors").exists():
+                shutil.rmtree(job.out)  # came here without its weights
+            refuse_other(job)
+        return jobs
+
+    def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
+        out = self._given(name).folder if config is None else self.out / "runs" / name
+        job = Job(name, self.data.path, out, config or Run(out).config)
+        if config is not None:
+            refuse_other(job)
+        return _Task(
+            job,
+            self.out / "figures" / name,
+            # A run is never its own reference.
+            tuple(run for run in references if run.resolve() != out.resolve()),
+            config is None,
+            "runs" if name in {arm.name for arm in self.references} else self.keep,
+            self.imputation,
+            self.truth,
+        )
+
+    @cached_property
+    def _kinds(self) -> dict[str, tuple[str, int]]:
+        """Of each reference by its name: how it was trained, and its seed."""
+        trained = {arm.name: resolve(arm.config, self.data) for arm in self.references}
+        every = trained | {run.name: Run(run).config for run in self.against}
+        return {name: (family_of(config), config.train.seed) for name, config in every.items()}
+
+    def _meant(self, name: str) -> set[str]:
+        """What the references of this arm are known by, its own run never being one.
+
+        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
+        are the same if settings and seed are. Runs of the user's are told by their weights.
+        """
+        if self.against:
+            return {Run(run).manifest["policy_sha256"] for run in self.against if run.name != name}
+        return {f"{family} {seed}" for arm, (family, seed) in self._kinds.items() if arm != name}
+
+    def _known(self, name: str, config: Config | None) -> Measured | None:
+        """What was measured before, against the same references; refused where it was another policy, or other data."""
+        folder = self.out / "figures" / name
+        if not (folder / "arm.json").exists():
+            return None
+        about = read_json(folder / "arm.json")
+        if not isinstance(about, dict) or not about.keys() >= {"name", "data", "config"}:
+            raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
+        if about["data"] != self.data.digest:
+            raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
+        wanted = None if config is None else resolve(config, self.data)
+        if wanted is not None and (other := different(Config.parse(about["config"]), wanted)):
+            raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
+        measured = Measured(name, about, folder)
+        if measured.failed:
+            return measured
+        if config is None and about["run"]["policy_sha256"] != self._given(name).manifest["policy_sha256"]:
+            return None  # another run of the user's, by the same name
+        known_by = "{weights}" if self.against else "{family} {seed}"
+        if self._meant(name) != {known_by.format(**reference) for reference in about["against"]}:
+            return None
+        lacks_truth = self.truth and measured.truth is None and world_of(self.data, None) is not None
+        return None if lacks_truth else measured
+
+    def _given(self, name: str) -> Run:
+        """The user's run of that name."""
+        return next(Run(run) for run in self.against if run.name == name)
+
+
+def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
+    """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
+    known = [estimate for estimate in figures if estimate is not None]
+    return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
+
+
+def _networks(task: _Task) -> str:
+    """What decides the networks of a closed form; of any other arm, all there is."""
+    config = task.job.config
+    objective = config.objective
+    if isinstance(objective, Improvement) and objective.closed and not task.trained:
+        config = config.model_copy(update={"objective": objective.undialled()})
+        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    return task.job.name
+
+
+def _measure_all(tasks: Sequence[_Task]) -> Steps[list[_Outcome]]:
+    """Arms of the same networks, in turn; these go when all are done."""
+    outcomes = []
+    for task in tasks:
+        outcomes.append((yield from _measure_one(task)))
+    for towers in {task.towers for task in tasks if task.towers is not None}:
+        shutil.rmtree(towers, ignore_errors=True)
+    return outcomes
+
+
+def _measure_one(task: _Task) -> Steps[_Outcome]:
+    """Train one arm; measure it if its references are there."""
+    job, data = task.job, Prepared(task.job.data)
+    config = resolve(job.config, data)
+    about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
+    try:
+        run = Run(job.out)
+        if not task.trained:
+            yield from training(data, run, job.config, resume=True, towers=task.towers)
+    except TrainingError as error:
+        if task.figures is not None:
+            write_json(task.figures / "arm.json", {**about, "failed": str(error)})
+        return _Outcome(failed=str(error))
+    if task.figures is None:
+        return _Outcome()
+    if not all(Run(path).finished for path in task.against):
+        return _Outcome(held=True)
+    device = config.train.device
+    give_back_memory(device)  # training needs other sizes than measuring
+    candidate = open_run(run, job.name, device=device)
+    references = [open_run(Run(path), path.name, device=device) for path in task.against]
+    refuse_incomparable([candidate, *references])
+    for split in SPLITS:
+        evaluation = _evaluate(candidate, references, data, split, task.imputation)
+        about[split] = evaluation.to_dict()
+        yield None
+    if task.truth and (world := world_of(data, None)) is not None:
+        about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
+    save_positions(evaluation.scores, task.figures / "test.parquet")
+    curve = run.metrics()
+    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
+    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
+    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
+    about["against"] = [
+        {**reference.origin.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+    ]
+    write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
+    if task.keep == "figures" and not task.trained:
+        shutil.rmtree(job.out)
+    return _Outcome()
+
+
+def _manifest(candidate: Candidate) -> dict[str, Any]:
+    assert candidate.run is not None
+    return candidate.run.manifest
+
+
+def _evaluate(
+    candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, imputation: Path | None
+) -> Evaluation:
+    settings = evaluation_settings({"split": split}, candidate.facts["train.min_history"])
+    if device_of(candidate.policy).type == "cuda":
+        settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
+    return evaluate_policy(
+        candidate.policy,
+        data,
+        name=candidate.name,
+        window=window_of(candidate),
+        config=settings,
+        references={reference.name: reference.policy for reference in references},
+        described=[reference.origin for reference in references],
+        imputation=None if imputation is None else imputation_at(imputation, data),
+        floor=False,  # the references are measured against each other once, not beside every arm
+    )

@@ -1,0 +1,70 @@
+"""A critic speaks where a signal was planted, and is silent where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from localpolicy.measure.calibration import calibrate
+
+
+def held_out(rng, *, signal, noise=1.0, sequences=150, length=8):
+    """G = g + signal · A + noise, of which a critic knows g and A; noise has a part that a whole sequence shares."""
+    sequence = np.repeat(np.arange(sequences), length)
+    baseline = rng.standard_normal(len(sequence))
+    advantage = 0.3 * rng.standard_normal(len(sequence))
+    shared = rng.standard_normal(sequences)[sequence]
+    returns = baseline + signal * advantage + noise * (rng.standard_normal(len(sequence)) + shared)
+    return returns, baseline, baseline + advantage, sequence
+
+
+def test_by_hand():
+    """Â = ±1 and G - g = 2 Â + e, in three sequences: slope, sandwich error and R² as sums."""
+    advantage, e = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]), np.array([1.0, 0.0, -1.0, 0.0, 0.0, 0.0])
+    baseline, sequence = np.array([5.0, 1.0, 2.0, 8.0, 3.0, 0.0]), np.array([0, 0, 1, 1, 2, 2])
+    found = calibrate(baseline + 2 * advantage + e, baseline, baseline + advantage, sequence)
+    assert advantage @ e == e.sum() == 0
+    assert found.slope == pytest.approx(2)
+    assert found.se == pytest.approx(np.sqrt((1**2 + (-1) ** 2 + 0**2) * 3 / 2) / 6)
+    assert found.r2 == pytest.approx(1 - (advantage + e).var() / (2 * advantage + e).var())
+    assert found.spread == pytest.approx(1.0)
+
+
+def test_a_planted_signal_speaks_and_its_slope_is_covered():
+    found = [calibrate(*held_out(np.random.default_rng(seed), signal=1.0)) for seed in range(300)]
+    assert np.mean([one.slope for one in found]) == pytest.approx(1.0, abs=0.05)
+    assert np.mean([one.factor > 0 for one in found]) > 0.95
+    below = np.mean([one.low <= 1.0 for one in found])
+    assert 0.91 <= below <= 0.99, "the lower bound holds as often as it says: 95 % of the time"
+
+
+def test_without_a_signal_it_is_silent_as_often_as_the_bound_promises():
+    """Whatever else the critic knows of the context: only what it adds within one counts."""
+    spoke = np.mean([calibrate(*held_out(np.random.default_rng(s), signal=0.0)).factor > 0 for s in range(400)])
+    assert spoke <= 0.08, "5 %, and the luck of 400 draws"
+    assert spoke > 0, "or the bound is far too wide to be one"
+
+
+def test_a_critic_that_misleads_or_says_nothing_is_silent():
+    rng = np.random.default_rng(0)
+    assert calibrate(*held_out(rng, signal=-1.0)).factor == 0.0
+    returns, baseline, _, sequence = held_out(rng, signal=1.0)
+    assert calibrate(returns, baseline, baseline, sequence).factor == 0.0
+    assert calibrate(returns[:8], baseline[:8], baseline[:8] + 1, sequence[:8]).factor == 0.0, "one sequence"
+
+
+def test_errors_are_clustered_by_sequence():
+    """Copies of one decision are no further evidence."""
+    returns, baseline, values, sequence = held_out(np.random.default_rng(1), signal=1.0, length=1)
+    once = calibrate(returns, baseline, values, sequence)
+    often = calibrate(*(np.repeat(one, 9) for one in (returns, baseline, values, sequence)))
+    assert often.se == pytest.approx(once.se)
+    assert often.low == pytest.approx(once.low)
+
+
+def test_scaling_rewards_scales_the_spread_and_leaves_the_slope():
+    returns, baseline, values, sequence = held_out(np.random.default_rng(2), signal=1.0)
+    one = calibrate(returns, baseline, values, sequence)
+    ten = calibrate(10 * returns, 10 * baseline, 10 * values, sequence)
+    assert ten.low == pytest.approx(one.low)
+    assert ten.spread == pytest.approx(10 * one.spread)

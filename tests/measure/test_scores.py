@@ -1,0 +1,105 @@
+"""One pass over a split gives what looking at each position alone would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from measured import log, policy, random_sequences
+
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.errors import DataError
+from localpolicy.measure.evaluation import EvaluateConfig, evaluate_policy
+from localpolicy.measure.score import score
+from localpolicy.types import START, Batch
+
+ITEMS = 9
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return log(tmp_path_factory.mktemp("scores") / "data", random_sequences(30, ITEMS), items=ITEMS)
+
+
+def log_probabilities(made, tokens: list[int]) -> torch.Tensor:
+    """log π(·|x) where the window holds these tokens: items, after START where the sequence begins in it."""
+    count = len(tokens)
+    nothing = torch.zeros(count, dtype=torch.long)
+    batch = Batch(
+        sequences=torch.zeros(1, dtype=torch.long), row=nothing, column=torch.arange(count),
+        previous_item=torch.tensor(tokens), previous_event=nothing, item=nothing, event=nothing,
+        reward=torch.zeros(count), history=torch.arange(count), scored=torch.tensor([count - 1]),
+    )  # fmt: skip
+    return torch.log_softmax(made.logits(batch).chunk(0, ITEMS), dim=1)[0]
+
+
+def one_by_one(made, sequences, length, *, last=None, min_history=1, exclude=False):
+    """(sequence, history, rank, log π, repeat) of every position, each from its own history."""
+    found = []
+    for number, sequence in enumerate(sequences):
+        begins = max(0, len(sequence) - length)
+        scored = range(max(begins, len(sequence) - (last or len(sequence))), len(sequence))
+        for step in (step for step in scored if step >= min_history):
+            tokens = [START, *sequence][begins : step + 1]
+            logp = log_probabilities(made, tokens)
+            item, values = sequence[step], logp.tolist()
+            if exclude:
+                values = [-1e30 if other in sequence[:step] else value for other, value in enumerate(values)]
+            above = sum(value > values[item] for value in values)
+            same = sum(value == values[item] for value in values) - 1
+            found.append((number, step, 1 + above + same / 2, logp[item].item(), item in sequence[:step]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("length", "last", "min_history", "exclude"),
+    [(20, None, 1, False), (20, None, 0, False), (4, None, 1, False), (20, 2, 1, False), (20, None, 1, True)],
+)
+def test_scores_equal_position_by_position(data, length, last, min_history, exclude):
+    made = policy(data, length=length)
+    windows = Windows(data, "test", WindowConfig(length=length, last=last))
+    found = score(made, windows, events=data.events, min_history=min_history, exclude_seen=exclude, batch_size=7)
+    expected = one_by_one(
+        made, random_sequences(30, ITEMS), length, last=last, min_history=min_history, exclude=exclude
+    )
+    sequence, history, rank, logp, repeat = (np.array(column) for column in zip(*expected, strict=True))
+    assert found.sequence.tolist() == sequence.tolist()
+    assert found.history.tolist() == history.tolist()
+    assert found.repeat.tolist() == repeat.tolist()
+    np.testing.assert_allclose(found.logp, logp, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.rank, rank)
+
+
+def test_repeats_are_of_the_whole_sequence_not_of_the_window(tmp_path):
+    data = log(tmp_path / "data", [[3, 1, 2, 4, 5, 3]], items=9)
+    windows = Windows(data, "test", WindowConfig(length=2))
+    found = score(policy(data, length=2), windows, events=data.events)
+    assert found.item.tolist() == [5, 3]
+    assert found.repeat.tolist() == [False, True]
+
+
+def test_lists_are_counted(data):
+    made = policy(data)
+    windows = Windows(data, "test", WindowConfig())
+    found = score(made, windows, events=data.events, lists=3)
+    assert found.shown.sum() == 3 * len(found)
+    only_first = score(made, windows, events=data.events, lists=1)
+    assert only_first.shown.tolist() == np.bincount(found.top, minlength=ITEMS).tolist()
+
+
+def test_no_position_is_an_error_that_says_so(data):
+    windows = Windows(data, "test", WindowConfig())
+    with pytest.raises(DataError, match="no position has 50 actions.*min_history=0"):
+        score(policy(data), windows, events=data.events, min_history=50)
+
+
+def test_values_per_sequence_are_means_of_values_per_position(data):
+    evaluation = evaluate_policy(
+        policy(data), data, name="random", window=WindowConfig(), config=EvaluateConfig(min_history=0)
+    )
+    table = evaluation.per_sequence(["nDCG@20"]).to_pydict()
+    values, sequence = evaluation.values("click.nDCG@20")
+    assert len(table["sequence"]) == 30
+    for place, number in enumerate(table["sequence"]):
+        assert table["click.nDCG@20"][place] == pytest.approx(values[sequence == number].mean())
+        assert table["positions"][place] == (evaluation.scores.sequence == number).sum()

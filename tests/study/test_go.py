@@ -1,0 +1,183 @@
+"""From a log to a verdict in one command: what is guessed, what is planned, what is left behind."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from localpolicy.cli.main import app
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError
+from localpolicy.runs.run import Run
+from localpolicy.study.go import make_plan, plan, prepare_log
+from localpolicy.study.guess import guess, guess_columns, guess_rewards
+from localpolicy.study.titles import read_titles, title_column
+
+SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
+
+
+def lpi(*words: object) -> object:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def write_shop(path, sessions: int = 400) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["visitor,product,action,when"]
+    for session in range(sessions):
+        first = int(rng.integers(30))
+        for step, product in enumerate([first, first + 1, first + 2, first + 2]):
+            action = ("view", "view", "add_to_cart", "purchase")[step]
+            lines.append(f"v{session},p{product % 30},{action},2026-11-16T10:{session % 60:02d}:{step:02d}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["session", "product", "what", "when"], "session product what when"),
+        (["timestamp", "visitorid", "event", "itemid", "transactionid"], "visitorid itemid event timestamp"),
+        (["userId", "movieId", "rating", "timestamp"], "userId movieId rating timestamp"),
+        (["user_id", "session_id", "item_id", "behavior_type"], "session_id item_id behavior_type -"),
+        (["seq_id", "item_id", "event"], "seq_id item_id event -"),
+    ],
+)
+def test_columns_are_told_by_their_names(names, expected):
+    found = guess_columns(names)
+    ours = ("sequence_id", "item_id", "event", "timestamp")
+    assert " ".join(found.get(name, "-") for name in ours) == expected
+
+
+def test_events_are_worth_what_their_names_say(tmp_path):
+    known, unsure = guess_rewards({"view": 9, "addtocart": 3, "transaction": 1, "none": 5}, tmp_path)
+    assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
+    known, unsure = guess_rewards({"view": 9, "zap": 2}, tmp_path)
+    assert known == "view=0.2,zap=0.2" and "zap" in unsure[0]
+    assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path) == (">=4=1,>=3=0.5,*=0", ())
+    assert "If they are codes, name them" in guess_rewards({"0": 9, "1": 3, "2": 2}, tmp_path)[1][0]
+    with pytest.raises(DataError, match="60 different values: it is not one"):
+        guess_rewards({f"x{n}": 1 for n in range(60)}, tmp_path)
+
+
+def test_what_cannot_be_guessed_is_asked_for(tmp_path):
+    (tmp_path / "odd.csv").write_text("a,b,c\n1,2,view\n")
+    with pytest.raises(DataError, match="no column looks like sequence_id or item_id .*--columns sequence_id=NAME"):
+        guess(tmp_path / "odd.csv")
+    found = guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "b", "event": "c"})
+    assert found.rewards == "view=0.2"
+    named = guess(
+        tmp_path / "odd.csv", columns={"sequence_id": "a+b", "item_id": "b", "event": "c"}, rename={"view": "buy"}
+    )
+    assert named.rewards == "buy=1" and named.settings()["rename"] == {"view": "buy"}
+    with pytest.raises(DataError, match="has no column 'd'"):
+        guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "d"})
+    (tmp_path / "plain.csv").write_text("user,item\n1,2\n")
+    plain = guess(tmp_path / "plain.csv")
+    assert plain.event == "click" and "nothing to improve" in plain.unsure[0]
+    (tmp_path / "random_all.csv").write_text(
+        "timestamp,item_id,position,click,propensity_score\n2019-11-24,1,1,0,0.1\n"
+    )
+    assert guess(tmp_path / "random_all.csv").source == "openbandit"
+
+
+def test_a_log_is_cut_into_columns_as_prepare_does(tmp_path):
+    """What guesses the dialect may take a ragged last line for one wide column."""
+    means = {"sequence_id": "visit", "item_id": "sku", "event": "what"}
+    rows = "".join(f"{n},{n % 3},{('view', 'buy')[n % 2]}\n" for n in range(50))
+    (tmp_path / "log.csv").write_text("visit,sku,what\n" + rows)
+    assert guess(tmp_path / "log.csv", columns=means).rewards == "buy=1,view=0.2"
+    both = guess(tmp_path / "log.csv", columns={**means, "event": "what+sku"})
+    assert "buy+0=1" in both.rewards.split(",") and "view+2=0.2" in both.rewards.split(",")
+    (tmp_path / "log.csv").write_text("visit,sku,what\n" + rows + "50,")
+    with pytest.raises(DataError, match="line 52 .*Expected Number of Columns: 3"):
+        guess(tmp_path / "log.csv", columns=means)
+    with pytest.raises(DataError, match="is a folder: expected a CSV"):
+        guess(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "42", "plan: 3", "prepare: {}"])
+def test_notes_that_were_altered_are_told(tmp_path, content):
+    write_shop(tmp_path / "log.csv", sessions=60)
+    guessed = guess(tmp_path / "log.csv")
+    data = prepare_log(tmp_path / "log.csv", tmp_path / "out", guessed, seed=0)
+    noted = tmp_path / "out" / "go.yaml"
+    noted.write_text(content)
+    with pytest.raises(RunError, match="was altered|holds another log"):
+        prepare_log(tmp_path / "log.csv", tmp_path / "out", guessed, seed=0)
+    if content == "plan: 3":
+        noted.write_text("plan: 3\nasked: {minutes: 1, seed: 0, changes: []}")
+        with pytest.raises(RunError, match="its plan cannot be read"):
+            plan(data, tmp_path / "out", minutes=1, seed=0)
+
+
+def test_items_are_called_by_their_titles(tmp_path):
+    """From a file of items, or a column of the log; an id is text, whatever type it has."""
+    (tmp_path / "movies.csv").write_text('movieId,title,genres\n1,Toy Story,x\n7,"Usual Suspects, The",y\n')
+    assert read_titles(tmp_path / "movies.csv") == {"1": "Toy Story", "7": "Usual Suspects, The"}
+    (tmp_path / "log.csv").write_text("session,sku,product_name\n1,a,Chair\n1,a,Chair\n2,b,\n")
+    assert read_titles(tmp_path / "log.csv") == {"a": "Chair"}
+    (tmp_path / "odd.csv").write_text("key,title\n1,Chair\n")
+    assert read_titles(tmp_path / "odd.csv", item="key") == {"1": "Chair"}
+    with pytest.raises(DataError, match="expected a column of item ids .* its columns are key, title"):
+        read_titles(tmp_path / "odd.csv")
+    assert title_column(["user", "item", "rating"]) is None
+
+
+def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
+    """All of it once; the second time nothing is trained; other wishes are refused."""
+    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    write_shop(tmp_path / "shop.csv")
+    (tmp_path / "names.csv").write_text("item_id,title\n" + "".join(f"p{n},Chair {n}\n" for n in range(30)))
+    out = tmp_path / "go"
+    words = ("go", tmp_path / "shop.csv", "--out", out, "--titles", tmp_path / "names.csv", *SMALL)
+    done = lpi(*words)
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert done.exit_code == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]]
+    assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
+    assert {check["name"] for check in verdict["checks"]} >= {"gain", "other events", "baselines", "ruler", "coverage"}
+    page = (out / "report.html").read_text()
+    assert verdict["sentence"].replace("'", "&#x27;") in page
+    assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
+    assert "trust in the critic" in page
+    runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
+    assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
+    parts = runs["improved"].manifest["made_of"]
+    assert parts["logging"] == runs["mle-seed-101"].manifest["policy_sha256"], "judged against what it is made of"
+    assert (out / "baselines" / "item-kNN" / "manifest.json").exists()
+    assert yaml.safe_load((out / "config.yaml").read_text())["model"]["width"] == 8
+    commands = (out / "commands.sh").read_text()
+    assert "lpi gate" in commands and "objective.logging=" in commands
+    weights = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
+    assert lpi(*words).exit_code == done.exit_code
+    again = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
+    assert again == weights
+    with pytest.raises(RunError, match="was begun with"):
+        lpi(*words, "--minutes", "3")
+    write_shop(tmp_path / "shop.csv", sessions=300)
+    with pytest.raises(RunError, match="holds another log"):
+        lpi(*words)
+
+
+def test_the_plan_fits_the_time(tmp_path, monkeypatch):
+    write_shop(tmp_path / "shop.csv")
+    lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",
+        "sequence_id=visitor,item_id=product,event=action,timestamp=when", "--rewards",
+        "view=0.2,add_to_cart=0.5,purchase=1")  # fmt: skip
+    data = Prepared(tmp_path / "data")
+    place = import_module("localpolicy.study.go")
+    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: 30.0)
+    monkeypatch.setattr(place, "cores", lambda: 2)
+    plan = make_plan(data, minutes=5, seed=0, device="cpu")
+    assert plan.config.train.epochs == 5 and plan.seconds == 300, "two estimates side by side, then the critic"
+    assert plan.improve == "lpi_rl" and plan.runs == 3
+    slow = make_plan(data, minutes=0.5, seed=0, device="cpu")
+    assert slow.config.train.epochs == 3 and any("longer than 0.5 minutes" in note for note in slow.notes)
+    monkeypatch.setattr(place, "cores", lambda: 1)
+    assert make_plan(data, minutes=5, seed=0, device="cpu").config.train.epochs == 3

@@ -1,0 +1,411 @@
+"""The loop: what is served, what is trained on it, what is measured; and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from page_tree import cells, parse
+
+from localpolicy.cli.main import main
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, RunError, TrainingError
+from localpolicy.measure.truth import bandit_probabilities
+from localpolicy.report.contents import Interval
+from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
+from localpolicy.report.loop.page import trajectory, write_loop
+from localpolicy.runs.run import Run
+from localpolicy.simulation import BanditWorld
+from localpolicy.study.loop import chain as chain_module
+from localpolicy.study.loop import loop as loop_module
+from localpolicy.study.loop.config import arms_of, loop_config
+from localpolicy.study.loop.result import Loop
+from localpolicy.study.seeds import over_seeds
+from localpolicy.training.loop import train
+from localpolicy.training.trainer import Trainer
+
+TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
+WORLDS = {
+    "bandit": {
+        "sequences": 300,
+        "items": 12,
+        "dials": ("contexts=15",),
+        "objectives": ("mle", "lpi_cb:improve=weighted"),
+        "betas": (0.3,),
+        **TINY,
+    },
+    "store": {
+        "sequences": 80,
+        "items": 20,
+        "dials": ("categories=4", "mean_length=6"),
+        "objectives": ("lpi_rl:improve=weighted",),
+        "betas": (0.1,),
+        **TINY,
+    },
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pages():
+    """Few contexts and no charting library: what is tested here needs neither."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("localpolicy.study.loop.measure.VISITS", 10)
+        patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+        yield
+
+
+def tiny(world: str, **changes):
+    return loop_config(world, **{**WORLDS[world], **changes})
+
+
+def loop(config, *, out: Path, rounds: int, processes: int = 1) -> Loop:
+    """In this process, unless told otherwise: a new one would cost more than a round."""
+    return loop_module.loop(config, out=out, rounds=rounds, processes=processes)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> dict[str, tuple[Path, Loop]]:
+    """Two rounds in each world."""
+    found = {}
+    for world in WORLDS:
+        out = tmp_path_factory.mktemp(world)
+        found[world] = out, loop(tiny(world), out=out, rounds=2)
+    return found
+
+
+def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """JS as it is defined: the mean KL from the middle."""
+    middle = (p + q) / 2
+    return ((p * np.log(p / middle)).sum(1) + (q * np.log(q / middle)).sum(1)) / 2
+
+
+def test_figures_of_the_bandit_are_the_exact_sums(done):
+    out, result = done["bandit"]
+    world = result.world
+    assert isinstance(world, BanditWorld)
+    shares = [world.logging]
+    for number, said in enumerate(result.rounds["lpi_cb β=0.3 improve=weighted"][0], start=1):
+        policy = Run(out / f"seed-0/lpi_cb-improve-weighted-beta-0.3/round-{number:02d}/run").policy()
+        shares.append(bandit_probabilities(policy, world))
+        weight = world.context_probabilities
+        assert said["truth"] == {"mean": pytest.approx(world.value(shares[-1])), "se": 0.0}
+        assert said["gain"]["mean"] == pytest.approx(world.value(shares[-1]) - world.logging_value())
+        assert said["step"] == {"mean": pytest.approx(world.value(shares[-1]) - world.value(shares[-2])), "se": 0.0}
+        assert said["js_before"]["mean"] == pytest.approx(weight @ divergence(shares[-1], shares[-2]), rel=1e-5)
+        assert said["js_first"]["mean"] == pytest.approx(weight @ divergence(shares[-1], shares[0]), rel=1e-5)
+        entropy = -(shares[-1] * np.log(shares[-1])).sum(1)
+        assert said["entropy"] == pytest.approx(weight @ entropy, rel=1e-5)
+        assert said["coverage"] == len(set(shares[-1].argmax(1))) / world.n_items
+    first = result.first[0]
+    assert first["truth"]["mean"] == world.logging_value()
+    assert first["js_first"]["mean"] == pytest.approx(0, abs=1e-12)
+
+
+def test_figures_of_the_store_come_with_errors(done):
+    _, result = done["store"]
+    one, two = result.rounds["lpi_rl β=0.1 improve=weighted"][0]
+    assert one["js_before"] == one["js_first"], "the policy before the first round is μ"
+    assert two["js_before"]["mean"] != two["js_first"]["mean"]
+    for said in (one, two):
+        assert said["truth"]["se"] > 0 and said["gain"]["se"] > 0 and said["js_first"]["se"] > 0
+        assert 0 < said["js_first"]["mean"] < np.log(2)
+        assert said["truth"]["mean"] - result.first[0]["truth"]["mean"] == pytest.approx(said["gain"]["mean"])
+    assert one["step"] == one["gain"]
+    assert two["truth"]["mean"] - one["truth"]["mean"] == pytest.approx(two["step"]["mean"])
+    together = np.hypot(one["truth"]["se"], two["truth"]["se"])
+    assert 0 < two["step"]["se"] < together, "the same shoppers and luck: what is chance in one is chance in both"
+
+
+@pytest.mark.parametrize(
+    ("world", "arm"),
+    [("bandit", "lpi_cb-improve-weighted-beta-0.3"), ("store", "lpi_rl-improve-weighted-beta-0.1")],
+)
+def test_a_policy_writes_the_log_that_the_next_is_trained_on(world, arm, done):
+    out, _ = done[world]
+    first, second = (out / f"seed-0/{arm}/round-{number:02d}" for number in (1, 2))
+    start, served = Prepared(out / "seed-0/start/data"), Prepared(first / "data")
+    run = Run(second / "run")
+    assert Run(first / "run").manifest["data"]["digest"] == start.digest
+    assert run.manifest["data"]["digest"] == served.digest
+    assert run.config.objective.logging == str(first / "run"), "μ is known: the run that served"
+    assert Run(first / "run").config.objective.logging == "head", "μ is no run"
+    assert served.manifest["policies"] == [Run(first / "run").version]
+    assert len(served) == len(start), "the last log alone"
+    assert served.catalogue["item_id"].equals(start.catalogue["item_id"]) and served.events == start.events
+    # The logged propensities are those of the policy that served.
+    policy = Run(first / "run").policy()
+    ids = served.catalogue["item_id"].to_pylist()
+    for sequence in list(served["train"])[:5]:
+        items = [ids[item] for item in sequence["item"]]
+        answers = [served.events[code] for code in sequence["event"]]
+        logp = policy.log_probabilities([items[:-1]], [answers[:-1]])[0]
+        assert sequence["propensity"][-1] == pytest.approx(float(logp[sequence["item"][-1]].exp()), rel=1e-4)
+
+
+def test_all_logs_can_be_kept(tmp_path):
+    loop(tiny("bandit", keep_logs=True, objectives=("lpi_cb:improve=weighted",)), out=tmp_path, rounds=2)
+    chain = tmp_path / "seed-0/lpi_cb-improve-weighted-beta-0.3"
+    both, start = Prepared(chain / "round-01/data"), Prepared(tmp_path / "seed-0/start/data")
+    assert len(both) == 2 * len(start)
+    assert both.manifest["policies"] == ["logging", Run(chain / "round-01/run").version]
+    assert Run(chain / "round-02/run").config.objective.logging == "head", "no single run wrote these logs"
+    # And no run may stand for the policies of several.
+    served = (
+        Run(chain / "round-02/run")
+        .config.model_copy(deep=True)
+        .with_changes([f"objective.logging={chain / 'round-01/run'}"])
+    )
+    with pytest.raises(RunError, match="an impression log that it served alone"):
+        train(both, out=tmp_path / "no", config=served)
+
+
+def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
+    result = loop(tiny("bandit", seeds=(0, 1), objectives=("mle", "reward_weighted")), out=tmp_path, rounds=1)
+    digests = {
+        (seed, arm): Run(tmp_path / f"seed-{seed}/{arm}/round-01/run").manifest["data"]["digest"]
+        for seed in (0, 1)
+        for arm in ("mle", "reward_weighted")
+    }
+    assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
+    values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
+    rounds, _ = trajectory(result, result.arms[0].name)
+    assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
+    reach = 12.706 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom; sd/√2 of two values
+    assert rounds[1]["J(π)"].high - rounds[1]["J(π)"].mean == pytest.approx(reach, rel=1e-4)
+
+
+def test_an_arm_that_cannot_learn_stops_and_says_why(tmp_path):
+    config = tiny("bandit", dials=("contexts=15", "base=-60"), objectives=("mle", "reward_weighted"))
+    result = loop(config, out=tmp_path, rounds=2)
+    assert len(result.rounds["mle"][0]) == 2
+    (stopped,) = result.rounds["reward_weighted"][0]
+    assert "all rewards are 0" in stopped["stopped"]
+    write_loop(result, tmp_path)
+    said = json.loads((tmp_path / "loop.json").read_text())["arms"]["reward_weighted"]
+    assert [one["kind"] for one in said["symptoms"]] == ["stopped"]
+    text = (tmp_path / "loop.md").read_text()
+    assert "reward_weighted could not go on." in text and "Could not be trained in round 1: all rewards are 0" in text
+
+
+# ---------------------------------------------------------------------- going on
+
+
+class Killed(BaseException):
+    """As a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize(
+    ("world", "step"),
+    [("bandit", "write_prepared"), ("bandit", "write_json"), ("store", "train_job")],
+)
+def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, monkeypatch):
+    _, result = done[world]
+    modules = [module for module in (loop_module, chain_module) if hasattr(module, step)]
+    calls, real = [0], getattr(modules[0], step)
+
+    def dies(*given, **options):
+        calls[0] += 1
+        if calls[0] == 2:  # after the start, or in the second round
+            raise Killed
+        return real(*given, **options)
+
+    with monkeypatch.context() as patch:
+        for module in modules:
+            patch.setattr(module, step, dies)
+        with pytest.raises(Killed):
+            loop(tiny(world), out=tmp_path, rounds=2)
+    again = loop(tiny(world), out=tmp_path, rounds=2)
+    assert (again.first, again.rounds) == (result.first, result.rounds)
+
+
+def test_more_rounds_go_on_from_the_last(done, tmp_path):
+    _, result = done["bandit"]
+    one = loop(tiny("bandit"), out=tmp_path, rounds=1)
+    assert one.rounds["mle"][0] == result.rounds["mle"][0][:1]
+    two = loop(tiny("bandit"), out=tmp_path, rounds=2)
+    assert two.rounds == result.rounds
+
+
+# ---------------------------------------------------------------------- what is said
+
+
+def test_files_agree(done):
+    out, result = done["bandit"]
+    write_loop(result, out, json=out / "copy.json")
+    said = json.loads((out / "loop.json").read_text())
+    assert said == json.loads((out / "copy.json").read_text())
+    page = parse(out / "report.html")
+    table = cells(page, "s1-comparison")
+    for name, arm in said["arms"].items():
+        last = arm["rounds"][-1]
+        assert float(table[name]["J(π)"].attributes["data-value"]) == last["J(π)"]["mean"]
+        assert float(table[name]["JS"].attributes["data-value"]) == last["JS from the first μ"]["mean"]
+        for place, figure in enumerate(("J(π)", "JS from the round before", "JS from the first μ", "entropy")):
+            rounds = cells(page, f"s1-by-round-{place}")
+            for entry in arm["rounds"][1:]:
+                assert float(rounds[str(entry["round"])][name].attributes["data-value"]) == entry[figure]["mean"]
+        assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
+        assert arm["summary"] in (out / "loop.md").read_text()
+    picture = (out / "loop.svg").read_text()
+    assert picture.startswith("<svg") and "lpi_cb β=0.3 improve=weighted" in picture
+    assert (out / "report.html").stat().st_size < 2_000_000
+
+
+def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share: float = 1.0, js: float = 0.1):
+    exact = {"J(π)": value, "gain": value - 0.5, "entropy": entropy, "coverage": coverage, "effective share": share}
+    return {name: Interval(one, one, one) for name, one in {**exact, "JS from the first μ": js}.items()}
+
+
+@pytest.mark.parametrize(
+    ("last", "kinds"),
+    [
+        (figures(0.7), []),
+        (figures(0.45), ["loses", "fell"]),
+        (figures(0.55), ["fell"]),
+        (figures(0.598), []),  # less than one per cent below the best
+        (figures(0.7, entropy=0.29), ["no exploration"]),
+        (figures(0.7, entropy=0.31), []),
+        (figures(0.7, coverage=0.19), ["narrow"]),
+        (figures(0.7, share=0.09), ["few decide"]),
+    ],
+)
+def test_every_sign_of_collapse_is_named(last, kinds):
+    rounds = [figures(0.5), figures(0.6), last]
+    assert [one.kind for one in symptoms(rounds, {})] == kinds
+    text = summary("ips", rounds, symptoms(rounds, {}))
+    assert ("Nothing went wrong." in text) == (not kinds)
+
+
+def test_a_fall_within_its_interval_is_not_called_one():
+    def unsure(value: float):
+        return {**figures(value), "J(π)": Interval(value, value - 0.1, value + 0.1)}
+
+    assert symptoms([unsure(0.5), unsure(0.6), unsure(0.55)], {}) == []
+
+
+def test_a_fall_is_told_even_if_the_end_is_better():
+    (one,) = symptoms([figures(0.5), figures(0.8), figures(0.6), figures(0.85)], {})
+    assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
+
+
+def test_the_verdict_names_who_lost():
+    good, bad = [figures(0.5), figures(0.7)], [figures(0.5), figures(0.4)]
+    text = loop_verdict({"lpi": (good, symptoms(good, {})), "ips": (bad, symptoms(bad, {}))})
+    assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% against the first policy, at JS 0.10 from it.")
+    assert text.endswith("ips ends below where it began.")
+
+
+def test_arms_have_names_and_settings():
+    observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
+    config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
+    assert [arm.name for arm in arms_of(config)] == [
+        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 improve=weighted advantage=observed",
+    ]  # fmt: skip
+    form = {"improve": "weighted", "advantage": "observed", "beta": 2}
+    assert arms_of(config)[-1].objective == {"name": "lpi_cb", **form}
+    assert [arm.objective for arm in arms_of(loop_config("bandit", objectives=("lpi_cb",)))] == [{"name": "lpi_cb"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stoer", "--out", "x"), "did you mean 'store'"),
+        (("yoochoose", "--out", "x"), "known: bandit, store"),
+        (("bandit", "--out", "x", "--objectives", "lpi_bc"), "did you mean 'lpi_cb'"),
+        (("bandit", "--out", "x", "--objectives", "mle:beta=2"), "mle does not use it"),
+        (("bandit", "--out", "x", "--objectives", "mle,mle"), "none twice"),
+        (("bandit", "--out", "x", "--rounds", "0"), "at least 1"),
+        (("bandit", "--out", "x", "--seeds", "0,a"), "seeds"),
+        (("bandit", "--out", "x", "--logging", "mine"), "'served' or 'head'"),
+        (("bandit", "--out", "x", "--dial", "temprature=2"), "did you mean 'temperature'"),
+        (("bandit", "--out", "x", "--set", "train.epoch=2"), "did you mean 'epochs'"),
+        (("store", "--out", "x", "--sequences", "3"), "greater than or equal to 30"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["lpi", "loop", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_loop_in_the_same_folder_is_refused(done, tmp_path):
+    out, _ = done["bandit"]
+    with pytest.raises(ConfigError, match="sequences was 300, now 400"):
+        loop(tiny("bandit", sequences=400), out=out, rounds=2)
+
+
+def test_arms_of_one_name_are_refused():
+    for objectives, betas in ((("lpi_cb:beta=0.3", "lpi_cb"), (0.3,)), (("lpi_cb",), (0.1, 0.1000001))):
+        with pytest.raises(ConfigError, match="two arms are called"):
+            arms_of(tiny("bandit", objectives=objectives, betas=betas))
+
+
+def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def diverges(self, batch, number, **options):
+        if self.config.objective.name == "lpi_cb":
+            raise TrainingError("step 0: the term 'policy' is nan.")
+        return step(self, batch, number, **options)
+
+    monkeypatch.setattr(Trainer, "step", diverges)
+    result = loop(tiny("bandit"), out=tmp_path, rounds=2)
+    assert [len(result.rounds[arm.name][0]) for arm in result.arms] == [2, 1]
+    assert result.rounds["lpi_cb β=0.3 improve=weighted"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
+    write_loop(result, tmp_path / "shown")
+    assert "the term 'policy' is nan" in (tmp_path / "shown" / "loop.md").read_text()
+
+
+def test_every_round_has_its_own_luck(done):
+    out, _ = done["bandit"]
+    logs = [Prepared(out / "seed-0" / place / "data")["train"].arrays["item"] for place in ("start", "mle/round-01")]
+    assert len(logs[0]) != len(logs[1]) or not np.array_equal(*logs)
+    seeds = [Run(out / f"seed-0/mle/round-0{number}/run").config.train.seed for number in (1, 2)]
+    assert len({*seeds}) == 2
+    assert len({chain_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
+
+
+def test_a_closed_form_starts_from_the_policy_that_served(tmp_path):
+    """An estimate from the items shown would lose some of it in every round."""
+    result = loop(tiny("bandit", objectives=("lpi_cb",), betas=()), out=tmp_path, rounds=2)
+    assert len(result.rounds["lpi_cb"][0]) == 2
+    first, second = (Run(tmp_path / f"seed-0/lpi_cb/round-{number:02d}/run") for number in (1, 2))
+    assert first.config.objective.logging == "head", "μ is no run"
+    assert second.config.objective.logging == str(first.folder)
+    assert second.manifest["logging"]["policy_sha256"] == first.manifest["policy_sha256"]
+    for run in (first, second):
+        assert list(run.manifest["stages"]) == ["logging", "critic-1"]
+
+
+def test_any_number_of_processes_gives_the_same_files(done, tmp_path):
+    out, result = done["bandit"]
+    again = loop(tiny("bandit"), out=tmp_path, rounds=2, processes=2)
+    assert (again.first, again.rounds) == (result.first, result.rounds)
+    write_loop(result, out)
+    write_loop(again, tmp_path)
+    weights = "seed-0/{}/round-02/run/policy.safetensors"
+    arms = [weights.format(arm) for arm in ("mle", "lpi_cb-improve-weighted-beta-0.3")]
+    for name in ("loop.json", "loop.md", "loop.svg", "settings.json", *arms):
+        assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
+    listed = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (tmp_path, out)]
+    assert listed[0] == [name for name in listed[1] if name != "copy.json"]
+
+
+def test_measured_rounds_suffice_for_the_report(done, tmp_path):
+    """Weights and logs need not be kept, nor carried to another machine."""
+    out, result = done["store"]
+    for file in (out / "settings.json", *out.rglob("round.json")):
+        copy = tmp_path / file.relative_to(out)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    before = sorted(tmp_path.rglob("*"))
+    again = loop(tiny("store"), out=tmp_path, rounds=2)
+    assert (again.first, again.rounds) == (result.first, result.rounds)
+    assert sorted(tmp_path.rglob("*")) == before

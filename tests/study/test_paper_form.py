@@ -1,0 +1,48 @@
+"""`lpi paper` stays the paper's, whatever our own defaults become: the settings that decide its tables, spelled out."""
+
+from __future__ import annotations
+
+import pytest
+
+from localpolicy.study.grid import Point
+from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
+from localpolicy.study.paper.table1 import BanditRecipe
+
+WEIGHTED = {"improve": "weighted", "cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
+
+
+def resolved(config):
+    found = config.model_dump()
+    return {group: found[group] for group in ("data", "model", "train")}, found["objective"]
+
+
+@pytest.mark.parametrize("objective", POLICIES)
+def test_clicks_and_purchases(objective):
+    settings, _ = resolved(Recipe().config(objective, Point(), 3))
+    assert settings["data"] == {"length": 20, "last": None}
+    model = settings["model"]
+    assert {key: model[key] for key in ("backbone", "blocks", "heads", "width", "dropout", "tied")} == {
+        "backbone": "sasrec", "blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False,
+    }  # fmt: skip
+    train = settings["train"]
+    assert (train["batch_size"], train["epochs"], train["learning_rate"], train["seed"]) == (256, 20, 1e-3, 3)
+    assert (train["select"], train["patience"], train["min_history"]) == (SELECT, None, 0)
+
+
+def test_lpi_is_weighted_cross_entropy_towards_the_largest_q():
+    _, found = resolved(Recipe().config("lpi_rl", Point(), 0))
+    for key, value in {**WEIGHTED, "name": "lpi_rl", "target": "max", "advantage": "td", "gamma": 0.5}.items():
+        assert found[key] == value, key
+
+
+def test_ratings():
+    settings, found = resolved(BanditRecipe().arm("lpi_cb", 0.1, 0).config)
+    for key, value in {**WEIGHTED, "name": "lpi_cb", "advantage": "direct", "beta": 0.1}.items():
+        assert found[key] == value, key
+    assert settings["data"] == {"length": 200, "last": 50}
+    assert settings["model"]["tied"] is False
+    assert (settings["train"]["select"], settings["train"]["patience"], settings["train"]["epochs"]) == (
+        "AR@1",
+        None,
+        30,
+    )

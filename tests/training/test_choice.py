@@ -1,0 +1,212 @@
+"""β and the slope are chosen without the truth: where there is a signal the policy earns more, where not it stays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
+from localpolicy.judge.gate_checks import value_check
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.off_policy import decisions, off_policy
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.off_policy.reward_model import ItemMeans
+from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.score import score
+from localpolicy.measure.truth import true_value
+from localpolicy.runs.config import Config
+from localpolicy.runtime.ranks import ALONE
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
+from localpolicy.simulation.prepared import write_prepared
+from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.training.choice import MULTIPLES, choose
+from localpolicy.training.loop import train
+from localpolicy.training.setup import resolve
+from localpolicy.training.validation import validate
+
+SETTINGS = {
+    "data": {"length": 4},
+    "model": {"width": 16},
+    "train": {"epochs": 6, "batch_size": 128, "learning_rate": 0.01},
+}
+HISTORIES, ANSWERS = [[0, 1, 2], [3, 3, 5]], [["context"] * 3] * 2
+
+
+def config(**objective):
+    return Config.parse({**SETTINGS, "objective": {"name": "lpi_cb", **objective}})
+
+
+@pytest.fixture(scope="module")
+def world():
+    return BanditWorld(BanditConfig(contexts=12, items=8, appeal=2.0), seed=1)
+
+
+@pytest.fixture(scope="module")
+def log(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bandit") / "data"
+    write_prepared(world, folder, sequences=6_000, seed=2)
+    return Prepared(folder)
+
+
+def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=None, shift=0.0) -> Prepared:
+    """The same log with rewards dealt out anew within each split, or without propensities."""
+    names = ("propensity",) if propensity else ()
+    options = {"kind": kind or data.kind, "events": data.events, "rewards": data.manifest["rewards"]}
+    with writing(folder, optional=names, **options) as store:
+        for split in ("train", "validation", "test"):
+            source = data[split]
+            arrays = {name: np.asarray(source.arrays[name]).copy() for name in ("item", "event", "reward", *names)}
+            arrays["reward"] += np.float32(shift)
+            decided = arrays["event"] != data.events.index("context")
+            if shuffled:
+                order = np.random.default_rng(0).permutation(int(decided.sum()))
+                for name in ("event", "reward"):
+                    arrays[name][decided] = arrays[name][decided][order]
+            store.splits[split].append(np.diff(source.offsets), arrays)
+        store.write_items(data.catalogue["item_id"], np.ones(data.n_items, np.int64))
+    return Prepared(folder)
+
+
+@pytest.fixture(scope="module")
+def run(log, tmp_path_factory):
+    return train(log, out=tmp_path_factory.mktemp("choice") / "run", config=config())
+
+
+def test_with_propensities_the_largest_lower_bound_is_chosen_and_earns_more(run, world):
+    chosen = run.manifest["improvement"]
+    assert chosen["chosen_by"] == "value by logged propensities"
+    assert 0 < chosen["slope"] == chosen["calibration"]["low"]
+    fit = [one for one in chosen["candidates"] if one["effective"] >= 0.1]
+    assert len(chosen["candidates"]) == len(MULTIPLES) + 1
+    assert max(fit, key=lambda one: one["low"])["beta"] == chosen["beta"]
+    policy = run.policy()
+    assert true_value(policy, world).value > true_value(policy.logging(), world).value + 0.03
+    js = [one["js"] for one in chosen["candidates"]]
+    assert js[:-1] == sorted(js[:-1]) and js[-1] == pytest.approx(0, abs=1e-6), "candidates go further and further"
+
+
+def test_the_lower_bounds_hold_for_all_candidates_at_once(run, log):
+    """By hand for one of them: SNIPS at the logged propensities, t at δ/K, on the half that chose no epoch."""
+    from scipy import stats
+
+    chosen = run.manifest["improvement"]
+    one = next(each for each in chosen["candidates"] if each["beta"] == chosen["beta"])
+    windows = Windows(log, "validation", config().data).part(1, 2)
+    batch = windows.cut(windows.chosen)
+    policy = run.policy()
+    rows = torch.log_softmax(policy.logits(batch).chunk(0, log.n_items), 1).double().numpy()
+    at = batch.scored.numpy()
+    weight = np.exp(rows[np.arange(len(at)), batch.item.numpy()[at]]) / batch.propensity.numpy()[at]
+    reward = batch.reward.numpy()[at].astype(float)
+    value = weight @ reward / weight.sum()
+    error = np.sqrt(((weight * (reward - value)) ** 2).sum() * len(at) / (len(at) - 1)) / weight.sum()
+    assert one["value"] == pytest.approx(value, rel=1e-4)
+    level = 1 - 0.05 / (len(MULTIPLES) + 1)
+    assert one["low"] == pytest.approx(value - stats.t.ppf(level, len(at) - 1) * error, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["lpi_cb", "lpi_rl"])
+def test_on_an_improved_policys_own_log_steps_are_shorter(run, log, name):
+    settings = resolve(Config.parse({**SETTINGS, "objective": {"name": name}}), log)
+    windows, policy = Windows(log, "validation", settings.data).part(1, 2), run.policy()
+
+    def chosen(objective, **options):
+        policy.network.slope = 1.0
+        choice = choose(policy, windows, objective, log, settings, ranks=ALONE, **options)
+        return next(each.js for each in choice.candidates if each.beta == choice.beta)
+
+    first, later = chosen(settings.objective), chosen(settings.objective, again=True)
+    assert later <= 0.05 < first <= {"lpi_cb": np.log(2), "lpi_rl": 0.15}[name]
+    given = settings.objective.model_copy(update={"max_js": 0.1})
+    assert later < chosen(given, again=True) <= 0.1, "a ceiling that is given holds"
+
+
+@pytest.mark.parametrize("estimator", ["snips", "dr", "log_smoothing"])
+def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
+    """Candidates of β, `value_low` of an epoch and the gate's value: the same estimate of the same decisions."""
+    settings = resolve(Config.parse({**SETTINGS, "train": {**SETTINGS["train"], "estimator": estimator}}), log)
+    windows = Windows(log, "validation", settings.data).part(1, 2)
+    policy = run.policy()
+    policy.network.slope = 1.0
+    chosen = choose(policy, windows, settings.objective, log, settings, ranks=ALONE)
+    assert [candidate.beta is None for candidate in chosen.candidates] == [False] * len(MULTIPLES) + [True]
+    candidate = chosen.candidates[3]
+    policy.network.slope, policy.network.beta = chosen.slope, candidate.beta
+    scores = score(policy, windows, events=log.events, reward_model=ItemMeans.fit(log))
+    decided = decisions(scores)
+    bound, *_ = value_bounds([decided] * len(chosen.candidates), estimator)
+    assert candidate.value == pytest.approx(bound.value, rel=1e-5)
+    assert candidate.low == pytest.approx(bound.low, rel=1e-4)
+    assert candidate.effective == pytest.approx(bound.effective, rel=1e-5)
+    epoch = validate(policy, windows, settings, data=log, step=0, ranks=ALONE)
+    assert epoch["value"] == pytest.approx(bound.value, rel=1e-6)
+    assert epoch["value_low"] == pytest.approx(value_bounds([decided], estimator)[0].low, rel=1e-6)
+    assert epoch["value_low"] > candidate.low, "one policy, not the best of many"
+    if estimator != "log_smoothing":  # a bound, of which no difference can be taken
+        judged = Evaluation("new", {}, {}, {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
+        check = value_check(judged, None, GateRules(estimator=estimator))
+        assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
+        refused = value_check(judged, None, GateRules(estimator=estimator, min_effective_share=0.99))
+        assert refused.outcome == "cannot tell" and "effective sample" in refused.reason
+
+
+def test_the_rule_is_the_same_by_default_everywhere(log):
+    """Training, sweeps (which ask the runs), the demo's arms and the gate."""
+    assert GateRules().estimator == Config().train.estimator == "snips"
+    assert GateRules().min_effective_share == LEAST_EFFECTIVE
+    for scenario in SCENARIOS:
+        for arm in scenario.arms:
+            resolved = resolve(Config.parse({**scenario.settings, "objective": arm.objective}), log)
+            assert resolved.train.estimator == "snips"
+            assert resolved.train.select == ("logp" if arm.objective["name"] == "mle" else "value_low"), arm.name
+
+
+def test_what_an_estimator_cannot_do_is_told_before_training(log, tmp_path):
+    from localpolicy.errors import ConfigError, DataError
+
+    train_settings = {**SETTINGS["train"], "estimator": "dr", "shard_catalogue": True}
+    with pytest.raises(ConfigError, match="dr reads whole rows"):
+        train(log, out=tmp_path / "run", config=Config.parse({**SETTINGS, "train": train_settings}))
+    negative = rewritten(log, tmp_path / "negative", shift=-1.0)
+    with pytest.raises(DataError, match="log_smoothing needs rewards >= 0, found -1"):
+        train(negative, out=tmp_path / "run", config=config(), estimator="log_smoothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_signal_the_policy_stays_at_mu_and_says_why(log, tmp_path):
+    data = rewritten(log, tmp_path / "shuffled", shuffled=True)
+    run = train(data, out=tmp_path / "run", config=config())
+    found = run.manifest["improvement"]
+    assert found["slope"] == 0 and "does not tell good items from bad" in found["said"]
+    policy = run.policy()
+    for served in (policy, policy.dialled(0.01)):
+        torch.testing.assert_close(
+            served.log_probabilities(HISTORIES, ANSWERS), policy.logging().log_probabilities(HISTORIES, ANSWERS)
+        )
+    forced = train(data, out=tmp_path / "forced", config=config(believe=True, beta=0.1)).policy()
+    difference = forced.log_probabilities(HISTORIES, ANSWERS) - forced.logging().log_probabilities(HISTORIES, ANSWERS)
+    assert difference.abs().max() > 0.05
+
+
+def test_without_propensities_an_impression_log_gives_a_guess(log, tmp_path):
+    data = rewritten(log, tmp_path / "data", propensity=False, kind="impressions")
+    found = train(data, out=tmp_path / "run", config=config()).manifest["improvement"]
+    assert "a guess" in found["chosen_by"]
+
+
+def test_on_an_interaction_log_beta_is_the_spread_and_a_budget_only_raises_it(log, tmp_path):
+    data = rewritten(log, tmp_path / "data", propensity=False, kind="interactions")
+    found = train(data, out=tmp_path / "run", config=config()).manifest["improvement"]
+    assert found["chosen_by"] == "spread" and not found["candidates"]
+    assert found["beta"] == pytest.approx(found["calibration"]["spread"])
+    near = train(data, out=tmp_path / "near", config=config(max_js=0.002))
+    raised = near.manifest["improvement"]
+    assert raised["beta"] > found["beta"] and "raised" in raised["said"]
+    far = train(data, out=tmp_path / "far", config=config(max_js=math.log(2))).manifest["improvement"]
+    assert far["beta"] == found["beta"], "a ceiling, never a target"
