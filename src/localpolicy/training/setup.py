@@ -33,9 +33,8 @@ def resolve(config: Config, data: Prepared) -> Config:
         "catalogue": chosen(config.train.catalogue, device),
         "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
-    # Stated probabilities are those of what a log holds where all that was shown is in it, and all could be shown.
-    columns = data["train"].arrays
-    stated = data.kind == "impressions" and "propensity" in columns and not {"above", "filter"} & set(columns)
+    # Stated probabilities are those of what a log holds where all that was shown is in it.
+    stated = data.kind == "impressions" and "propensity" in data["train"].arrays
     changes = {
         "objective": config.objective.resolved(propensities=stated),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
