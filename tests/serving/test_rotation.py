@@ -58,7 +58,7 @@ def log(address):
 
 
 def test_what_arrives_while_a_rotation_writes_stays_in_the_log(log, tmp_path, monkeypatch):
-    first, second = listed(1), listed(2)
+    first, second = listed(1), listed(2, time=START + 1)
     early, late, new = answer(first, 1), answer(first, 2), listed(3, time=START - HOUR)
     write(log, first, second, early)
     digest = rotating.sha256
