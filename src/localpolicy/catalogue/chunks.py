@@ -203,9 +203,7 @@ class ChunkedSoftmax:
         """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
         hidden, (weight, _) = rows
         upstream = upstream.to(hidden.dtype)
-        for_hidden, for_weight, for_bias = softmax_pull(
-            self.kept, rows, self._open(rows), normaliser, upstream, wanted
-        )
+        for_hidden, for_weight, for_bias = softmax_pull(self.kept, rows, self._open(rows), normaliser, upstream, wanted)
         self.kept = None  # a second backward forms the chunks anew
         own = upstream if here is None else upstream * here
         if for_hidden is not None:

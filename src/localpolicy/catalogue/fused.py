@@ -67,9 +67,7 @@ def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
 
 
 class FusedSoftmax:
-    """The sums of `softmax` over tiles, less what is closed. Backward needs no second pass for hidden states: Σ p·weight
-    is kept.
-    """
+    """The sums of `softmax` over tiles, less what is closed. Σ p·weight is kept: hidden states need no second pass."""
 
     apart = True
 

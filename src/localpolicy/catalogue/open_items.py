@@ -6,7 +6,8 @@ before the draw. Whoever compares a policy with it must ask the policy the same 
     log π(a|x, open) = s_a - log Σ_{b open} e^{s_b}.
 
 What is closed is left out of the sum, rather than taken off 1: for a policy that stakes nearly all on closed items the
-difference would be rounding error alone. The gradient is a softmax's over the open items: what is closed has none. The item that was shown counts as open, whatever the filter says.
+difference would be rounding error alone. The gradient is that of a softmax over the open items: what is closed has
+none. The item that was shown counts as open, whatever the filter says.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ def head_gradient(
     for_weight = hidden.new_empty((cuts, v, width) if wants_weight else (1, 1), dtype=torch.float32)
     for_bias = hidden.new_empty((cuts, v) if wants_bias else (1, 1), dtype=torch.float32)
     _pull[(blocks, cuts)](
-        hidden, weight, bias, normaliser, upstream, upstream if closed is None else closed, for_weight, for_bias, n, v, part,
+        hidden, weight, bias, normaliser, upstream, upstream if closed is None else closed, for_weight, for_bias,
+        n, v, part,
         D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_WEIGHT=wants_weight, WANTS_BIAS=wants_bias,
         ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
         CLOSED=0 if closed is None else closed.shape[1], **shape.launch,
