@@ -14,7 +14,6 @@ from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.off_policy.intervals import normal
 from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
@@ -102,13 +101,12 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
     """No segment surely loses more than allowed, Holm-corrected over the segments."""
     group, _, metric_name = name.rpartition(".")
-    scores, value = new.scores, metric(metric_name)
+    scores, (mine, old) = new.scores, (each.scores.metric(metric_name) for each in (new, deployed))
     tests = {}
     for label, here in segments(scores, new.counts).items():
         chosen = here & groups(scores)[group]
         if chosen.sum() >= rules.min_segment:
-            ranks = scores.rank[chosen], deployed.scores.rank[chosen]
-            tests[label] = value(ranks[0]) + rules.max_segment_loss, value(ranks[1]), scores.sequence[chosen]
+            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], scores.sequence[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
     return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
 

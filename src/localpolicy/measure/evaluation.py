@@ -17,7 +17,6 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
@@ -101,7 +100,7 @@ class Evaluation(Result):
             return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
         here = groups(self.scores)[group]
-        return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
+        return self.scores.metric(metric_name)[here], self.scores.sequence[here]
 
     @property
     def main(self) -> str:
@@ -170,7 +169,7 @@ class Evaluation(Result):
         }
         for group, here in groups(scores).items():
             columns[f"{group}.positions"] = np.bincount(index[here], minlength=len(sequence))
-            columns |= {f"{group}.{name}": mean(metric(name)(scores.rank), here) for name in metrics}
+            columns |= {f"{group}.{name}": mean(scores.metric(name), here) for name in metrics}
         columns |= {f"js:{name}": mean(values, everywhere) for name, values in scores.js.items()}
         return pa.table(columns)
 
