@@ -71,7 +71,7 @@ def joined(
                 yield _context(sequence, item, at - len(past) + number, policy)
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
-            event, reward = aggregate(((e, _worth(worth, e, r)) for i, e, r, _ in mine if i == item), config)
+            event, reward = aggregate(((e, reward_of(worth, e, r)) for i, e, r, _ in mine if i == item), config)
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
                       content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
@@ -83,7 +83,8 @@ def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]
     return resolved.digest, dumps(resolved.content()) if resolved.digest else ""
 
 
-def _worth(worth: RewardMap, event: str, reward: float | None) -> float:
+def reward_of(worth: RewardMap, event: str, reward: float | None) -> float:
+    """What an answer is worth: what it states, else what the reward map says of its event."""
     return worth.of(event) if reward is None else reward
 
 

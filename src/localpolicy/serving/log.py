@@ -16,18 +16,18 @@ from typing import Any
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Record, Request, Shadowed, Shown
+from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
 GROUP = 512  # records of one transaction at most
 
-INSERT_REQUEST = f"INSERT INTO requests VALUES ({', '.join('?' * 15)})"
+INSERT_REQUEST = f"INSERT INTO requests VALUES ({', '.join('?' * 16)})"
 INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
 INSERT_SHOWN = (
-    "INSERT INTO shown VALUES (?, ?, ?) ON CONFLICT (request) DO UPDATE SET places = excluded.places, "
+    "INSERT INTO shown VALUES (?, ?, ?, ?) ON CONFLICT (request) DO UPDATE SET places = excluded.places, "
     "time = excluded.time WHERE excluded.places > shown.places"
 )  # scrolling on shows more; less is an older report that came late
-INSERT_FEEDBACK = f"INSERT INTO feedback VALUES ({', '.join('?' * 7)}) ON CONFLICT DO NOTHING"
-INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+INSERT_FEEDBACK = f"INSERT INTO feedback VALUES ({', '.join('?' * 8)}) ON CONFLICT DO NOTHING"
+INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class LogError(LocalPolicyError):
@@ -48,16 +48,24 @@ def write(database: Database, record: Record) -> bool:
             record.id, record.time, record.person, dumps(record.history), dumps(record.items),
             dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
             record.item_filter.digest, int(record.deferred), record.share, record.arm, record.stage,
+            record.rollout,
         )  # fmt: skip
         return bool(database.execute(INSERT_REQUEST, values).rowcount)
     if isinstance(record, Shown):
-        return bool(database.execute(INSERT_SHOWN, (record.request, record.places, record.time)).rowcount)
+        seen = (record.request, record.places, record.time, _arrived(record))
+        return bool(database.execute(INSERT_SHOWN, seen).rowcount)
     if isinstance(record, Shadowed):
-        return bool(database.execute(INSERT_SHADOW, (record.request, record.policy, int(record.failed))).rowcount)
+        asked = (record.request, record.policy, int(record.failed), record.rollout)
+        return bool(database.execute(INSERT_SHADOW, asked).rowcount)
     answer = (
         record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(record.late),
+        _arrived(record),
     )  # fmt: skip
     return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
+
+
+def _arrived(record: Shown | Feedback) -> int:
+    return record.time if record.arrived is None else record.arrived
 
 
 Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made

@@ -34,6 +34,7 @@ class Request:
     share: float  # of traffic that is logged
     arm: str = ""  # 'current' or 'candidate' while a rollout goes on
     stage: str = ""  # and its stage
+    rollout: str = ""  # and its id
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Shown:
 
     request: str
     places: int
-    time: int
+    time: int  # when it happened, as the client says
+    arrived: int | None = None  # when it was told; None: at that time
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Feedback:
     reward: float | None
     time: int  # when it happened
     late: bool  # past the window
+    arrived: int | None = None  # when it was told; None: when it happened
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Shadowed:
     request: str
     policy: str
     failed: bool
+    rollout: str = ""
 
 
 Record = Request | Shown | Feedback | Shadowed

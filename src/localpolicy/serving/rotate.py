@@ -20,6 +20,7 @@ from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig, joined
 from localpolicy.serving.records import now
+from localpolicy.serving.units import keep_evidence
 
 ROWS = 1 << 16  # of one row group
 TYPES = {
@@ -69,6 +70,7 @@ def _finish(database: Database, out: Path, config: JoinConfig, since: int, upto:
         for person in known - before:
             database.execute("INSERT INTO persons VALUES (?) ON CONFLICT DO NOTHING", (person,))
         moved = "(SELECT id FROM requests WHERE time >= ? AND time < ?)"
+        keep_evidence(database, moved, (since, upto))
         database.execute(f"DELETE FROM feedback WHERE request IN {moved} AND late = 0", (since, upto))
         database.execute(f"DELETE FROM shown WHERE request IN {moved}", (since, upto))
         database.execute("DELETE FROM requests WHERE time >= ? AND time < ?", (since, upto))

@@ -38,7 +38,6 @@ def serve(
     run: Path | str,
     *,
     log: str | None = None,
-    candidate: Path | str | None = None,
     token: str | None = None,
     changes: Sequence[str] = (),
     **settings: Any,
@@ -52,9 +51,8 @@ def serve(
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
-    tried = None if candidate is None else exported(Path(candidate))
     config = ServeConfig.parse(
-        {**settings, "export": folder.resolve(), "candidate": tried and tried.resolve(), "log": log or "lpi-log.db"}
+        {**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}
     ).with_changes(changes)
     _check(config)
     bound = _bind(config)
@@ -81,7 +79,7 @@ def serve(
 
 def _check(config: ServeConfig) -> None:
     """Open everything once, here, where an error can be told."""
-    Deployment(config.export, candidate=config.candidate, rollout=config.rollout)
+    Deployment(config.export, rollout=config.rollout)
     Log(config.log).close()
 
 
