@@ -140,7 +140,8 @@ def main(here: Path) -> list[float]:
         exported, rollout = here / f"export-{number}", here / f"rollout-{number}.json"
         rewards.append(true_reward(lp.export(candidate.folder, out=exported), world))
         # The candidate meets half of the traffic first, and goes back by itself where it does harm.
-        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, units=VISITS // 4, people=VISITS // 16)
+        least = {"units": VISITS // 4, "people": VISITS // 16, "lists": VISITS // 16}
+        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, **least)
         plan(rollout, candidate=exported, stages=["50", "100"], rules=rules)
         with Shop(here, "--rollout", str(rollout)) as shop:
             shop.visits(VISITS // 4, f"rollout-{number}")

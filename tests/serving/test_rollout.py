@@ -156,7 +156,7 @@ EASY = RolloutRules(units=200, people=50, lists=50, places=1)
 
 def written(
     path, rollout, *, persons: int, stage: str, share: float, effect: float = 0.0, seed: int = 0, fallback: float = 0.0,
-    start: int = START, every: int = 1, delay: tuple[int, int] = (0, 0), reward: tuple[float | None, ...] = (None, None),
+    start: int = START, every: int = 1, delay: tuple[int, int] = (0, 0), reward=(None, None),
     rate: float = 0.5, policies: tuple[str, str] = ("old", "new"),
 ):  # fmt: skip
     """A log of one stage: each person sees one list and buys with some chance; pairs are of current and candidate."""
@@ -316,7 +316,7 @@ def test_one_persons_visit_does_not_carry_a_stage(tmp_path):
 
 
 def test_every_rollout_has_its_own_evidence(tmp_path):
-    """A good one, a bad one, its plan again, a good one: each is judged by its own lists, before and after a rotation."""
+    """A good one, a bad one, its plan again, a good one: each is judged by its own lists, rotated or not."""
     log, at = tmp_path / "log.db", START
     decisions = []
     for number, effect in enumerate([0.0, -0.3, -0.3, 0.1]):

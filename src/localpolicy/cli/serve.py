@@ -26,7 +26,9 @@ def serve(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,
-    rollout: Annotated[Path | None, typer.Option(help="the rollout's file, to be followed once it is there (lpi rollout plan)")] = None,
+    rollout: Annotated[
+        Path | None, typer.Option(help="the rollout's file, to be followed once it is there (lpi rollout plan)")
+    ] = None,
 ) -> None:
     """Serve lists over HTTP; each is logged, with exact propensities, before it is answered.
 

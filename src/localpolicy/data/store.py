@@ -7,7 +7,22 @@
     DATA/filters/*.npy     the filters under which items were shown, where the log names any (see `item_filters`)
     DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
 
-Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
+Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array.
+
+**Lists.** A request shows several items at once: one decision, drawn place by place from what is still open. Its rows
+lie together in their sequence, in the order of their places:
+
+    above        how many rows of the same list lie before this one; 0 begins a list, and a row of no list is one alone
+    place        as the log states it, from 0; it equals `above` unless a row of the list was dropped or not logged
+    propensity   μ(a | x, open): given the places above and the filter; the list's probability is their product
+    filter       the filter's number: with the items above it says what was open (see `catalogue.open_items`)
+    reward       of this place; the list's reward is the sum of its rows'. A log that knows one reward per list states
+                 it on the list's last row: what depends on all places is weighted by all of them
+
+All rows of a list share one context, that of its first row: what stands above is not history. A later list of the same
+sequence is the next step, and lower places are not. `Batch.context` and `Scores.list_number` carry this on.
+
+Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
 """
 

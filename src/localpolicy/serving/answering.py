@@ -179,7 +179,13 @@ class Service:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
         late = moment > made + self.config.window_ms
         record = Feedback(
-            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late or logged is None,
+            answer.id,
+            answer.request,
+            answer.item,
+            answer.event,
+            answer.reward,
+            moment,
+            late or logged is None,
             arrived,
         )
         stored = await asyncio.wrap_future(self.log.append(record))

@@ -57,7 +57,6 @@ class Slot:
         self.loaded, self.stamp, self.refused = made, stamp, None
         return True
 
-
     def _check_catalogue(self, made: Recommender) -> None:
         """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
         if self.loaded is None:
@@ -102,7 +101,7 @@ class Deployment:
         self._read_rollout()
 
     def _read_rollout(self) -> None:
-        """Follow the rollout's file: its stage, its candidate. Whatever is wrong with it, the current policy goes on."""
+        """Follow the rollout's file: its stage, its candidate. If it is odd, the current policy goes on."""
         if self.rollout is None:
             return
         if (stamp := _stamp(self.rollout)) != self._stage:

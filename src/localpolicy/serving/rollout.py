@@ -242,7 +242,7 @@ def _rewards(ripe: Units, rules: RolloutRules) -> dict[str, float]:
     outside = ripe.reward[(ripe.reward < low - slack) | (ripe.reward > high + slack)]
     if len(outside):
         raise DataError(
-            f"{len(outside):,} of {len(ripe.reward):,} persons brought {outside.min():g} to {outside.max():g} per list; "
+            f"{len(outside):,} of {len(ripe.reward):,} persons brought {outside.min():g} to {outside.max():g} a list; "
             f"the plan says {low:g} to {high:g}. The test holds within the stated range only, so nothing is judged. "
             "Plan a new rollout whose smallest_reward and largest_reward hold what a list can bring (--set), or "
             "with --places, if lists are longer than planned."

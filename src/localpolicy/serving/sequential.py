@@ -5,8 +5,8 @@ random variables by betting"): wealth starts at 1, and is a nonnegative supermar
 Ville's inequality it ever reaches 1/α with probability at most α, at whatever moment one looks or stops. Nothing is
 asymptotic: the bound holds from the first unit on, for any distribution of bounded rewards.
 
-Unit i is given the candidate (A = 1) with known probability p, and brings R in [smallest, largest]. With m, a guess of the
-mean made before R is known,
+Unit i is given the candidate (A = 1) with known probability p, and brings R in [smallest, largest]. With m, a guess of
+the mean made before R is known,
 
     x = (A - p)(R - m),     E[x | past] = p (1 - p) (E[R | A = 1] - E[R | A = 0]),
 

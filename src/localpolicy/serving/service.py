@@ -51,9 +51,9 @@ def serve(
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
-    config = ServeConfig.parse(
-        {**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}
-    ).with_changes(changes)
+    config = ServeConfig.parse({**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}).with_changes(
+        changes
+    )
     _check(config)
     bound = _bind(config)
     LOG.info(

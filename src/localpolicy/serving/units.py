@@ -82,9 +82,7 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
     for row in lists:
         if row.stage not in shares or row.stage == SHADOW:
             continue
-        unit = units.setdefault(
-            (row.person, row.stage), _Unit(row.time, row.arm, row.stage, row.mode == "fallback")
-        )
+        unit = units.setdefault((row.person, row.stage), _Unit(row.time, row.arm, row.stage, row.mode == "fallback"))
         if row.time - unit.first <= horizon_ms:
             unit.rewards.append(row.reward)
     kept: list[tuple[float, float, float, float, int, int, str]] = []
@@ -98,9 +96,8 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
             kept.append((candidate, p, mean, unit.fallback, len(unit.rewards), unit.first, unit.stage))
         before[person] = 1.0 if candidate else max(known, share)
     columns: Sequence[Any] = list(zip(*kept, strict=True)) or [()] * 7
-    numbers = [np.array(column, np.float64) for column in columns[:4]]
-    counts = [np.array(column, np.int64) for column in columns[4:6]]
-    return Units(*numbers, *counts, np.array(columns[6], dtype=object))
+    kinds = (np.float64,) * 4 + (np.int64,) * 2 + (object,)
+    return Units._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
 
 
 def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], int]:
