@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving import rotate as rotating
-from localpolicy.serving.database import VERSION, Database
+from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig, aggregate
@@ -292,31 +291,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     (record,) = database.rows("SELECT content FROM erasures")
     assert '"p5"' not in record[0]
     changed = found["files"][str(rotated)]
-    assert len(found["files"]) == 2, "the events, and the lists as they were made"
+    assert len(found["files"]) == 3, "the events, and the lists and answers as they were made"
     assert database.rows("SELECT sha256 FROM rotations") == [(changed["after"],)]
     again = erase("p5", log=log.address, files=[rotated], data=[tmp_path / "data"])
     assert not again["files"] and not again["data"] and not any(again["log"].values())
-
-
-def test_an_older_log_is_brought_up_to_date_and_a_newer_one_refused(tmp_path):
-    path = tmp_path / "log.db"
-    old = sqlite3.connect(path)
-    for table in ("requests (id, time, person, history, items, propensities, policy, beta, mode, floor, filter, "
-                  "deferred, share, arm, stage)", "shown (request PRIMARY KEY, places, time)",
-                  "feedback (id PRIMARY KEY, request, item, event, reward, time, late)",
-                  "shadow (request PRIMARY KEY, policy, failed)"):  # fmt: skip
-        old.execute(f"CREATE TABLE {table}")
-    old.execute("INSERT INTO feedback VALUES ('f', 'r', '1', 'click', NULL, 7, 0)")
-    old.commit()
-    old.close()
-    for _ in range(2):
-        database = Database(path)
-        assert database.rows("SELECT version FROM log_version") == [(VERSION,)]
-        assert database.rows("SELECT time, arrived FROM feedback") == [(7, None)]
-        assert database.rows("SELECT rollout FROM requests") == []
-        database.close()
-    database = Database(path)
-    database.execute("UPDATE log_version SET version = ?", (VERSION + 1,))
-    database.close()
-    with pytest.raises(LocalPolicyError, match="Use a newer localpolicy"):
-        Database(path)

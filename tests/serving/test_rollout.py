@@ -161,7 +161,7 @@ def written(
 ):  # fmt: skip
     """A log of one stage: each person sees one list and buys with some chance; pairs are of current and candidate."""
     rng = np.random.default_rng(seed)
-    database = Database(path)
+    database = Database(path, create=True)
     with database.transaction():
         for number in range(persons):
             candidate = int(rng.random() < share)

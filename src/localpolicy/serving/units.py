@@ -126,21 +126,20 @@ def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple
     return sorted(lists, key=lambda made: made.time), unknown
 
 
-def keep_evidence(database: Database, moved: str, values: Sequence[Any]) -> None:
-    """Before lists leave the log, keep what rollouts need of them. `moved` selects their ids; within a transaction.
+def keep_evidence(database: Database, rotation: int) -> None:
+    """Before a rotation's lists leave the log, keep what rollouts need of them; within its transaction.
 
     Only a newer rollout clears what an older one left.
     """
     database.execute(
         f"""INSERT INTO evidence SELECT r.id, r.rollout, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items,
-            {SEEN} FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rollout <> '' AND r.id IN {moved}""",
-        values,
+            {SEEN} FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rotation = ? AND r.rollout <> ''""",
+        (rotation,),
     )
     database.execute(
-        f"""INSERT INTO evidence_answers SELECT f.id, f.request, f.item, f.event, f.reward, f.time, f.arrived
-            FROM feedback f JOIN requests r ON r.id = f.request
-            WHERE f.late = 0 AND r.rollout <> '' AND r.id IN {moved} ON CONFLICT DO NOTHING""",
-        values,
+        """INSERT INTO evidence_answers SELECT f.id, f.request, f.item, f.event, f.reward, f.time, f.arrived
+            FROM feedback f JOIN evidence e ON e.request = f.request WHERE f.rotation = ? ON CONFLICT DO NOTHING""",
+        (rotation,),
     )
     database.execute("DELETE FROM evidence WHERE rollout < (SELECT MAX(rollout) FROM evidence)")
     database.execute("DELETE FROM evidence_answers WHERE request NOT IN (SELECT request FROM evidence)")
