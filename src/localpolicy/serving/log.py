@@ -30,7 +30,8 @@ INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
 OPEN = "SELECT 1 FROM requests WHERE id = ? AND rotation IS NULL"
 INSERT_SHOWN = (
     f"INSERT INTO shown (request, places, time, arrived) SELECT ?, ?, ?, ? WHERE EXISTS ({OPEN}) "
-    "ON CONFLICT (request) DO UPDATE SET places = excluded.places, time = excluded.time WHERE excluded.places > shown.places"
+    "ON CONFLICT (request) DO UPDATE SET places = excluded.places, time = excluded.time "
+    "WHERE excluded.places > shown.places"
 )  # scrolling on shows more; less is an older report that came late
 INSERT_FEEDBACK = (
     "INSERT INTO feedback (id, request, item, event, reward, time, late, arrived) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
