@@ -38,7 +38,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     marks: list[float] = []  # begin and end of each validation
-    validate = training.validate
+    validate = vars(training)["validate"]
 
     def timed(*arguments: Any, **options: Any) -> dict[str, float]:
         torch.cuda.synchronize()
@@ -47,7 +47,7 @@ def main() -> None:
         marks.append(time.perf_counter())
         return figures
 
-    training.validate = timed
+    vars(training)["validate"] = timed
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=5.8, sequences=given.sequences)
         settings = {"device": "cuda", "epochs": given.epochs, "precision": given.precision}

@@ -56,7 +56,7 @@ def lanes(trainers: list[Trainer], seconds: float, begin: float) -> tuple[int, f
             host[0] += time.perf_counter() - asked
             host[1] += 1
             counted += number >= WARM and time.time() >= begin
-            yield
+            yield None
         torch.cuda.current_stream().synchronize()
         return counted
 

@@ -28,6 +28,7 @@ import torch
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.objectives.lpi import LPI
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import train as training
@@ -75,6 +76,7 @@ def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: P
         first = Config.parse({"objective": {"name": "mle"}, "train": {"device": "cuda", "epochs": 1}})
         logging = training.train(data, out=logging.folder, config=first)
     config = Config.parse({"objective": {"name": "lpi_rl"}, "train": train})
+    assert isinstance(config.objective, LPI)
     return config.model_copy(update={"objective": config.objective.critic_objective(str(logging.folder))})
 
 

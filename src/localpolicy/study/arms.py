@@ -20,11 +20,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.measure.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation, evaluate_policy
 from localpolicy.measure.imputation import imputation_at
@@ -144,9 +143,17 @@ class Study:
             return None
         self._do({name: config for name, config in named.items() if self._known(name, config) is None})
         known = [measured for name, config in named.items() if (measured := self._known(name, config)) is not None]
-        return {
-            split: js for split in SPLITS if (js := _mean([measured.js(split) for measured in known])) is not None
-        } or None
+        floors = {split: noise_floor(self._between(known, split)) for split in SPLITS}
+        return {split: floor for split, floor in floors.items() if floor is not None} or None
+
+    def _between(self, references: Sequence[Measured], split: str) -> list[Estimate]:
+        """JS of each pair of references. Each pair is met from both sides, with the same figure."""
+        pairs = {
+            frozenset((measured.name, other)): js
+            for measured in references
+            for other, js in measured.js_by_reference(split).items()
+        }
+        return list(pairs.values())
 
     def _do(self, waiting: Mapping[str, Config | None], ended: Ended = lambda names: {}) -> None:
         """Train and measure these and what follows from them, or as many as the time limit allows.
@@ -273,12 +280,6 @@ class Study:
     def _given(self, name: str) -> Run:
         """The user's run of that name."""
         return next(Run(run) for run in self.against if run.name == name)
-
-
-def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
-    """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
-    known = [estimate for estimate in figures if estimate is not None]
-    return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
 
 
 def _networks(task: _Task) -> str:

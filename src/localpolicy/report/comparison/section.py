@@ -19,7 +19,6 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.scorer import Deployable
 from localpolicy.measure.segments import groups, segments
 from localpolicy.report.comparison.findings import comparison_findings
@@ -141,7 +140,7 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
     """The main metric by segments of the positions."""
     group, _, name = column.rpartition(".")
-    counted, values = groups(evaluation.scores)[group], metric(name)(evaluation.scores.rank)
+    counted, values = groups(evaluation.scores)[group], evaluation.scores.metric(name)
     shown = []
     for label, here in segments(evaluation.scores, evaluation.counts).items():
         chosen = here & counted
