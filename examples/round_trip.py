@@ -36,7 +36,7 @@ ANSWERS = JoinConfig(rewards="none=0,click=1", window=2)
 # Items differ in appeal, and the shop's own policy rather shows the worse ones (quality below 0).
 DIALS = ["contexts=24", "history=2", "taste=0.3", "appeal=1.8", "base=-1.5", "quality=-0.3", "popularity=0.3"]
 TRAIN = ["model.width=16", "data.length=8", "train.device=cpu", "train.learning_rate=0.005", f"train.seed={SEED}"]
-IMPROVE = ["objective.improve=weighted", "objective.beta=0.5", "train.epochs=15"]
+IMPROVE = ["objective.beta=0.5", "train.epochs=15"]
 
 
 class Shop:
@@ -135,7 +135,7 @@ def main(here: Path) -> list[float]:
         audit = lp.audit(log.parent, runs=sorted(here.glob("export-*")))
         assert audit.exit_code == 0, audit
         data = lp.prepare("events", [log], out=here / f"data-{number}", like=here / f"data-{number - 1}")
-        candidate = train(data, here / f"run-{number}", "lpi_cb", *IMPROVE)
+        candidate = train(data, here / f"run-{number}", "lpi_cb_weighted", *IMPROVE)
         verdict = lp.gate(candidate.folder, against=[current.folder], data=data)
         exported, rollout = here / f"export-{number}", here / f"rollout-{number}.json"
         rewards.append(true_reward(lp.export(candidate.folder, out=exported), world))
