@@ -22,6 +22,7 @@ from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import trainer as training
+from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -62,7 +63,7 @@ def main() -> None:
             spent = start - ends[number]
             print(f"epoch {number + 1}: steps {spent:.2f} s ({spent / steps * 1e3:.3f} ms each), "
                   f"validation {end - start:.2f} s", flush=True)  # fmt: skip
-        trainer = Trainer.start(data, Run(Path(folder) / "other"), config)
+        trainer = Trainer.start(data, Run(Path(folder) / "other"), resolve(config, data))
         windows = Windows(data, "validation", config.data, device="cuda")
         policy = run.policy()
         policy.network.to("cuda")

@@ -33,6 +33,7 @@ from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 
 WAYS = {
@@ -47,7 +48,7 @@ def trainer_of(data: Prepared, folder: Path, settings: Settings, objective: str,
     """As `lpi train --preset rl` makes it."""
     short = {"objective.name": objective, "train.device": "cpu", "train.shard_catalogue": shard}
     config = configure(preset="rl", short={**short, "model.width": settings.width})
-    trainer = Trainer.start(data, Run(folder / "run"), config, ranks=ranks)
+    trainer = Trainer.start(data, Run(folder / "run"), resolve(config, data), ranks=ranks)
     trainer.network.train()
     return trainer
 

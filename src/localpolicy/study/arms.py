@@ -31,7 +31,6 @@ from localpolicy.measure.run import settings_of as evaluation_settings
 from localpolicy.measure.run import world_of
 from localpolicy.measure.scorer import device_of
 from localpolicy.measure.truth import true_value
-from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -284,13 +283,13 @@ class Study:
 
 
 def _networks(task: _Task) -> str:
-    """What decides the networks of a closed form; of any other arm, all there is."""
+    """What decides the networks of an arm that has a dial; of any other arm, all there is."""
     config = task.job.config
-    objective = config.objective
-    if isinstance(objective, Improvement) and objective.closed and not task.trained:
-        config = config.model_copy(update={"objective": objective.undialled()})
-        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
-    return task.job.name
+    undialled = config.objective.undialled()
+    if undialled is None or task.trained:
+        return task.job.name
+    config = config.model_copy(update={"objective": undialled})
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
 
 
 def _measure_all(tasks: Sequence[_Task]) -> Steps[list[_Outcome]]:
