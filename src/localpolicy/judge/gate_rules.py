@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import Field
 
 from localpolicy.errors import ConfigError
-from localpolicy.judge.power import LEAST
 from localpolicy.measure.off_policy import OverlapRules
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.off_policy.value_bound import Additive
+from localpolicy.measure.significance import LEAST
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 

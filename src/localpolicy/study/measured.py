@@ -66,6 +66,11 @@ class Measured:
         js = self.to_dict(split)["divergence"]["js"]
         return None if js is None else _figure(js)
 
+    def js_by_reference(self, split: str) -> dict[str, Estimate]:
+        """The same from each reference alone."""
+        js = self.to_dict(split)["divergence"]["js"]
+        return {} if js is None else {name: _figure(content) for name, content in js["by_reference"].items()}
+
     @cached_property
     def scores(self) -> Scores:
         """Test positions, with what was kept of them."""
