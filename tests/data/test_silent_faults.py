@@ -124,7 +124,7 @@ def test_a_long_value_is_shown_in_part(tmp_path: Path) -> None:
     columns = {f"a column with a very long name, number {number}": [1] for number in range(10_000)}
     with pytest.raises(DataError, match="no column 'sequence_id'") as caught:
         prepare(pa.table(columns), out=tmp_path / "data")
-    assert len(str(caught.value)) < 2000 and "Map it with --columns" in str(caught.value)
+    assert len(str(caught.value)) < 2000 and "Map it with columns=" in str(caught.value)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 10**9])

@@ -68,7 +68,7 @@ def test_events_are_worth_what_their_names_say(tmp_path):
 
 def test_what_cannot_be_guessed_is_asked_for(tmp_path):
     (tmp_path / "odd.csv").write_text("a,b,c\n1,2,view\n")
-    with pytest.raises(DataError, match="no column looks like sequence_id or item_id .*--columns sequence_id=NAME"):
+    with pytest.raises(DataError, match="no column looks like sequence_id or item_id .*columns=.\"sequence_id\": \"NAME\""):
         guess(tmp_path / "odd.csv")
     found = guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "b", "event": "c"})
     assert found.rewards == "view=0.2"
