@@ -30,7 +30,7 @@ from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.off_policy.value_bound import value_bounds
 from localpolicy.measure.score import score
 from localpolicy.training.choice import MULTIPLES
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.validation import reward_scale
 
 CHOSEN = (

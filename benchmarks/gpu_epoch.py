@@ -22,7 +22,7 @@ from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import trainer as training
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 

@@ -30,7 +30,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training import loop as training
+from localpolicy.training import train as training
 from localpolicy.training.trainer import Trainer
 from localpolicy.types import START, Batch
 

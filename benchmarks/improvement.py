@@ -40,7 +40,7 @@ from localpolicy.simulation import simulate
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.truth import load_world
 from localpolicy.study.scenarios import SCENARIOS
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 RIVALS = {"bandit": ("reward_weighted", "ips"), "store": ("reward_weighted", "pg")}
 LPI = {"bandit": "lpi_cb", "store": "lpi_rl"}

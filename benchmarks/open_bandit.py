@@ -27,7 +27,7 @@ from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 SETTINGS = {
     "data": {"length": 1},

@@ -33,7 +33,7 @@ from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.scorer import Scorer
 from localpolicy.runs.config import config_of
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 PEERS = Path(__file__).parent / "peers"
 FILES = {

@@ -36,7 +36,7 @@ from localpolicy.runs.config import Config
 from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.scenarios import SCENARIOS
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}
 BETAS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)  # of the spread, where the rule considered none

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 

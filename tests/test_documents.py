@@ -13,7 +13,7 @@ import pytest
 import localpolicy
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 ROOT = Path(__file__).parents[1]
 

@@ -25,7 +25,7 @@ from localpolicy.report.quality import quality_tables
 from localpolicy.runs.config import Config
 from localpolicy.serving.recommend import recommend
 from localpolicy.study.sweep import sweep
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 ROOT = Path(__file__).parents[1]
 TINY = {"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu", "min_history": 0}}

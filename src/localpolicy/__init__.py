@@ -54,7 +54,7 @@ _HOMES = {
     "localpolicy.serving.service": ("serve",),
     "localpolicy.simulation": ("load_world", "simulate"),
     "localpolicy.training.distill": ("distill",),
-    "localpolicy.training.loop": ("train",),
+    "localpolicy.training.train": ("train",),
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from localpolicy.study.sweep import sweep as sweep
     from localpolicy.study.sweep_result import Sweep as Sweep
     from localpolicy.training.distill import distill as distill
-    from localpolicy.training.loop import train as train
+    from localpolicy.training.train import train as train
     from localpolicy.types import Readout as Readout
     from localpolicy.types import Reads as Reads
     from localpolicy.types import Terms as Terms

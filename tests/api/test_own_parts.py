@@ -83,7 +83,7 @@ def test_a_name_in_a_runs_files_imports_nothing(tmp_path, small):
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
     from localpolicy.runtime.files import sealed, sha256
-    from localpolicy.training.loop import train
+    from localpolicy.training.train import train
 
     run = train(small, "mle", out=tmp_path / "run", epochs=1, width=8)
     written = (run.folder / "config.yaml").read_text()

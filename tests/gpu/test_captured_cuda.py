@@ -23,8 +23,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.lanes import in_turn
 from localpolicy.study.jobs import Job, train_all
 from localpolicy.training import adam
-from localpolicy.training.loop import train
 from localpolicy.training.losses import Losses
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 pytestmark = [

@@ -15,7 +15,7 @@ from localpolicy.measure.truth import agent
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,7 +14,7 @@ from localpolicy.catalogue import chunked
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 pytestmark = [
     pytest.mark.gpu,

@@ -45,8 +45,8 @@ from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
-from localpolicy.training.loop import train
 from localpolicy.training.selection import rule, unheard
+from localpolicy.training.train import train
 
 app = typer.Typer()
 app.command()(gate_verb)

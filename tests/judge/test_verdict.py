@@ -34,7 +34,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, sha256
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):

@@ -22,7 +22,7 @@ from pathlib import Path
 # What an optimiser would import: once here, instead of for seconds in every child.
 import torch._dynamo  # noqa: F401
 
-import localpolicy.training.loop  # noqa: F401
+import localpolicy.training.train  # noqa: F401
 from localpolicy.cli.main import main
 
 CALLS = [(os, "replace"), (os, "fsync"), (os, "unlink"), (shutil, "rmtree")]

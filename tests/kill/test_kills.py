@@ -14,7 +14,7 @@ from small_logs import write_small
 
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import SEAL
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 KILLS = int(os.environ.get("KILLS", "3"))  # of each verb
 SMALL = ("--device", "cpu", "--epochs", "1", "--set", "model.width=4", "--set", "train.batch_size=64")

@@ -9,7 +9,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError
 from localpolicy.model.budget import beta_within
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from localpolicy.results import Result, tables_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 @pytest.fixture(scope="module")

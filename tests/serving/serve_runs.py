@@ -7,7 +7,7 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 def small_run(

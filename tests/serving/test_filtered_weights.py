@@ -28,7 +28,7 @@ from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import Log
 from localpolicy.serving.rotate import rotate
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.types import Readout
 
 SHARES = {"test": 0.3, "validation": 0.3}

@@ -27,7 +27,7 @@ from localpolicy.report.contents import Contents, Headline, Interval, PolicyRow,
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
 from chromium import BINARY, Browser

@@ -13,8 +13,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.lanes import in_turn, to_end
 from localpolicy.study.jobs import Job, Sharing, train_all
-from localpolicy.training.loop import train
 from localpolicy.training.numerics import deterministic
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 

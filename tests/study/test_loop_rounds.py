@@ -24,7 +24,7 @@ from localpolicy.study.loop import loop as loop_module
 from localpolicy.study.loop.config import arms_of, loop_config
 from localpolicy.study.loop.result import Loop
 from localpolicy.study.seeds import over_seeds
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}

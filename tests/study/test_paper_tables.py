@@ -37,7 +37,7 @@ from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.study.paper.table1 import BanditRecipe, table1
 from localpolicy.study.paper.table2 import Table2
 from localpolicy.study.paper.table3 import COLUMNS, best_point, table3
-from localpolicy.training.loop import training
+from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(0.1, 1.0), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu")

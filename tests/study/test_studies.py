@@ -9,7 +9,7 @@ from localpolicy.errors import TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.study import arms
 from localpolicy.study.arms import Arm, Study
-from localpolicy.training.loop import training
+from localpolicy.training.train import training
 
 
 def arm(name, objective="mle", **train):

@@ -28,7 +28,7 @@ from localpolicy.study.grid import Point, axes
 from localpolicy.study.search import optuna_search
 from localpolicy.study.sweep import sweep
 from localpolicy.study.sweep_result import Tried, best_within
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 CONFIG = Config.parse(
     {

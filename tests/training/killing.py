@@ -25,7 +25,7 @@ import torch.utils.tensorboard  # noqa: F401
 from localpolicy.model import weights
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 

@@ -8,7 +8,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training import captured, trainer
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 @pytest.mark.parametrize("windows", [{"length": 20}, {"length": 6, "last": 3}], ids=str)

@@ -26,8 +26,8 @@ from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.study.scenarios import SCENARIOS
 from localpolicy.training.choice import MULTIPLES, choose
-from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import train
 from localpolicy.training.validation import validate
 
 SETTINGS = {

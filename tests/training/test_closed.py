@@ -22,7 +22,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditConfig, BanditWorld, write_prepared
 from localpolicy.training.distill import distill
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 HISTORIES, ANSWERS = [[100, 101, 105], [], [111]], [["click", "none", "purchase"], [], ["none"]]

@@ -11,7 +11,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.measure.credibility import credible_means
 from localpolicy.measure.plain_critic import read_decisions
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 HISTORIES, ANSWERS = [[100, 101, 105], [], [111]], [["click", "none", "purchase"], [], ["none"]]
 

@@ -16,7 +16,7 @@ from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import FILES, LIKELIEST, Run
 from localpolicy.runtime.files import SEAL, sealed, sha256
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 @pytest.fixture(scope="module")

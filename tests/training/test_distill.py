@@ -20,8 +20,8 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training.distill import distill
-from localpolicy.training.loop import train
 from localpolicy.training.setup import open_logging_policy
+from localpolicy.training.train import train
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from small_logs import write_small
 from localpolicy.errors import WriteError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 KILLS = int(os.environ.get("KILLS", "4"))
 SAME = ("policy.safetensors", "last.safetensors", "metrics.jsonl")

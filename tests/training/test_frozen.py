@@ -18,8 +18,8 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.loop import train
 from localpolicy.training.setup import open_logging_policy, shard_of
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.types import Readout
 

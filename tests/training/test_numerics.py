@@ -8,8 +8,8 @@ from forms import weighted
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config, TrainConfig
-from localpolicy.training.loop import train
 from localpolicy.training.numerics import WORKSPACE, check_numerics, deterministic
+from localpolicy.training.train import train
 
 
 def config(**changes):

@@ -12,8 +12,8 @@ from localpolicy.errors import DataError
 from localpolicy.objectives import MLE
 from localpolicy.runs.config import Config
 from localpolicy.training.checks import check_data
-from localpolicy.training.loop import train
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import train
 
 CONFIG = Config.parse(
     {"objective": {"name": "mle"}, "model": {"width": 8}, "train": {"epochs": 1, "device": "cpu", "batch_size": 64}}

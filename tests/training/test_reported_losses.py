@@ -7,7 +7,7 @@ import torch
 
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 ONE_BATCH = {"epochs": 1, "batch_size": 4096, "device": "cpu"}

@@ -16,10 +16,10 @@ from localpolicy.model.network import ModelConfig, Network
 from localpolicy.runs.config import config_of, configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.training.calibration import scales, sharpened, sharpness
-from localpolicy.training.loop import train
 from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve
+from localpolicy.training.temperature import scales, sharpened, sharpness
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import SHARES, blended_likelihood, validate
 

@@ -14,7 +14,7 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import training_lock
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 SETTINGS = {
@@ -26,7 +26,7 @@ SETTINGS = {
 FIRST = """
 import json, sys
 from localpolicy.runs.config import Config
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 step = Trainer.step
 def pauses(self, batch, number, **options):
@@ -95,11 +95,11 @@ def test_a_run_that_another_finished_meanwhile_is_left_alone(small, tmp_path, mo
     start = Trainer.start
 
     def other_first(folder):
-        monkeypatch.setattr("localpolicy.training.loop.training_lock", training_lock)
+        monkeypatch.setattr("localpolicy.training.train.training_lock", training_lock)
         again(small, folder, resume=True)
         return training_lock(folder)
 
-    monkeypatch.setattr("localpolicy.training.loop.training_lock", other_first)
+    monkeypatch.setattr("localpolicy.training.train.training_lock", other_first)
     monkeypatch.setattr(Trainer, "start", lambda *given, **named: starts.append(given) or start(*given, **named))
     assert again(small, tmp_path / "run", resume=True).finished
     assert len(starts) == 1

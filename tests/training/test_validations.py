@@ -9,7 +9,7 @@ from small_logs import write_small
 
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
 

@@ -14,7 +14,7 @@ from small_logs import write_small
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.warm_start import NEWCOMERS, _by_event, warm_start
 

@@ -64,8 +64,8 @@ def train(
     from localpolicy.measure.baselines.saved import baseline_called
     from localpolicy.report.run import run_table
     from localpolicy.runs.config import configure
-    from localpolicy.training.loop import train as run
     from localpolicy.training.selection import unheard
+    from localpolicy.training.train import train as run
 
     if objective is not None and (baseline := baseline_called(objective)):
         _fit_baseline(baseline, data, out, resume=resume, force=force)

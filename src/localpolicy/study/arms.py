@@ -40,8 +40,8 @@ from localpolicy.runtime.lanes import Steps, give_back_memory
 from localpolicy.simulation.truth import load_world
 from localpolicy.study.jobs import Job, Sharing, different, in_processes, refuse_other
 from localpolicy.study.measured import Measured, save_positions
-from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import training
 from localpolicy.training.validation import ON_A_GPU
 
 LOG = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.interrupt import heard
 from localpolicy.runtime.lanes import Steps, in_turn
-from localpolicy.training.loop import training
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import training
 
 LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")

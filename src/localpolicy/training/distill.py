@@ -9,7 +9,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, LocalPolicyError
 from localpolicy.objectives.distill import Distill
 from localpolicy.runs.run import Run
-from localpolicy.training.loop import train
+from localpolicy.training.train import train
 
 
 def distill(

@@ -33,7 +33,6 @@ from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
-from localpolicy.training.calibration import scales, sharpened, sharpness
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.checks import check_data
@@ -49,6 +48,7 @@ from localpolicy.training.numerics import half
 from localpolicy.training.schedule import due, learning_rate_factor
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.tensorboard import event_writer
 from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
 from localpolicy.training.warm_start import warm_start

@@ -19,8 +19,8 @@ from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.runs.config import Config, configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.interrupt import ASKING
-from localpolicy.training.loop import train
 from localpolicy.training.selection import check_select, rule
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 

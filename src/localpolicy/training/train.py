@@ -1,4 +1,4 @@
-"""`train`: one policy, from settings to a finished run folder. The epochs are in `trainer`."""
+"""`train`: one policy, from settings to a finished run folder. The loop over epochs and batches is in `trainer`."""
 
 from __future__ import annotations
 
