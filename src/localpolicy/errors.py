@@ -53,7 +53,8 @@ KEYWORDS = {
 MAPS = ("columns", "rename", "rewards")
 # A quoted command stays as it is; an option may have a value after it: a word, or name=value pairs, quoted or not.
 _OPTION = re.compile(
-    r"'lpi [^']*'|\(lpi [^)]*\)|--([a-z][a-z-]*)(?:\s+('[^']*'|[^\s=,;:()']+=[^\s;:()]*[^\s;:().,]|(?:duckdb|click|optuna|0)\b))?"
+    r"'lpi [^']*'|\(lpi [^)]*\)|--([a-z][a-z-]*)"
+    r"(?:\s+('[^']*'|[^\s=,;:()']+=[^\s;:()]*[^\s;:().,]|(?:duckdb|click|optuna|0)\b))?"
 )
 
 

@@ -66,10 +66,10 @@ def _yaml(text: str, key: str) -> Any:
 
 # Pydantic's kinds of problem -> what was expected, in our words.
 EXPECTED = {
-    "greater_than": "a number > {gt:g}",
-    "greater_than_equal": "a number >= {ge:g}",
-    "less_than": "a number < {lt:g}",
-    "less_than_equal": "a number <= {le:g}",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number greater than or equal to {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number less than or equal to {le:g}",
     "finite_number": "a finite number",
     "float_type": "a number",
     "float_parsing": "a number",

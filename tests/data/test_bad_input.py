@@ -129,7 +129,7 @@ def test_a_missing_column_is_named_with_its_neighbours(tmp_path: Path) -> None:
         columns={"sequnce_id": "user"},
     )
     rows = [{"sequence_id": r["user"], "item_id": r["item_id"]} for r in rows]
-    refused("--event click", write_csv(tmp_path / "bare.csv", rows), tmp_path)
+    refused('event="click"', write_csv(tmp_path / "bare.csv", rows), tmp_path)
 
 
 def test_an_event_without_a_reward_is_refused(tmp_path: Path) -> None:

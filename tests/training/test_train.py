@@ -293,8 +293,8 @@ def test_propensities_are_checked_before_the_first_step(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["objective.beta=0"], "objective.beta: expected a number > 0"),
-        (["objective.name=pg", "objective.gamma=1"], "objective.gamma: expected a number < 1"),
+        (["objective.beta=0"], "objective.beta: expected a number greater than 0"),
+        (["objective.name=pg", "objective.gamma=1"], "objective.gamma: expected a number less than 1"),
         (["objective.baseline=mean"], "objective.baseline"),
         (["model.wdith=3"], r"model.wdith: no such key \(did you mean 'width'\?\)"),
         (["trian.epochs=3"], r"trian: no such key \(did you mean 'train'\?\)"),

@@ -1,4 +1,4 @@
-"""What logs and lists call our columns: one table of names, for guesses, for lists of other recommenders, for errors."""
+"""What logs and lists call our columns: one table of names, for guesses, for others' lists, for errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "event": (
         "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
-        "interaction", "interactiontype", "type", "rating", "stars", "score",
+        "interaction", "interactiontype", "type", "rating", "stars",
     ),
     "timestamp": (
         "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
@@ -28,10 +28,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "policy": ("policy", "policyversion"),
     "reward": ("reward",),
 }  # fmt: skip
-RATINGS = ("rating", "ratings", "stars", "score", "overall", "grade")  # names of a column of numbers people gave
+RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
 # Parts of names that make a varying number a likely reward: how much came of it.
 REWARDING = (
-    "reward", "ratio", "rating", "stars", "score", "dwell", "duration", "watch", "playtime", "listen", "completion",
+    "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen", "completion",
     "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction", "like",
     "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
 )  # fmt: skip
