@@ -124,8 +124,12 @@ class WriteError(LocalPolicyError):
     """The disk is full, or refuses to be written."""
 
     def __init__(self, path: Path, why: str) -> None:
+        self.path, self.why = path, why
         super().__init__(f"{path} could not be written: {why}. What was there before it is untouched; make room, then "
                          "run the command again (a training goes on with --resume).")  # fmt: skip
+
+    def __reduce__(self) -> tuple[type[WriteError], tuple[Path, str]]:
+        return type(self), (self.path, self.why)  # else it could not leave a process of its own
 
 
 class TrainingError(LocalPolicyError):

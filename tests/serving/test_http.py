@@ -171,17 +171,22 @@ def test_shown_and_feedback_are_stored_once(client, tmp_path):
 
 
 def test_answers_to_requests_that_were_rotated_away_are_kept_as_late(client, tmp_path):
-    old = new_id(now() - 4_000_000)
+    old = new_id(now() - 4_000_000, client.app.state.service.log.key)
     answer = {"id": "f1", "request": old, "item": 100, "event": "click"}
     assert client.post("/v1/feedback", json=answer).json() == {"stored": True, "late": True}
     assert client.post("/v1/shown", json={"request": old}).json() == {"stored": False, "late": True}
 
 
-@pytest.mark.parametrize("request_id", ["nonsense", new_id(now()), "f" * 32], ids=["nonsense", "fresh", "future"])
-def test_answers_to_nothing(client, request_id):
+@pytest.mark.parametrize(
+    "request_id",
+    ["nonsense", new_id(now()), new_id(now() - 4_000_000), "f" * 32],
+    ids=["nonsense", "fresh", "old", "future"],
+)
+def test_answers_to_nothing(client, tmp_path, request_id):
     answer = client.post("/v1/feedback", json={"id": "f", "request": request_id, "item": 1, "event": "click"})
     assert answer.status_code == 404 and "no request" in answer.json()["error"]
     assert client.post("/v1/shown", json={"request": request_id}).status_code == 404
+    assert rows(tmp_path, "SELECT * FROM feedback") == []
 
 
 def test_answers_that_do_not_fit_their_list(client):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.baselines.history import recent
+from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 
@@ -70,3 +72,21 @@ def test_a_baseline_reads_the_same_context(data):
     position, item, _ = recent(given, [1], depth=10)
     seen = {n: sorted(item[position == n].tolist()) for n in range(len(given.scored))}
     assert seen == {0: [], 1: [], 2: [], 3: [1, 3], 4: [1, 3], 5: [1, 3], 6: [], 7: []}
+
+
+class Uniform:
+    def logits(self, batch):
+        return DenseLogits(torch.zeros(len(batch.scored), 5))
+
+
+def test_scores_say_which_list_a_position_stood_in(data):
+    scores = score(Uniform(), Windows(data, "train", WindowConfig(length=10)), events=data.events, min_history=0)
+    assert scores.above.tolist() == [above for one in ABOVE for above in one]
+    assert scores.list_number.tolist() == [0, 0, 0, 1, 2, 2, 3, 3]
+    np.testing.assert_allclose(np.exp(-scores.logp_open), [5, 4, 3, 5, 5, 4, 5, 4], rtol=1e-6)
+
+
+def test_what_stands_above_is_no_history_that_counts(data):
+    """A list is measured whole or not at all: its second place has no more history than its first."""
+    scores = score(Uniform(), Windows(data, "train", WindowConfig(length=10)), events=data.events, min_history=1)
+    assert scores.list_number.tolist() == [0, 1, 1] and scores.history.tolist() == [3, 4, 5]

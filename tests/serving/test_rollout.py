@@ -147,7 +147,7 @@ def test_a_person_counts_once_in_each_stage():
 def written(path, *, persons: int, stage: str, share: float, effect: float = 0.0, seed: int = 0, fallback: float = 0.0):
     """A log of one stage: each person sees one list and buys with some chance."""
     rng = np.random.default_rng(seed)
-    database = Database(path)
+    database = Database(path, create=True)
     with database.transaction():
         for number in range(persons):
             arm = "candidate" if rng.random() < share else "current"

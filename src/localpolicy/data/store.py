@@ -7,7 +7,22 @@
     DATA/filters/*.npy     the filters under which items were shown, where the log names any (see `item_filters`)
     DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
 
-Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array. Opening reads the manifest and maps
+Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array.
+
+**Lists.** A request shows several items at once: one decision, drawn place by place from what is still open. Its rows
+lie together in their sequence, in the order of their places:
+
+    above        how many rows of the same list lie before this one; 0 begins a list, and a row of no list is one alone
+    place        as the log states it, from 0; it equals `above` unless a row of the list was dropped or not logged
+    propensity   μ(a | x, open): given the places above and the filter; the list's probability is their product
+    filter       the filter's number: with the items above it says what was open (see `catalogue.open_items`)
+    reward       of this place; the list's reward is the sum of its rows'. A log that knows one reward per list states
+                 it on the list's last row: what depends on all places is weighted by all of them
+
+All rows of a list share one context, that of its first row: what stands above is not history. A later list of the same
+sequence is the next step, and lower places are not. `Batch.context` and `Scores.list_number` carry this on.
+
+Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
 """
 
@@ -53,6 +68,11 @@ NO_ANSWER = "none"  # event of an item that was shown and not answered
 QUALITY_PAGE = "quality.html"  # added after the preparation
 SPARSE = 30  # actions per item, on average, below which a log is sparse
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
+
+
+def whole_splits(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The splits that hold every event once; with split=last the test split repeats what the others hold."""
+    return SPLITS[2:] if settings.get("split") == "last" else SPLITS
 
 
 @dataclass(frozen=True)
@@ -135,7 +155,7 @@ class Prepared:
         return self.splits[split]
 
     def __len__(self) -> int:
-        return sum(len(split) for split in self.splits.values())
+        return int(self.manifest["counts"]["sequences"])
 
     def __repr__(self) -> str:
         counts, splits = self.manifest["counts"], self.manifest["splits"]
@@ -215,6 +235,23 @@ class Prepared:
     def filters(self) -> StoredFilters | None:
         """What the numbers in the `filter` arrays refer to; None where the log names no filters."""
         return open_filters(self.path) if f"{FILTERS}/offsets.npy" in self.manifest["files"] else None
+
+    @property
+    def holds_out_last(self) -> bool:
+        """Whether a held-out sequence is judged at its last event alone, the others being history (split=last)."""
+        return self.whole_splits != SPLITS
+
+    @property
+    def whole_splits(self) -> tuple[str, ...]:
+        """The splits that together hold every event once."""
+        return whole_splits(self.manifest["settings"])
+
+    def held_out_events(self, split: str) -> dict[str, int]:
+        """How many events of each name a held-out split is judged at."""
+        if not self.holds_out_last:
+            return dict(self.manifest["splits"][split]["events"])
+        ends = self[split].arrays["event"][self[split].offsets[1:] - 1]
+        return dict(zip(self.events, np.bincount(ends, minlength=len(self.events)).tolist(), strict=True))
 
     @property
     def has_sequence_ids(self) -> bool:

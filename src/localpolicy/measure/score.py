@@ -27,7 +27,7 @@ from localpolicy.runtime.ranks import ALONE, Ranks
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "value_taken", "value_expected", "logp_open")
+OPTIONAL = ("propensity", "above", "value_taken", "value_expected", "logp_open")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Scores:
     settings: dict[str, Any]
     shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
     propensity: np.ndarray | None = None  # as logged; NaN where none was
+    above: np.ndarray | None = None  # places above this one in its list, where the log has lists
     logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
@@ -58,6 +59,19 @@ class Scores:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    @property
+    def list_number(self) -> np.ndarray:
+        """Which list each position stood in, counted from 0; in a log without lists each is a decision of its own.
+
+        Lists lie together, in the order of their places. A list has a position with `above` = 0 unless
+        `settings['last']` cut it off.
+        """
+        if self.above is None:
+            return np.arange(len(self))
+        begins = self.history - self.above  # where in its sequence the list begins
+        goes_on = (self.sequence[1:] == self.sequence[:-1]) & (begins[1:] == begins[:-1])
+        return np.concatenate([np.zeros(min(len(self), 1), np.int64), np.cumsum(~goes_on)])
 
     def to_arrow(self) -> pa.Table:
         """One row per position."""
@@ -87,6 +101,8 @@ def score(
 ) -> Scores:
     """Score every position of `windows` with at least `min_history` actions before it.
 
+    In a list what stands above is no such action: a list is scored whole or not at all.
+
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
     sequence held before may not be shown, and a repeated item ranks last. `lists` is the K of the lists counted.
     `floor` also measures the references against each other. Several ranks share the sequences, and all get all scores.
@@ -103,13 +119,16 @@ def score(
     scratch, kept = Scratch(), _Kept()
     with progress(description, len(windows)) as advance:
         for batch in windows.in_order(batch_size, rank=ranks.rank, ranks=ranks.total):
-            at = batch.scored[batch.history[batch.scored] >= min_history]
+            before = batch.history if batch.context is None else batch.history[batch.context]
+            at = batch.scored[before[batch.scored] >= min_history]
             part = replace(batch, scored=at)
             sequence = part.sequences[part.row[at]]
             for name in ("history", "item", "event", "reward", "propensity"):
                 if (values := getattr(part, name)) is not None:
                     kept.add(name, values[at])
             kept.add("sequence", sequence)
+            if part.context is not None:
+                kept.add("above", at - part.context[at])
             kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
             rows, open_items = policy.logits(part), OpenItems.of(part)
             if is_sharded(rows):

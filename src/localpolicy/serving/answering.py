@@ -16,10 +16,10 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.draw import check_floor, check_length, top
 from localpolicy.serving.filters import Filter
-from localpolicy.serving.log import Log
+from localpolicy.serving.log import Found, Log
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
-from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, new_id, now, time_of
+from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_made_with, new_id, now, time_of
 from localpolicy.serving.schema import (
     FeedbackReport,
     Listed,
@@ -69,7 +69,7 @@ class Service:
     async def recommend(self, asked: Recommend) -> Listed:
         """Make a list, write it down, then answer."""
         began, moment = time.perf_counter(), now()
-        request = new_id(moment)
+        request = new_id(moment, self.log.key)
         recommender, arm = self.deployment.recommender(asked.person or request)
         question = self._question(asked, recommender)
         made = await self.batcher.ask(question)
@@ -154,9 +154,9 @@ class Service:
 
     async def shown(self, report: ShownReport) -> Stored:
         """How much of a list was seen."""
+        logged = await self._find(report.request)
         if not self._is_logged(report.request):
             return Stored(stored=False)
-        logged = await self._find(report.request)
         if logged is None:
             return Stored(stored=False, late=True)
         items, _ = logged
@@ -169,9 +169,9 @@ class Service:
 
     async def feedback(self, answer: FeedbackReport) -> Stored:
         """What came back for one shown item."""
+        logged = await self._find(answer.request)
         if not self._is_logged(answer.request):
             return Stored(stored=False)
-        logged = await self._find(answer.request)
         moment = now() if answer.time is None else answer.time
         made = time_of(answer.request) if logged is None else logged[1]
         assert made is not None, "an id that is none was refused"
@@ -185,11 +185,10 @@ class Service:
         self.metrics.add("feedback", late=str(record.late).lower())
         return Stored(stored=stored, late=record.late)
 
-    async def _find(self, request: str) -> tuple[Sequence[Any], int] | None:
-        """The request; None where it was made so long ago that it may have been rotated away."""
-        logged = await asyncio.wrap_future(self.log.find(request))
-        made = time_of(request)
-        if logged is None and (made is None or not 0 < made < now() - self.config.window_ms):
+    async def _find(self, request: str) -> Found:
+        """The request; None where it was made here and is not in the log: rotated away, or outside its share."""
+        logged: Found = await asyncio.wrap_future(self.log.find(request))
+        if logged is None and not is_made_with(self.log.key, request):
             raise Unknown(f"no request {request!r} was made here.")
         return logged
 

@@ -22,9 +22,11 @@ COLUMNS = (
 QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
     r.filter, f.content, r.deferred, r.share, r.arm, r.stage, s.places, s.time
 FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
-WHERE r.time >= ? AND r.time < ? ORDER BY r.time, r.id"""
+WHERE {} ORDER BY r.time, r.id"""
 ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
-WHERE r.time >= ? AND r.time < ? ORDER BY f.time, f.id"""
+WHERE {} ORDER BY f.time, f.id"""
+BEFORE = ("r.time < ?", "r.time < ?")  # which lists, which answers: those made before a time
+CLAIMED = ("r.rotation = ?", "f.rotation = ?")  # or those that a rotation has claimed
 
 
 class JoinConfig(Settings):
@@ -42,18 +44,26 @@ class JoinConfig(Settings):
 
 
 def joined(
-    database: Database, config: JoinConfig, *, since: int, upto: int, known: set[str] | None = None
+    database: Database,
+    config: JoinConfig,
+    *,
+    upto: int | None = None,
+    rotation: int | None = None,
+    known: set[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Events of the requests made in [since, upto). Persons not in `known` begin with their first request's history.
+    """Events of the requests made before `upto`, or of those that a rotation has claimed, and of answers likewise.
+
+    Persons not in `known` begin with their first request's history.
 
     That history is what the policy saw and this log did not: its rows are `context`, which no policy chose.
     """
     worth = RewardMap.parse(config.rewards)
+    lists, replies, border = (*BEFORE, upto) if rotation is None else (*CLAIMED, rotation)
     answers: dict[str, list[tuple[Any, str, float | None, int]]] = {}
-    for request, item, event, reward, time in database.stream(ANSWERS, (since, upto)):
+    for request, item, event, reward, time in database.stream(ANSWERS.format(replies), (border,)):
         answers.setdefault(request, []).append((json.loads(item), event, reward, time))
     known = set() if known is None else known
-    for row in database.rows(QUERY, (since, upto)):
+    for row in database.rows(QUERY.format(lists), (border,)):
         (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
          share, arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:

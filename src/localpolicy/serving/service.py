@@ -12,6 +12,7 @@ from typing import Any
 from localpolicy.errors import ConfigError, LocalPolicyError
 from localpolicy.runtime.files import read_json
 from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.log import Log
 
@@ -59,7 +60,7 @@ def serve(
     _check(config)
     bound = _bind(config)
     LOG.info(
-        f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {_without_password(config.log)}"
+        f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {without_password(config.log)}"
         + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
@@ -104,8 +105,3 @@ def _bind(config: ServeConfig) -> socket.socket:
 
 def _is_loopback(host: str) -> bool:
     return host in ("127.0.0.1", "::1", "localhost")
-
-
-def _without_password(address: str) -> str:
-    head, at, tail = address.rpartition("@")
-    return f"{head.split('://')[0]}://…@{tail}" if at and "://" in head else address

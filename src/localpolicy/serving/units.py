@@ -82,7 +82,7 @@ def read_units(
         return units_of(rows, shares, horizon_ms=horizon_ms)
     database = Database(log)
     try:
-        events = (row for row in joined(database, config, since=0, upto=upto) if row["request"])
+        events = (row for row in joined(database, config, upto=upto) if row["request"])
         return units_of(events, shares, horizon_ms=horizon_ms)
     finally:
         database.close()

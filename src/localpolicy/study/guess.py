@@ -1,8 +1,8 @@
 """What a log's columns and events mean, guessed from names and values: shown to the user, never taken in silence.
 
-Every column of the log gets a line: used as what, or ignored and why. A column that looks like a time or a reward is used,
-or asked about; where there is no time the order of the file stands for it, and that is said, with a test of whether the
-rows are sorted by something that is not time.
+Every column of the log gets a line: used as what, or ignored and why. A column that looks like a time or a reward is
+used, or asked about. Where there is no time the order of the file stands for it; that is said, with a test of whether
+the rows are sorted by something that is not time.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class _Reading:
             )
             return
         first = likely[0]
-        if self._distinct(first) == 2 and set(self._values(first)) <= set(ANSWERS):
+        if self._answers(first):
             self.meant["event"] = first
             self.rename |= {value: ANSWERS[value] for value in self._values(first)}
             self.rewards, self.why[first] = "none=0,click=1", "0 and 1: what was shown without and with an answer"
@@ -268,9 +268,12 @@ class _Reading:
     def _rewarding(self, name: str) -> bool:
         called = plain(name)
         is_id = called.endswith(("id", "code", "key")) or "genre" in called
-        return (
-            not is_id and any(word in called for word in REWARDING) and self._distinct(name) > 1 and self._numeric(name)
-        )
+        if is_id or not any(word in called for word in REWARDING) or self._distinct(name) < 2:
+            return False
+        return self._numeric(name) or self._answers(name)
+
+    def _answers(self, name: str) -> bool:
+        return self._distinct(name) == 2 and set(self._values(name)) <= set(ANSWERS)
 
     def _is_sorted(self, theirs: str) -> bool:
         """Whether nearly every step within a sequence goes up, or nearly every one down."""

@@ -58,13 +58,13 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
 
 def _held_out(data: Prepared) -> dict[str, int]:
     """Positions of the validation split by event, without those that no policy chose."""
-    events = data.manifest["splits"]["validation"]["events"]
+    events = data.held_out_events("validation")
     return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
 
 
 def _decisions(data: Prepared) -> int:
     """Positions of the validation split, answered or not."""
-    events = data.manifest["splits"]["validation"]["events"]
+    events = data.held_out_events("validation")
     return sum(count for name, count in events.items() if name != CONTEXT)
 
 
