@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -14,9 +16,10 @@ from localpolicy.cli.main import app
 from localpolicy.data.names import columns_meant
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
+from localpolicy.judge.gate import Check, Gate, GateRules
 from localpolicy.runs.run import Run
 from localpolicy.study.go import make_plan, plan, prepare_log
-from localpolicy.study.guess import guess, guess_rewards
+from localpolicy.study.guess import Guess, guess, guess_rewards
 from localpolicy.study.titles import read_titles, title_column
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -225,10 +228,12 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
     parts = runs["improved"].manifest["made_of"]
     assert parts["logging"] == runs["mle-seed-101"].manifest["policy_sha256"], "judged against what it is made of"
-    assert (out / "baselines" / "item-kNN" / "manifest.json").exists()
+    assert (out / "baselines" / "item-knn" / "manifest.json").exists()
     assert yaml.safe_load((out / "config.yaml").read_text())["model"]["width"] == 8
     commands = (out / "commands.sh").read_text()
     assert "lpi gate" in commands and "objective.logging=" in commands
+    assert f"lpi prepare events {tmp_path}/shop.csv --columns sequence_id=visitor,item_id=product" in commands
+    assert re.search(r"visitor +sequence_id +its name", done.stdout), "every column, and what it is used as"
     weights = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
     assert lpi(*words).exit_code == done.exit_code
     again = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
@@ -240,6 +245,30 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
         lpi(*words)
 
 
+def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
+    """Models are ranked, exit code 6: `lpi go && deploy` must not deploy one of two seeds."""
+    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    write_rows(tmp_path / "clicks.csv", "user,item,time", [(n % 97, n * 7 % 11, 10**9 + n) for n in range(500)])
+    done = lpi("go", tmp_path / "clicks.csv", "--out", tmp_path / "go", "--yes", *SMALL)
+    verdict = json.loads((tmp_path / "go" / "verdict.json").read_text())
+    assert done.exit_code == 6 and verdict["answer"] == "nothing to decide" and verdict["deploy"] is False
+    assert "NOTHING TO DECIDE" in done.stdout and "checks" not in verdict
+    assert all(name in verdict["sentence"] for name in ("mle-seed-101", "item-kNN", "popularity"))
+    commands = (tmp_path / "go" / "commands.sh").read_text()
+    assert "lpi prepare" in commands and "lpi gate" not in commands and "lpi compare" in commands
+    assert "Nothing to decide" in (tmp_path / "go" / "report.html").read_text()
+
+
+def test_rows_in_no_order_of_time_give_no_deploy():
+    place = import_module("localpolicy.study.go")
+    check = Check("gain", "yes", "it gains", plain="it gains")
+    verdict = Gate([check], None, None, GateRules())
+    read = Guess("events", {}, None)
+    assert place._ordered(verdict, read) is verdict
+    doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
+    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[-1].reason
+
+
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",
@@ -247,12 +276,18 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
         "view=0.2,add_to_cart=0.5,purchase=1")  # fmt: skip
     data = Prepared(tmp_path / "data")
     place = import_module("localpolicy.study.go")
-    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: 30.0)
+    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 1.0))
     monkeypatch.setattr(place, "cores", lambda: 2)
-    plan = make_plan(data, minutes=5, seed=0, device="cpu")
-    assert plan.config.train.epochs == 5 and plan.seconds == 300, "two estimates side by side, then the critic"
+    plan = make_plan(data, minutes=10, seed=0, device="cpu")
+    share = place.TRAINING_SHARE
+    assert plan.config.train.epochs == int(share * 600 / 60), "two estimates side by side, then the critic"
+    assert plan.seconds == 60 * plan.config.train.epochs <= share * 600
     assert plan.improve == "lpi_rl" and plan.runs == 3
     slow = make_plan(data, minutes=0.5, seed=0, device="cpu")
-    assert slow.config.train.epochs == 3 and any("longer than 0.5 minutes" in note for note in slow.notes)
+    assert slow.config.train.epochs == 1 and any("too few to learn much" in note for note in slow.notes)
     monkeypatch.setattr(place, "cores", lambda: 1)
-    assert make_plan(data, minutes=5, seed=0, device="cpu").config.train.epochs == 3
+    assert make_plan(data, minutes=10, seed=0, device="cpu").config.train.epochs == int(share * 600 / 90)
+    assert place._affordable(data, plan, 1e9) is None
+    validations = 20 * plan.scoring_seconds / len(data["validation"])
+    monkeypatch.setattr(place, "FEWEST_JUDGED", 1)
+    assert place._affordable(data, plan, 3.5 * validations) == 3, "as many sequences as the time allows"

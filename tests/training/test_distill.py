@@ -61,7 +61,7 @@ def test_the_student_gives_what_the_teacher_gives_at_that_beta(teacher, small, t
 
 @pytest.mark.parametrize("beta", [0, -1, float("nan"), float("inf")])
 def test_a_beta_that_is_none_is_refused(teacher, beta, tmp_path):
-    with pytest.raises(ConfigError, match=r"objective\.beta: expected a number greater than 0"):
+    with pytest.raises(ConfigError, match=r"objective\.beta: expected a (finite number|number greater than 0)"):
         distill(teacher, out=tmp_path / "student", beta=beta)
 
 

@@ -211,6 +211,25 @@ def test_a_full_folder_is_kept_unless_forced(small, tmp_path):
     assert (tmp_path / "run" / "thesis.txt").read_text() == "mine", "only what a run wrote is replaced"
 
 
+@pytest.mark.parametrize("steps", [1, 4, 9])
+def test_minutes_end_a_run_after_a_validation(steps, small, tmp_path, monkeypatch):
+    """In the midst of an epoch (of 6 steps) or at its end, the run is whole."""
+    made = 0
+    step = Trainer.step
+
+    def counted(self, *words, **more):
+        nonlocal made
+        made += 1
+        if made == steps:
+            self.ends = -1.0  # the clock is past it
+        step(self, *words, **more)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    run = train(small, out=tmp_path / "run", config=config(epochs=5, minutes=60.0))
+    assert run.finished and made == steps and run.metrics()[-1]["step"] == steps
+    assert run.policy().recommend([[100]], 3).items
+
+
 def test_best_and_last_are_kept_and_patience_stops(small, tmp_path):
     run = train(small, out=tmp_path / "run", config=config(epochs=40, patience=2, learning_rate=0.1))
     lines = run.metrics()

@@ -31,9 +31,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
 # Parts of names that make a varying number a likely reward: how much came of it.
 REWARDING = (
-    "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen", "completion",
-    "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction", "like",
-    "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
+    "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",
+    "completion", "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction",
+    "like", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
 )  # fmt: skip
 
 
