@@ -39,7 +39,8 @@ _HOMES = {
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
     "localpolicy.objectives": (
-        "IPS", "IPSPG", "LPI", "LPIBandit", "MLE", "Objective", "PG", "RewardWeighted", "SAC", "SQN",
+        "IPS", "IPSPG", "LPI", "LPIBandit", "LPIWeighted", "LPIWeightedBandit", "MLE", "Objective", "PG",
+        "RewardWeighted", "SAC", "SQN",
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo.page": ("demo",),
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
     from localpolicy.objectives import SAC as SAC
     from localpolicy.objectives import SQN as SQN
     from localpolicy.objectives import LPIBandit as LPIBandit
+    from localpolicy.objectives import LPIWeighted as LPIWeighted
+    from localpolicy.objectives import LPIWeightedBandit as LPIWeightedBandit
     from localpolicy.objectives import Objective as Objective
     from localpolicy.objectives import RewardWeighted as RewardWeighted
     from localpolicy.objectives.objective import unweighted as unweighted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fused_checks import (
+    check_equal_rows,
     check_freed,
     check_gradients,
     check_range,
@@ -70,6 +71,12 @@ def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
     assert fused.rank(rows, torch.tensor([0, 70, v - 1])).tolist() == [1 + (v - 1) / 2] * 3
     head.bias[[20, 20 + 64, 20 + 128, v - 1]] = 1.0  # the same place in different tiles, and the last
     assert fused.maximum(rows)[1].tolist() == [20, 20, 20]
+
+
+@pytest.mark.parametrize("shape", [(7, 150, 16), (17, 300, 33), (130, 1000, 64)], ids=str)
+@pytest.mark.parametrize("module", [dense, chunked, fused], ids=["dense", "chunked", "fused"])
+def test_items_with_one_row_tie_in_every_tile(module, shape):
+    check_equal_rows(module, *shape)
 
 
 def test_no_positions_give_no_numbers():

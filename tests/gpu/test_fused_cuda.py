@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fused_checks import (
+    check_equal_rows,
     check_gradients,
     check_range,
     check_sharded,
@@ -71,6 +72,11 @@ def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
     rows.head.bias.zero_()
     assert fused.maximum(rows)[1].tolist() == [0] * 100
     assert fused.rank(rows, draw_items(100, 5000, "cuda")).tolist() == [1 + 4999 / 2] * 100
+
+
+@pytest.mark.parametrize("shape", [(17, 300, 33), (130, 5000, 64), (500, 20_000, 128)], ids=str)
+def test_items_with_one_row_tie_in_every_tile(shape):
+    check_equal_rows(fused, *shape, device="cuda")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

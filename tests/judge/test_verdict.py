@@ -199,7 +199,7 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
         means = {one.name: one.estimate(column).mean for one in found.evaluations}
         assert means[lead.best] == max(means.values())
         assert lead.test.difference == pytest.approx(means[lead.best] - means[lead.second])
-        assert lead.holm_p >= lead.test.p
+        assert lead.test.holm_p >= lead.test.p
     table = comparison_table(found)
     for place in range(1, 5):
         largest = max(row[place].text for row in table.rows)

@@ -18,7 +18,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.setup import open_logging_policy, shard_of
+from localpolicy.training.setup import open_logging_policy, resolve, shard_of
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.types import Readout
@@ -68,7 +68,7 @@ def test_the_same_items_in_another_order_give_the_same_readout(small, older, tmp
     other = write_small(tmp_path / "other", item_id=range(111, 99, -1))
     settings = config("lpi_cb", older.folder)
     for data in (small, other):
-        trainer = Trainer.start(data, Run("unused"), settings)
+        trainer = Trainer.start(data, Run("unused"), resolve(settings, data))
         batch = next(trainer.windows.in_order(64))
         rows = trainer.losses.reader.logging_policy.rows_at(batch, batch.scored)
         formed = torch.log_softmax(rows.chunk(0, 12), 1)

@@ -12,6 +12,7 @@ from localpolicy.catalogue import softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, chunks_of, like_of, sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
+from localpolicy.catalogue.ties import tie_bounds
 
 
 def log_prob(rows: Logits, items: Tensor) -> Tensor:
@@ -66,19 +67,21 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
 
 @torch.no_grad()
 def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How many items score above `own`, and how many tie with it, except the item itself.
+    """How many items score above `own`, and how many tie with it (see `ties`), except the item itself.
 
     `here` tells which positions have their item among these rows (default: all).
     """
     above = torch.zeros(rows.shape[0], dtype=torch.long, device=items.device)
     here = torch.ones_like(above, dtype=torch.bool) if here is None else here
     tied = -here.long()  # the item itself
+    low, high = tie_bounds(rows, own)
     for start, stop, (chunk,) in chunks_of(like_of(rows), rows):
-        # `at` and `chunk` may round differently: the item must tie with itself, exactly.
+        # `at` and `chunk` may round differently by more than ties allow in half precision: the item ties with itself.
         position = (here & (items >= start) & (items < stop)).nonzero().squeeze(1)
         chunk[position, items[position] - start] = own[position]
-        above += (chunk > own[:, None]).sum(1)
-        tied += (chunk == own[:, None]).sum(1)
+        higher = (chunk > high[:, None]).sum(1)
+        above += higher
+        tied += (chunk >= low[:, None]).sum(1) - higher
     return above, tied
 
 

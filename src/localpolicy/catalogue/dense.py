@@ -9,6 +9,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
+from localpolicy.catalogue.ties import tie_bounds
 
 
 def _formed(rows: Logits) -> Tensor:
@@ -57,9 +58,9 @@ def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
 def rank(rows: Logits, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
     formed = _formed(rows)
-    own = formed.gather(1, items[:, None])
-    above = (formed > own).sum(1)
-    tied = (formed == own).sum(1) - 1
+    low, high = tie_bounds(rows, formed.gather(1, items[:, None]))
+    above = (formed > high).sum(1)
+    tied = (formed >= low).sum(1) - above - 1
     return 1 + above + tied / 2
 
 

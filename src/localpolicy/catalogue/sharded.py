@@ -152,12 +152,18 @@ def maximum(rows: ShardedRows) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def rank(rows: ShardedRows, items: Tensor) -> Tensor:
     """1 + items strictly above + half of the others tied."""
+    above, tied = counts(rows, items)
+    return 1 + above + tied / 2
+
+
+@torch.no_grad()
+def counts(rows: ShardedRows, items: Tensor) -> tuple[Tensor, Tensor]:
+    """How many items of all ranks score above each position's own, and how many others tie with it."""
     (every, mine), shard = _gathered(rows), shard_of(rows)
     here, row = shard.local(shard.ranks.all_gather(items)[0])
     own = shard.ranks.sum_(torch.where(here, fused.at(every, row), 0.0))
     above, tied = shard.ranks.sum_(torch.stack(fused.counts(every, row, own, here=here)))[:, mine]
-    ranks: Tensor = 1 + above + tied / 2
-    return ranks
+    return above, tied
 
 
 @torch.no_grad()
@@ -194,9 +200,10 @@ def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def catalogue_statistics(rows: ShardedRows, items: Tensor) -> dict[str, Tensor]:
     """What validation asks of a policy: see `localpolicy.catalogue.statistics`."""
-    first = maximum(rows)[1]
+    first, (above, tied) = maximum(rows)[1], counts(rows, items)
     return {
-        "rank": rank(rows, items),
+        "rank": 1 + above + tied / 2,
+        "tied": tied,
         "top": first,
         "lists": first[:, None],
         "logp": log_prob(rows, items),

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from localpolicy.errors import ConfigError
-from localpolicy.judge.power import LEAST
 from localpolicy.measure.off_policy import OverlapRules
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.off_policy.value_bound import Additive
+from localpolicy.measure.significance import LEAST
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 

@@ -161,6 +161,12 @@ def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
 
 def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:
     """`width` -> `model.width`, where one group alone has such a key; a typo names the nearest."""
+    if name.rpartition(".")[2] == "improve":
+        raise ConfigError(
+            f"{said}: the forms of LPI are objectives of their own, lpi_cb and lpi_rl the closed one, lpi_cb_weighted "
+            "and lpi_rl_weighted the paper's (lp.LPIBandit, lp.LPI, lp.LPIWeightedBandit, lp.LPIWeighted). Leave "
+            "improve out."
+        )
     known = setting_fields(objective)
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:

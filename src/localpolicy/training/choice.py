@@ -36,7 +36,7 @@ from localpolicy.measure.off_policy.value_bound import value_bounds
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import returns_to_go
 from localpolicy.model.towers import Towers
-from localpolicy.objectives.lpi import Improvement
+from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.validation import reward_scale
@@ -132,7 +132,7 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
 def choose(
     policy: Policy,
     windows: Windows,
-    objective: Improvement,
+    objective: ClosedForm,
     data: Prepared,
     config: Config,
     *,

@@ -35,7 +35,6 @@ from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
-from localpolicy.training.checks import check_data
 from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
@@ -47,7 +46,7 @@ from localpolicy.training.manifest import manifest_of
 from localpolicy.training.numerics import half
 from localpolicy.training.schedule import due, learning_rate_factor
 from localpolicy.training.selection import selection_score
-from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.training.setup import build_optimiser, build_reader, shard_of
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.tensorboard import event_writer
 from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
@@ -94,12 +93,10 @@ class Trainer:
         backbone: nn.Module | None = None,
         held_out: Windows | None = None,
     ) -> Trainer:
-        """Check everything that can be checked before the first step, and build what training needs.
+        """Build what training needs by a resolved config (see `setup.resolve`).
 
         `held_out` are the sequences that pick the epoch (default: the validation split).
         """
-        config = resolve(config, data)
-        check_data(data, config.objective)
         shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, backbone=backbone, shard=shard)
         losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
