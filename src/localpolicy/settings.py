@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PlainSerializer, ValidationError, WrapValidator
 
 from localpolicy.errors import ConfigError, nearest, shown
+
+AUTO: Any = "auto"  # a setting that follows the log, until it is resolved
+T = TypeVar("T")
+# A field that may be `auto`. Its type is that of the resolved value: code behind `resolve` never meets the word, and
+# arithmetic with it would fail at once.
+OrAuto = Annotated[
+    T,
+    WrapValidator(lambda value, rest: AUTO if isinstance(value, str) and value == AUTO else rest(value)),
+    PlainSerializer(lambda value: value),
+]
 
 
 class Settings(BaseModel):

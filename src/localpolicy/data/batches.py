@@ -19,14 +19,17 @@ from pydantic import Field
 from torch import Tensor
 
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.settings import Settings
+from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import START, Batch, ItemFilters
 
 
 class WindowConfig(Settings):
     """How sequences are cut."""
 
-    length: int = Field(20, ge=1, description="longest context T: the most recent T actions of a sequence")
+    length: OrAuto[int] = Field(
+        AUTO, ge=1, description="longest context T: the most recent T actions of a sequence; auto: all of 99 sequences "
+        "in 100, up to 200"
+    )  # fmt: skip
     last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")
 
 

@@ -18,7 +18,7 @@ from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, forme
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
-from localpolicy.settings import Settings
+from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import START, Batch
 
 ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
@@ -32,16 +32,21 @@ class ModelConfig(Settings):
     backbone: str = Field(
         "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
     )
-    width: int = Field(64, ge=1, le=65_536, description="size of embeddings and hidden states")
-    blocks: int = Field(1, ge=1, le=1024, description="layers of the backbone")
+    width: OrAuto[int] = Field(AUTO, ge=1, le=65_536, description="size of embeddings and hidden states; auto: 128")
+    blocks: OrAuto[int] = Field(
+        AUTO, ge=1, le=1024, description="layers of the backbone; auto: 2 where a mean sequence has 50 actions, else 1"
+    )
     heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec)")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of numbers dropped in training")
+    dropout: OrAuto[float] = Field(
+        AUTO, ge=0, lt=1, description="share of numbers dropped in training; auto: from 0.25 where the log has 30 "
+        "events an item or fewer to 0.1 where it has 300"
+    )  # fmt: skip
     tied: bool = Field(
         True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
     )
     event_embeddings: bool | None = Field(
-        None, description="feed each past item's event to the backbone (default: for impression logs, where most "
-        "shown items were not answered)"
+        None, description="feed each past item's event to the backbone (default: where events differ in reward, so "
+        "that they say what came of it)"
     )  # fmt: skip
 
 

@@ -15,17 +15,30 @@ from localpolicy.limits import LARGEST_SEED
 from localpolicy.model.network import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.runtime.files import read_yaml
-from localpolicy.settings import Settings
+from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import Estimator
 
 
 class TrainConfig(Settings):
     """How the objective is maximised, and which weights are kept."""
 
-    epochs: int = Field(20, ge=1, description="passes over the training sequences")
-    batch_size: int = Field(256, ge=1, description="sequences per step")
+    epochs: OrAuto[int] = Field(
+        AUTO, ge=1, description="passes over the training sequences, at most; auto: 200, ended by patience"
+    )
+    batch_size: OrAuto[int] = Field(
+        AUTO, ge=1, description="sequences per step; auto: the largest power of two from 4 to 256 that leaves 200 "
+        "steps an epoch"
+    )  # fmt: skip
     learning_rate: float = Field(1e-3, gt=0, description="Adam's step size")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay of all weights")
+    weight_decay: OrAuto[float] = Field(
+        AUTO, ge=0, description="decoupled weight decay (of gains and biases 0.4 of it); auto: from 1 where the log has "
+        "30 events an item or fewer to 0 where it has 300, less where it has more than 150,000 events, or 400 steps an "
+        "epoch"
+    )  # fmt: skip
+    average: float = Field(
+        0.999, ge=0, lt=1, description="what is validated and kept is a running average of the weights with this share "
+        "of the old at each step (Polyak and Juditsky 1992); 0: the weights themselves"
+    )  # fmt: skip
     value_decay: float = Field(
         1e-2, ge=0, description="decoupled weight decay of the value head: 1/β amplifies its noise"
     )
@@ -51,9 +64,10 @@ class TrainConfig(Settings):
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
     )
-    patience: int | None = Field(
-        3, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
-        "validate_every adds more); null trains all epochs, as the paper's presets do"
+    patience: OrAuto[int | None] = Field(
+        AUTO, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        "validate_every adds more); null trains all epochs, as the paper's presets do; auto: 1500 steps, from 3 to 12 "
+        "epochs"
     )  # fmt: skip
     minutes: float | None = Field(
         None, gt=0, description="stop once so many minutes have passed, as if out of patience: after a validation, in "
@@ -98,22 +112,30 @@ class Config(Settings):
     model: ModelConfig = Field(ModelConfig(), description="the network's shape")
     objective: AnyObjective = Field(LPIBandit(), description="what is maximised")
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
+    auto: dict[str, str] = Field({}, description="of a resolved config: what was chosen from the log, and why")
 
 
 # Settings of `train` that say where and how a run is computed, not what is: the same run with others is the same run.
 COMPUTED_BY = {"device", "minutes", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
 
-# The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
+PLAIN_TRAINING = {"weight_decay": 0.0, "average": 0.0}
+# The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage; `fixed`: small settings that are the
+# same for any log.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "fixed": {
+        "data": {"length": 20},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1},
+        "train": {"batch_size": 256, "epochs": 20, "patience": 3, **PLAIN_TRAINING},
+    },
     "rl": {
         "data": {"length": 20},
         "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
-        "train": {"batch_size": 256, "epochs": 20, "patience": None, "calibrate": False},
+        "train": {"batch_size": 256, "epochs": 20, "patience": None, "calibrate": False, **PLAIN_TRAINING},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
         "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
-        "train": {"batch_size": 128, "epochs": 30, "patience": None, "calibrate": False},
+        "train": {"batch_size": 128, "epochs": 30, "patience": None, "calibrate": False, **PLAIN_TRAINING},
     },
 }
 

@@ -13,6 +13,7 @@ Everything that is there already is taken as it is, so that the same command goe
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import tempfile
 import time
@@ -47,15 +48,13 @@ from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
 IMPROVED = "improved"  # the run that is judged
-FEWEST, MOST_EPOCHS = 3, 20  # epochs; of fewer it is said that they are too few
-FEWEST_STEPS = 2_000  # in batches of 256, with most epochs: where there are fewer, batches are smaller
+FEWEST, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
 NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
 TRAINING_SHARE = 0.7  # of the minutes; the rest is for judging
 PASSES = 20  # over the test split, in validations of one policy, that judging all of them costs
 FEWEST_JUDGED = 500  # sequences
 PROBE = 6  # steps that are timed; the first two warm up
-LONGEST = 50  # actions of a context, at most
 
 
 @dataclass(frozen=True)
@@ -131,12 +130,9 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     if improve is None:
         notes.append(f"{question.why}: models are ranked, and nothing is decided")
     settings: dict[str, Any] = {
-        "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},
         "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
     }
-    if MOST_EPOCHS * len(lengths) / 256 < FEWEST_STEPS:
-        settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)
     runs = len(REFERENCE_SEEDS) + (improve is not None)
     epoch, scoring = epoch_seconds(data, config)
@@ -144,7 +140,14 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     together = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1)) + (improve is not None)
     asked = any(change.startswith("train.epochs=") for change in changes)
     if not asked:
-        epochs = int(np.clip(60 * minutes * TRAINING_SHARE / (together * epoch), 1, MOST_EPOCHS))
+        most, wanted = config.train.epochs, min(config.train.epochs, ENOUGH_EPOCHS)
+        epochs = int(np.clip(60 * minutes * TRAINING_SHARE / (together * epoch), 1, most))
+        if epochs < wanted:
+            needed = math.ceil(wanted * together * epoch / (60 * TRAINING_SHARE))
+            notes.append(
+                f"{minutes:g} minutes allow {epochs} epochs a run, where `lpi train` takes up to {most} and often "
+                f"needs {wanted}: the policies may be weaker than they could be. --minutes {needed} allows {wanted}"
+            )
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
     seconds = together * epoch * config.train.epochs
     if config.train.epochs < FEWEST and not asked:

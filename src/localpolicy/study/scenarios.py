@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from localpolicy.runs.config import PLAIN_TRAINING
+
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
 
 
@@ -56,8 +58,8 @@ SCENARIOS = (
         items=100,
         settings={
             "data": {"length": 4},
-            "model": {"width": 32},
-            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None},
+            "model": {"width": 32, "blocks": 1, "dropout": 0.1},
+            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None, **PLAIN_TRAINING},
         },
         arms=_arms(
             {"name": "reward_weighted"},
@@ -75,8 +77,8 @@ SCENARIOS = (
         items=300,
         settings={
             "data": {"length": 20},
-            "model": {"width": 32},
-            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None},
+            "model": {"width": 32, "blocks": 1, "dropout": 0.1},
+            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None, **PLAIN_TRAINING},
         },
         arms=_arms(
             {"name": "reward_weighted"},

@@ -20,6 +20,7 @@ from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.training.average import KEY as AVERAGE
 
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
@@ -29,7 +30,7 @@ HOW = COMPUTED_BY | {"epochs"}  # a run goes on under others, and for longer
 
 def lasting(config: Config) -> dict[str, Any]:
     """The settings that must not change between a checkpoint and the run that resumes from it."""
-    return config.model_dump(exclude={"train": HOW})
+    return config.model_dump(exclude={"train": HOW, "auto": True})
 
 
 class Progress(NamedTuple):
@@ -141,5 +142,5 @@ class Checkpoints:
 
 def _split(network: Network) -> set[str]:
     """The tensors of a checkpoint whose rows are split over ranks."""
-    prefixes = ("network", *(f"optimiser.{moment}" for moment in ("exp_avg", "exp_avg_sq")))
+    prefixes = ("network", *(f"optimiser.{moment}" for moment in ("exp_avg", "exp_avg_sq", AVERAGE)))
     return {f"{prefix}.{name}" for prefix in prefixes for name in network.split}

@@ -39,7 +39,7 @@ from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.validation import reward_scale
+from localpolicy.training.validation import batch_size, reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
@@ -108,7 +108,7 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
     catalogue = backend(config.train.catalogue) if network.shard is None else sharded
     logging, critic = network.head("logging").detach(), network.head(network.critic).detach()
     columns: list[tuple[Tensor, ...]] = []
-    for batch in windows.in_order(config.train.batch_size, rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(batch_size(config), rank=ranks.rank, ranks=ranks.total):
         at = batch.scored
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
@@ -197,7 +197,7 @@ class _Curve:
         logp: list[list[Tensor]] = [[] for _ in betas]
         js: list[list[Tensor]] = [[] for _ in betas]
         expected: list[list[Tensor]] = [[] for _ in betas]
-        size, ranks = self.config.train.batch_size, self.ranks
+        size, ranks = batch_size(self.config), self.ranks
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]

@@ -166,6 +166,7 @@ class _Together:
                 "likeliest": {"value": figures["logp"], "epoch": epoch, "step": step + 1,
                               "sha256": sha256(run.folder / LIKELIEST)},
                 "patience": config.train.patience,
+                **({"auto": config.auto} if config.auto else {}),
                 "stages": {
                     name: {key: manifest[key] for key in ("selected", "epochs", "steps", "seconds", "parameters")}
                     for name, manifest in manifests.items()

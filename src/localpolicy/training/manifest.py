@@ -36,6 +36,7 @@ def manifest_of(trainer: Trainer, done: Progress, seconds: float) -> dict[str, A
             **({"sha256": sha256(likeliest)} if likeliest.exists() else {}),
         },
         "patience": trainer.config.train.patience,
+        **({"auto": trainer.config.auto} if trainer.config.auto else {}),
         **({} if done.began is None else {"warm_start": done.began}),
         **({} if trainer.logging is None else {"logging": trainer.logging}),
         "processes": trainer.ranks.total,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from localpolicy.catalogue import backend, chosen, fused, sharded
 from localpolicy.catalogue.shards import Shard
-from localpolicy.data.store import Prepared
+from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for
+from localpolicy.runs.auto import fill
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
@@ -22,10 +24,15 @@ from localpolicy.training.adam import TableAdamW
 from localpolicy.training.logging_policy import over_catalogue, served
 from localpolicy.training.selection import rule
 
+# Decay bounds a weight by its inverse, and that of gains bounds how sure a policy can be: without it sparse logs are
+# overfitted, with all of it predictable logs are not learnt (docs/results/defaults.md).
+OF_VECTORS = 0.4
 
-def resolve(config: Config, data: Prepared) -> Config:
-    """The config with every default that depends on data or machine filled in."""
-    embedded = data.kind == "impressions" if config.model.event_embeddings is None else config.model.event_embeddings
+
+def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
+    """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
+    config = fill(config, data, _inherited(config) if begun is None else begun.config.model_dump())
+    embedded = _events_differ(data) if config.model.event_embeddings is None else config.model.event_embeddings
     device = device_called(config.train.device)
     train = {
         "device": device,
@@ -44,6 +51,22 @@ def resolve(config: Config, data: Prepared) -> Config:
 def states_propensities(data: Prepared) -> bool:
     """Whether the log states μ(a|x) of what it holds: where all that was shown is in it."""
     return data.kind == "impressions" and "propensity" in data["train"].arrays
+
+
+def _inherited(config: Config) -> dict[str, Any] | None:
+    """The settings of the run whose weights this one starts from, or reads beside its own."""
+    folder = config.train.warm_start or config.objective.reads().logging
+    older = None if folder == "head" else Run(folder)
+    return older.config.model_dump() if older is not None and older.started else None
+
+
+def _events_differ(data: Prepared) -> bool:
+    """Whether past events say what came of them: their mean rewards in the training split differ."""
+    arrays = data["train"].arrays
+    counts = np.bincount(arrays["event"], minlength=len(data.events))
+    counts[[code for code, name in enumerate(data.events) if name == CONTEXT]] = 0
+    means = np.bincount(arrays["event"], arrays["reward"], minlength=len(data.events))[counts > 0] / counts[counts > 0]
+    return len(means) > 1 and bool(np.ptp(means) > 0)
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
@@ -95,11 +118,14 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
     groups: list[dict[str, Any]] = []
     for prefix, members in parameters.items():
         step = unit if prefix == "heads." else 1.0
-        rate: float | torch.Tensor = train.learning_rate * step
-        if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
-            rate = torch.tensor(rate, device=device)
-        decay = train.value_decay if prefix == "heads.value." else train.weight_decay
-        groups += [{"params": members, "weight_decay": decay, "lr": rate, "unit": step}] if members else []
+        for vectors in (False, True):
+            chosen = [parameter for parameter in members if (parameter.ndim < 2) == vectors]
+            rate: float | torch.Tensor = train.learning_rate * step
+            if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
+                rate = torch.tensor(rate, device=device)
+            decay = train.weight_decay * (OF_VECTORS if vectors else 1.0)
+            decay = train.value_decay if prefix == "heads.value." else decay
+            groups += [{"params": chosen, "weight_decay": decay, "lr": rate, "unit": step}] if chosen else []
     if network.embedding.is_cuda and fused.missing() is None:
         return TableAdamW(groups, capturable=True)
     return torch.optim.AdamW(groups, fused=True, capturable=network.embedding.is_cuda)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
+from localpolicy.runs.auto import sentence
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
@@ -24,6 +26,8 @@ from localpolicy.training.fitting import Fitting
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve
+
+LOG = logging.getLogger(__name__)
 
 
 def train(
@@ -75,7 +79,7 @@ def training(
         _tidy(run)
         return run
     check_select(config.train.select, data)
-    config = resolve(config, data)
+    config = resolve(config, data, run if resume and run.started else None)
     check_settings(config, run.folder)
     check_history(data, config)
     check_estimator(data, config)
@@ -90,6 +94,8 @@ def training(
                 run.clear()
             remove_partial_files(run.folder)
             data.verify()
+            if (said := sentence(config, data)) is not None:
+                LOG.info(said)
         # All wait for the leader. Another process may have finished the run since it was looked at.
         (finished,) = ranks.summed(ranks.leads and resume and run.finished)
         if finished:

@@ -33,6 +33,7 @@ from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.training.average import averaged, keep_average
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
 from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
@@ -49,7 +50,7 @@ from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, shard_of
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.tensorboard import event_writer
-from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
+from localpolicy.training.validation import batch_size, distance, doubtful_propensities, validate, validate_critic
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch, Terms
 
@@ -113,6 +114,7 @@ class Trainer:
         critic = informed(config.objective, data)
         unit = 1.0 if critic is None else unit_of(critic, windows)
         optimiser = build_optimiser(reader.network, config, unit=unit)
+        keep_average(optimiser, config.train.average)
         not_captured = refusal(config, reader, windows, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
@@ -208,6 +210,11 @@ class Trainer:
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
+        """Judge the averaged weights, where there are such."""
+        with averaged(self.optimiser):
+            return self._judged(done, log, epoch=epoch)
+
+    def _judged(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
         """Measure on the validation split, keep the weights if none were better, and record it.
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
@@ -249,7 +256,7 @@ class Trainer:
             self._keep_weights(name)
             return {}
         catalogue = backend(config.train.catalogue) if network.shard is None else sharded
-        size = config.train.batch_size
+        size = batch_size(config)
         s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
         with sharpened(network, s):
             self._keep_weights(name)
@@ -390,7 +397,8 @@ class Trainer:
 
     def _finish(self, done: Progress, seconds: float) -> Run:
         self._write_kept()
-        self._save_weights("last.safetensors")
+        with averaged(self.optimiser):
+            self._save_weights("last.safetensors")
         if not self.ranks.leads:
             self.ranks.wait()
             return self.run

@@ -28,7 +28,7 @@ from localpolicy.training.selection import METRICS, PLAIN
 from localpolicy.types import Estimator
 
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
-ON_A_GPU = 8192  # sequences of a batch in validation
+ON_A_GPU, ON_A_CPU = 8192, 64  # sequences of a batch in validation, at least
 
 
 def validate(
@@ -41,7 +41,7 @@ def validate(
         events=data.events,
         reward_model=ItemMeans.fit(data) if config.train.estimator == "dr" else None,
         min_history=config.train.min_history,
-        batch_size=_batch_size(config),
+        batch_size=batch_size(config),
         description="validation",
         ranks=ranks,
     )
@@ -72,9 +72,9 @@ def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
     return max(float(np.log((1 - m) * probability + m * share).mean()) for m in SHARES)
 
 
-def _batch_size(config: Config) -> int:
-    """Sequences looked at together: a GPU is idle with as few as a step has."""
-    return max(config.train.batch_size, ON_A_GPU) if config.train.device.startswith("cuda") else config.train.batch_size
+def batch_size(config: Config) -> int:
+    """Sequences looked at together: more than a step has, which may be few."""
+    return max(config.train.batch_size, ON_A_GPU if config.train.device.startswith("cuda") else ON_A_CPU)
 
 
 def reward_scale(data: Prepared) -> float:
@@ -122,7 +122,7 @@ def validate_critic(
     network, reads = policy.network, config.objective.reads()
     assert reads.critic is not None
     errors, targets = [], []
-    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(batch_size(config), rank=ranks.rank, ranks=ranks.total):
         hidden = network.hidden_without_dropout(batch)[batch.scored]
         targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
         errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
@@ -137,7 +137,7 @@ def distance(policy: Policy, teacher: Policy, windows: Windows, config: Config, 
     """Mean JS of a policy from the one it imitates."""
     divergences = [
         backend(config.train.catalogue).divergence(policy.logits(batch), teacher.logits(batch))[0]
-        for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total)
+        for batch in windows.in_order(batch_size(config), rank=ranks.rank, ranks=ranks.total)
     ]
     return float(ranks.all_gather(torch.cat(divergences))[0].double().mean())
 
@@ -151,7 +151,7 @@ def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks
     network, errors, targets = policy.network, [], []
     assert isinstance(network, Network)  # towers have no value head
     gamma = config.objective.reads().gamma
-    for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
+    for batch in windows.in_order(batch_size(config), rank=ranks.rank, ranks=ranks.total):
         predicted = network.value(network.hidden_without_dropout(batch)[batch.scored])
         targets.append(returns_to_go(batch, gamma=gamma)[batch.scored])
         errors.append((predicted - targets[-1]) ** 2)

@@ -73,10 +73,10 @@ class Recipe:
         return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
 
     def _our_config(self, name: str, seed: int) -> Config:
-        """Our defaults: tied heads, early stopping, our own rule for the epoch and for β. Positions are the table's."""
+        """Ours at the paper's size: tied heads, early stopping, our own rule for epoch and β; the table's positions."""
         positions = ["data.length=20", "train.min_history=0"]
         fixed = [f"objective.name={our_form(name)}", f"train.seed={seed}", f"train.device={self.device}"]
-        return Config().with_changes([*positions, *self.changes, *fixed])
+        return Config.parse(PRESETS["fixed"]).with_changes([*positions, *self.changes, *fixed])
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
         """One policy at one point and seed."""

@@ -1,0 +1,61 @@
+"""The running average of the weights, which is validated and kept (Polyak and Juditsky 1992).
+
+θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)): a run of few steps is not held at its start. It lies in
+the optimiser's state, so that checkpoints hold it and a captured step updates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KEY = "average"
+RISE = 9  # steps over which the average begins to be one
+
+
+def keep_average(optimiser: torch.optim.Optimizer, share: float) -> None:
+    """Update the average after every step; with 0 there is none."""
+    if share:
+        optimiser.register_step_post_hook(lambda stepped, *_: _update(stepped, share))
+
+
+@torch.no_grad()
+def _update(optimiser: torch.optim.Optimizer, share: float) -> None:
+    moved: list[tuple[Tensor, dict[str, Any]]] = [(each, state) for each, state in optimiser.state.items() if state]
+    if not moved:
+        return
+    for parameter, state in moved:
+        if KEY not in state:
+            state[KEY] = parameter.detach().clone()
+    step = moved[0][1]["step"]
+    if step.is_cuda:  # a captured step reads the count where it is
+        weight = 1 - (step / (step + RISE)).clamp(max=share)
+        for parameter, state in moved:
+            state[KEY].lerp_(parameter, weight)
+        return
+    count = float(step)
+    weight = 1 - min(share, count / (count + RISE))
+    torch._foreach_lerp_([state[KEY] for _, state in moved], [parameter.detach() for parameter, _ in moved], weight)
+
+
+@contextmanager
+def averaged(optimiser: torch.optim.Optimizer) -> Iterator[None]:
+    """Within the block the parameters are their averages, where there are any; each stays where it lies."""
+    pairs = [(each.detach(), state[KEY]) for each, state in optimiser.state.items() if KEY in state]
+    _swap(pairs)
+    try:
+        yield
+    finally:
+        _swap(pairs)
+
+
+@torch.no_grad()
+def _swap(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    for one, other in pairs:
+        kept = one.clone()
+        one.copy_(other)
+        other.copy_(kept)
