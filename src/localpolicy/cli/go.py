@@ -40,7 +40,8 @@ def go(
 ) -> None:
     """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
 
-    Exit code 0: deploy; 3: do not deploy; 4: cannot tell. OUT/commands.sh lists the same steps as single commands.
+    Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists the same
+    steps as single commands.
     """
     from localpolicy.cli.prepare import _column_map
     from localpolicy.data.rewards import pairs

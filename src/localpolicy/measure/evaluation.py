@@ -15,16 +15,17 @@ from pydantic import Field
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, finite
+from localpolicy.measure.estimate import Estimate, finite, mean_estimate
 from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import metric
-from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
+from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
 from localpolicy.measure.scorer import Scorer, device_of
 from localpolicy.measure.segments import groups, is_rating
 from localpolicy.measure.summary import (
     DEFAULT_METRICS,
+    WEIGHTED,
     as_json,
     average_reward,
     coverage,
@@ -33,6 +34,7 @@ from localpolicy.measure.summary import (
     popularity,
     ranking,
     reward_at_1,
+    reward_weighted,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
@@ -70,6 +72,8 @@ class Evaluation(Result):
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
         group, _, metric_name = name.rpartition(".")
+        if group == WEIGHTED:
+            return mean_estimate(*self.values(name))
         value = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
         assert isinstance(value, Estimate), name
         return value
@@ -98,6 +102,8 @@ class Evaluation(Result):
         if name == "AR@1":
             return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
+        if group == WEIGHTED:
+            return reward_weighted(self.scores, metric_name)
         here = groups(self.scores)[group]
         return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
 
@@ -218,7 +224,6 @@ def evaluate_policy(
         description=f"scoring {name}",
     )
     counts = np.asarray(data.catalogue["count"].to_numpy())
-    log = decisions(scores, propensities=propensities)
     largest = max(data.manifest["rewards"].values(), default=None)
     rewards = {"AR@1": average_reward(scores)}
     if imputation is not None:
@@ -236,9 +241,7 @@ def evaluate_policy(
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },
         divergence=divergence(scores, described, counts=counts),
-        off_policy=None
-        if log is None
-        else off_policy(log, largest_reward=largest, rules=rules, propensities=propensities or "logged"),
+        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         scores=scores,
         counts=counts,
         settings={

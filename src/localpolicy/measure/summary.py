@@ -10,8 +10,9 @@ import numpy as np
 from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.metrics import metric
 from localpolicy.measure.score import Scores
-from localpolicy.measure.segments import groups
+from localpolicy.measure.segments import answered, groups
 
+WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
 DEFAULT_METRICS = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20", "MRR")
 
 
@@ -22,6 +23,17 @@ def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[st
         group: {name: mean_estimate(metric(name)(scores.rank[here]), scores.sequence[here]) for name in metrics}
         for group, here in groups(scores).items()
     }
+
+
+def reward_weighted(scores: Scores, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """r m / mean(|r|) at what was answered, m being a metric such as nDCG@20; and the sequence of each [n].
+
+    Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards.
+    """
+    here = answered(scores)
+    reward = scores.reward[here].astype(np.float64)
+    scale = float(np.abs(reward).mean()) if len(reward) else 1.0
+    return metric(name)(scores.rank[here]) * reward / (scale or 1.0), scores.sequence[here]
 
 
 def reward_at_1(scores: Scores) -> np.ndarray:
