@@ -32,12 +32,15 @@ PYTEST  := $(BIN)/pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
 test: setup lint
 	$(PYTEST)
 	TRITON_INTERPRET=1 $(PYTEST) $(KERNELS)
+	OPENBLAS_CORETYPE=Haswell TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py  # a CPU that rounds otherwise
+	OPENBLAS_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py
 
 trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
 	KILLS=20 $(BIN)/pytest tests/kill tests/training/test_faults.py tests/data/test_killed.py
 	$(BIN)/python tools/torchrun_trials.py 100
 	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k acknowledged
+	LPI_ROTATION_KILLS=20 LPI_ROTATED_LISTS=20000 $(BIN)/pytest -s tests/serving/test_rotation.py -k killed
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
 	LPI_ROLLOUTS=200 $(BIN)/pytest -s tests/serving/test_rollout.py -k 'five_percent or equals'
 	for run in 1 2 3 4 5; do $(PYTEST) -q || exit 1; done

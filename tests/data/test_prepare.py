@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from raw_logs import by_popularity, grouped, random_log, random_split, split_of, stored, write_csv, write_parquet
 
 from localpolicy.data import sql
+from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import SPLITS
 
@@ -312,3 +314,26 @@ def test_the_parts_of_the_last_sort_do_not_show(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sql, "MOST_PARTS", most)
     assert len(sql.parts(60, 600)) == most
     assert prepare("events", [log], out=tmp_path / "parts").manifest == whole.manifest
+
+
+def test_split_last_holds_out_the_last_event_and_the_one_before(tmp_path: Path) -> None:
+    rows = random_log(3, sequences=60, items=12, events=300)
+    data = prepare("events", [write_parquet(tmp_path / "log.parquet", rows)], out=tmp_path / "data", split="last")
+    whole = {sequence: events for sequence, events in grouped(rows).items() if len(events) >= 3}
+    assert 0 < len(whole) < len(grouped(rows)), "a sequence of fewer than three events has nothing to hold out"
+    ids = data.catalogue["item_id"].to_pylist()
+    for split, hidden in (("train", 2), ("validation", 1), ("test", 0)):
+        stored = {
+            sequence: [ids[index] for index in arrays["item"]]
+            for sequence, arrays in zip(data.sequence_ids(split).to_pylist(), data[split], strict=True)
+        }
+        assert stored == {s: [row["item_id"] for row in events][: len(events) - hidden] for s, events in whole.items()}
+    events = sum(len(events) for events in whole.values())
+    assert data.manifest["counts"]["sequences"] == len(whole) == len(data)
+    assert sum(data.manifest["counts"]["events"].values()) == events == sum(data.catalogue["count"].to_pylist())
+    assert sum(data.held_out_events("test").values()) == len(whole)
+    for split in ("validation", "test"):
+        windows = Windows(data, split, WindowConfig(length=50))
+        batch = windows.cut(torch.arange(len(windows)))
+        assert batch.scored.tolist() == (batch.row.bincount().cumsum(0) - 1).tolist()
+    assert Windows(data, "train", WindowConfig(length=50)).positions == events - 2 * len(whole)

@@ -57,6 +57,7 @@ WINDOWS = {"session_gap": 600, "duplicates": "exact", "most_recent": 3, "split":
 CASES: dict[str, tuple[list[dict], dict]] = {
     "plain": (random_log(step=60_000), {}),
     "filters": (random_log(step=60_000, events=1500), FILTERS),
+    "last": (random_log(step=60_000, sequences=300, events=1500), {"split": "last", "min_item_events": 2}),
     "windows": (random_log(step=60_000), WINDOWS),
     "impressions": (impressions(), {"duplicates": "consecutive"}),
     "text": (with_text_ids(), {}),

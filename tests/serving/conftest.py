@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
 import pytest
 from serve_runs import small_run
 
@@ -20,3 +27,44 @@ def run(small, tmp_path_factory) -> Run:
 def exported(run, tmp_path_factory) -> Recommender:
     """Its export."""
     return export(run.folder, out=tmp_path_factory.mktemp("serve") / "export")
+
+
+BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A server of its own, on a socket in a folder; it refuses to run as root."""
+    if not BINARIES or shutil.which("runuser") is None:
+        pytest.skip("PostgreSQL's server is not installed")
+    folder = Path(subprocess.run(["mktemp", "-d", "/tmp/lpi-pg-XXXX"], capture_output=True, text=True).stdout.strip())
+    shutil.chown(folder, "postgres")
+    run = ["runuser", "-u", "postgres", "--", "env", "LC_ALL=C"]
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(
+        [*run, BINARIES[-1] / "initdb", "-D", folder / "data", "-A", "trust", "-E", "UTF8", "--no-sync"], **quiet
+    )
+    options = f"-k {folder} -c listen_addresses=''"
+    control = [*run, BINARIES[-1] / "pg_ctl", "-D", folder / "data", "-w"]
+    subprocess.run([*control, "-l", folder / "log", "-o", options, "start"], **quiet)
+    try:
+        yield f"postgresql://postgres@/postgres?host={folder}"
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_log(postgres_server) -> str:
+    """The address of an empty database on it."""
+    name = f"log{next(NUMBERS)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres_server.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request, tmp_path) -> str:
+    """Where a log may lie, on either kind of database."""
+    return str(tmp_path / "log.db") if request.param == "sqlite" else request.getfixturevalue("postgres_log")

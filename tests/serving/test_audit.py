@@ -46,7 +46,7 @@ def simulate(
 ):
     """A shop's log: histories of a few items, some with a filter; `fault` alters what is played or logged."""
     rng = np.random.default_rng(seed)
-    database = Database(path)
+    database = Database(path, create=True)
     with database.transaction():
         for start in range(0, lists, 500):
             size = min(500, lists - start)
@@ -166,7 +166,7 @@ def test_whole_lists_are_counted_where_a_context_comes_often(exported, tmp_path)
 
     def log(path, fault):
         rng = np.random.default_rng(0)
-        database = Database(path)
+        database = Database(path, create=True)
         found = exported.recommend([[]] * 600, 2, filters=[item_filter] * 600, seed=3)
         with database.transaction():
             for number, items in enumerate(found.items):

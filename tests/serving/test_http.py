@@ -171,17 +171,22 @@ def test_shown_and_feedback_are_stored_once(client, tmp_path):
 
 
 def test_answers_to_requests_that_were_rotated_away_are_kept_as_late(client, tmp_path):
-    old = new_id(now() - 4_000_000)
+    old = new_id(now() - 4_000_000, client.app.state.service.log.key)
     answer = {"id": "f1", "request": old, "item": 100, "event": "click"}
     assert client.post("/v1/feedback", json=answer).json() == {"stored": True, "late": True}
     assert client.post("/v1/shown", json={"request": old}).json() == {"stored": False, "late": True}
 
 
-@pytest.mark.parametrize("request_id", ["nonsense", new_id(now()), "f" * 32], ids=["nonsense", "fresh", "future"])
-def test_answers_to_nothing(client, request_id):
+@pytest.mark.parametrize(
+    "request_id",
+    ["nonsense", new_id(now()), new_id(now() - 4_000_000), "f" * 32],
+    ids=["nonsense", "fresh", "old", "future"],
+)
+def test_answers_to_nothing(client, tmp_path, request_id):
     answer = client.post("/v1/feedback", json={"id": "f", "request": request_id, "item": 1, "event": "click"})
     assert answer.status_code == 404 and "no request" in answer.json()["error"]
     assert client.post("/v1/shown", json={"request": request_id}).status_code == 404
+    assert rows(tmp_path, "SELECT * FROM feedback") == []
 
 
 def test_answers_that_do_not_fit_their_list(client):
@@ -383,21 +388,28 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
     about = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
     plan = tmp_path / "rollout.json"
-    plan.write_text(json.dumps({"salt": "s", "stage": "shadow", "share": 0.0}))
-    client = start(candidate=folder, rollout=plan)
+    client = start(rollout=plan)
+    assert ask(client, person="p")["arm"] == "", "the rollout's file may come later"
+    content = {"id": "r1", "candidate": {"export": str(folder), "version": "b" * 16}, "salt": "s"}
+    plan.write_text(json.dumps({**content, "stage": "shadow", "share": 0.0}))
+    client.app.state.service.deployment.refresh()
     assert ask(client, person="p")["policy"] == exported.version
-    plan.write_text(json.dumps({"salt": "s", "stage": "50", "share": 0.5}))
+    plan.write_text(json.dumps({**content, "stage": "50", "share": 0.5}))
     client.app.state.service.deployment.refresh()
     arms = {f"p{n}": ask(client, person=f"p{n}") for n in range(40)}
     assert {one["arm"] for one in arms.values()} == {"candidate", "current"}
     for person, one in arms.items():
         assert one["policy"] == ("b" * 16 if one["arm"] == "candidate" else exported.version)
         assert ask(client, person=person)["arm"] == one["arm"]
-    assert set(rows(tmp_path, "SELECT DISTINCT arm, stage FROM requests WHERE stage = '50'")) == {
-        ("candidate", "50"), ("current", "50")
+    assert set(rows(tmp_path, "SELECT DISTINCT arm, stage, rollout FROM requests WHERE stage = '50'")) == {
+        ("candidate", "50", "r1"), ("current", "50", "r1")
     }  # fmt: skip
-    plan.write_text("{")
-    client.app.state.service.deployment.refresh()
-    assert ask(client, person="p")["arm"] == ""
+    assert rows(tmp_path, "SELECT DISTINCT rollout FROM shadow") == [("r1",)]
+    other = {"export": str(folder), "version": "c" * 16}
+    for odd in ("{", "[]", '"x"', json.dumps({**content, "candidate": other, "stage": "50", "share": 0.5}),
+                json.dumps({**content, "stage": "rolled back", "share": 0.0})):  # fmt: skip
+        plan.write_text(odd)
+        client.app.state.service.deployment.refresh()
+        assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
     assert 'localpolicy_shadow_total{outcome="answered"} 1' in text

@@ -291,7 +291,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     (record,) = database.rows("SELECT content FROM erasures")
     assert '"p5"' not in record[0]
     changed = found["files"][str(rotated)]
-    assert len(found["files"]) == 2, "the events, and the lists as they were made"
+    assert len(found["files"]) == 3, "the events, and the lists and answers as they were made"
     assert database.rows("SELECT sha256 FROM rotations") == [(changed["after"],)]
     again = erase("p5", log=log.address, files=[rotated], data=[tmp_path / "data"])
     assert not again["files"] and not again["data"] and not any(again["log"].values())

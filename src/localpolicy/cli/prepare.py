@@ -58,7 +58,7 @@ def prepare(
     min_item_sequences: Annotated[int | None, typer.Option(help="drop items that fewer sequences hold")] = None,
     iterate: Annotated[bool | None, typer.Option(help="repeat the filters until nothing changes")] = None,
     most_recent: Annotated[int | None, typer.Option(help="keep only the last events of a sequence")] = None,
-    split: Annotated[str | None, typer.Option(help="how to split: random or time")] = None,
+    split: Annotated[str | None, typer.Option(help="how to split: random, time or last (leave-one-out)")] = None,
     validation: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
     test: Annotated[float | None, typer.Option(help="share of the sequences, or their number")] = None,
     split_times: Annotated[

@@ -40,7 +40,8 @@ class Windows:
 
     def __init__(self, data: Prepared, split: str, config: WindowConfig, *, device: str | torch.device = "cpu") -> None:
         source = data[split]
-        self.config = config
+        # Where the last event alone is held out, what came before it is history.
+        self.config = config.model_copy(update={"last": 1}) if data.holds_out_last and split != "train" else config
         self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None

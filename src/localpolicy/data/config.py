@@ -40,7 +40,10 @@ class PrepareConfig(Settings):
     most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
 
     # How it is split.
-    split: Literal["random", "time"] = Field("random", description="by sequence at random, or by its last time")
+    split: Literal["random", "time", "last"] = Field(
+        "random", description="by sequence at random, by its last time, or last: of every sequence the last event is "
+        "test, the one before it validation, the rest training (leave-one-out)"
+    )  # fmt: skip
     validation: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     test: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")

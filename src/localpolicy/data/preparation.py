@@ -91,20 +91,31 @@ class Preparation:
         log.info("filtering")
         kept = keep(engine, config, fields=fields, order=order, click=click)
         log.info("indexing items and sequences")
-        by_time = config.split == "time"
-        keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
-        # Shares at random need each key once: no table then, since md5s are the widest column of all.
-        (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
         asked = {*given} if earlier is None else {*given, *earlier.manifest.get("given", ())}
-        config = fitting(engine, config, given=asked)
-        cuts = cut_points(engine, config, known=known.get("cuts"))
-        engine.table("sequences", sql.sequences(literals(cuts)))
+        events_from, cuts = kept.source, []
+        if last := config.split == "last":
+            if "request" in fields:
+                raise ConfigError("split=last takes one item at a time, and this log has lists: use random or time.")
+            engine.table("sequence_keys", sql.KEYS_BY_COUNT)
+            engine.table("sequences", sql.SEQUENCES_BY_LAST)
+            if short := int(engine.rows(sql.TOO_SHORT)[0][0]):
+                log.info(f"split=last leaves out {short:,} sequences of fewer than 3 events")
+            # Counted from the end among what is kept, not among what the filters then drop.
+            events_from = sql.from_end("kept", order=order)
+        else:
+            by_time = config.split == "time"
+            keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
+            # Shares at random need each key once: no table then, since md5s are the widest column of all.
+            (engine.view if not by_time and config.test < 1 else engine.table)("sequence_keys", keys)
+            config = fitting(engine, config, given=asked)
+            cuts = cut_points(engine, config, known=known.get("cuts"))
+            engine.table("sequences", sql.sequences(literals(cuts)))
         sizes = split_sizes(engine)
-        engine.table("numbered", sql.numbered(kept.source, fields=fields, sequences=sum(sizes)))
+        engine.table("numbered", sql.numbered(events_from, fields=fields, sequences=sum(sizes), last=last))
         if "filter" in fields:
             engine.table("item_filters", sql.ITEM_FILTERS)
         engine.drop(*kept.tables)
-        engine.table("items", sql.ITEMS)
+        engine.table("items", sql.items(sum(sizes[:2]) if last else 0))
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
         optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {

@@ -52,6 +52,8 @@ def measure(data: Prepared) -> Quality:
     for name, split in data.splits.items():
         for sequence, chunk in _chunks(split):
             counts[name] += np.bincount(chunk["item"], minlength=data.n_items)
+            if name not in data.whole_splits:
+                continue
             pairs = sequence * data.n_items + chunk["item"]
             repeats += len(pairs) - len(np.unique(pairs))
             if timed:
@@ -61,8 +63,8 @@ def measure(data: Prepared) -> Quality:
                 for column in ("item", "event"):
                     same &= chunk[column][1:] == chunk[column][:-1]
                 duplicates += int(same.sum())
-    total = sum(counts.values(), np.zeros(data.n_items, dtype=np.int64))
-    lengths = np.concatenate([np.diff(split.offsets) for split in data.splits.values()])
+    total = sum((counts[name] for name in data.whole_splits), np.zeros(data.n_items, dtype=np.int64))
+    lengths = np.concatenate([np.diff(data[name].offsets) for name in data.whole_splits])
     held_out = SPLITS[1:]
     unseen = {name: (counts[name] > 0) & (counts["train"] == 0) for name in held_out}
     return Quality(

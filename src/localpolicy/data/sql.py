@@ -113,11 +113,13 @@ def most_recent(source: str, count: int, *, fields: Sequence[str], order: str) -
 WHERE from_end <= {count}"""
 
 
-ITEMS = """SELECT item_id, CAST(row_number() OVER (
+def items(first: int) -> str:
+    """The items of `numbered`, by how often they occur in the sequences from number `first` on."""
+    return f"""SELECT item_id, CAST(row_number() OVER (
     ORDER BY known_index NULLS LAST, count DESC, item_id) - 1 AS INT) AS index, count
 FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
         CAST(COALESCE(c.count, 0) AS BIGINT) AS count
-    FROM (SELECT item_id, COUNT(*) AS count FROM numbered GROUP BY item_id) c
+    FROM (SELECT item_id, COUNT(*) AS count FROM numbered WHERE sequence >= {first} GROUP BY item_id) c
     FULL JOIN known k ON c.item_id = k.item_id) counted"""
 
 
@@ -138,17 +140,35 @@ FROM (SELECT sequence_id, CASE WHEN split_key < {validation} THEN 0 WHEN split_k
     FROM sequence_keys) s"""
 
 
+KEYS_BY_COUNT = "SELECT sequence_id, COUNT(*) AS split_key FROM kept GROUP BY sequence_id"
+# Every sequence in every split; of split s the last 2 - s events are left out. A shorter one has nothing to hold out.
+SEQUENCES_BY_LAST = """SELECT sequence_id, split,
+    CAST(row_number() OVER (ORDER BY split, sequence_id) - 1 AS BIGINT) AS number
+FROM (SELECT k.sequence_id, s.split FROM sequence_keys k
+    CROSS JOIN (SELECT 0 AS split UNION ALL SELECT 1 AS split UNION ALL SELECT 2 AS split) s
+    WHERE k.split_key >= 3) copies"""
+TOO_SHORT = "SELECT COUNT(*) FROM sequence_keys WHERE split_key < 3"
+
+
+def from_end(source: str, *, order: str) -> str:
+    """Every event with its place from the end of its sequence, the last being 1."""
+    return f"""(SELECT *, row_number() OVER (PARTITION BY sequence_id ORDER BY {_reversed(order)}) AS from_end
+FROM {source} a)"""
+
+
 SPLIT_SIZES = "SELECT split, COUNT(*) FROM sequences GROUP BY split"
 
 
-def numbered(source: str, *, fields: Sequence[str], sequences: int) -> str:
+def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool = False) -> str:
     """The kept events, each with its sequence's number: a join of two large tables, made once.
 
-    What replaces ids that may be long texts is as narrow as can be.
+    What replaces ids that may be long texts is as narrow as can be. `last`: each event once for every split it is in.
     """
     number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
     rest = "".join(f", e.{name}" for name in fields if name != "sequence_id")
-    return f"SELECT {number} AS sequence{rest} FROM {source} e JOIN sequences s ON e.sequence_id = s.sequence_id"
+    within = " AND e.from_end > 2 - s.split" if last else ""
+    joined = f"{source} e JOIN sequences s ON e.sequence_id = s.sequence_id{within}"
+    return f"SELECT {number} AS sequence{rest} FROM {joined}"
 
 
 def parts(sequences: int, events: int) -> list[tuple[int, int]]:

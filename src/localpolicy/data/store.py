@@ -70,6 +70,11 @@ SPARSE = 30  # actions per item, on average, below which a log is sparse
 LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves it out
 
 
+def whole_splits(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The splits that hold every event once; with split=last the test split repeats what the others hold."""
+    return SPLITS[2:] if settings.get("split") == "last" else SPLITS
+
+
 @dataclass(frozen=True)
 class Split:
     """One split: `offsets` [S+1] and flat arrays [E]."""
@@ -150,7 +155,7 @@ class Prepared:
         return self.splits[split]
 
     def __len__(self) -> int:
-        return sum(len(split) for split in self.splits.values())
+        return int(self.manifest["counts"]["sequences"])
 
     def __repr__(self) -> str:
         counts, splits = self.manifest["counts"], self.manifest["splits"]
@@ -230,6 +235,23 @@ class Prepared:
     def filters(self) -> StoredFilters | None:
         """What the numbers in the `filter` arrays refer to; None where the log names no filters."""
         return open_filters(self.path) if f"{FILTERS}/offsets.npy" in self.manifest["files"] else None
+
+    @property
+    def holds_out_last(self) -> bool:
+        """Whether a held-out sequence is judged at its last event alone, the others being history (split=last)."""
+        return self.whole_splits != SPLITS
+
+    @property
+    def whole_splits(self) -> tuple[str, ...]:
+        """The splits that together hold every event once."""
+        return whole_splits(self.manifest["settings"])
+
+    def held_out_events(self, split: str) -> dict[str, int]:
+        """How many events of each name a held-out split is judged at."""
+        if not self.holds_out_last:
+            return dict(self.manifest["splits"][split]["events"])
+        ends = self[split].arrays["event"][self[split].offsets[1:] - 1]
+        return dict(zip(self.events, np.bincount(ends, minlength=len(self.events)).tolist(), strict=True))
 
     @property
     def has_sequence_ids(self) -> bool:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.growing_files import ArrayFile, ParquetFile
 from localpolicy.data.manifest import FORMAT
-from localpolicy.data.store import DTYPES, QUALITY_PAGE, SPLITS, digest_of
+from localpolicy.data.store import DTYPES, QUALITY_PAGE, SPLITS, digest_of, whole_splits
 from localpolicy.runtime.files import sealed, sha256, write_json
 from localpolicy.runtime.folders import whole_folder
 
@@ -92,6 +92,7 @@ def writing(
             yield store
         finally:  # after an error too: the files are thrown away, but must not stay open
             splits = {name: writer.close() for name, writer in store.splits.items()}
+        whole = [splits[name] for name in whole_splits(settings or {})]
         catalogue = pq.read_metadata(folder / "items.parquet").num_rows
         files = {
             str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256(file)}
@@ -102,9 +103,9 @@ def writing(
             "format": FORMAT,
             "kind": kind,
             "counts": {
-                "sequences": sum(split["sequences"] for split in splits.values()),
+                "sequences": sum(split["sequences"] for split in whole),
                 "items": catalogue,
-                "events": {name: sum(split["events"][name] for split in splits.values()) for name in events},
+                "events": {name: sum(split["events"][name] for split in whole) for name in events},
             },
             "splits": splits,
             "events": events,

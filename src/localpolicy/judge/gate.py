@@ -29,19 +29,23 @@ from localpolicy.judge.gate_checks import (
     ruler_check,
     segment_check,
 )
-from localpolicy.judge.gate_rules import GateRules, read_rules
+from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
 from localpolicy.judge.question import Question, question_of
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.measure.evaluation import (
+    EvaluateConfig,
+    Evaluation,
+    deciding_figure,
+    evaluate_policy,
+    paid_events,
+)
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.run import settings_of
 from localpolicy.measure.scorer import Scorer
-from localpolicy.measure.segments import groups
-from localpolicy.measure.summary import WEIGHTED
 from localpolicy.results import Result
 
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
@@ -157,7 +161,7 @@ def gate(
     run: RunLike,
     *,
     against: Sequence[RunLike],
-    rules: GateRules | Path | str | None = None,
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     data: Prepared | Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     beta: float | None = None,
@@ -171,7 +175,7 @@ def gate(
     """
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
-    rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
+    rules = rules_of(rules)
     by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     others = list(against[1:] if by_log else against)
     names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())
@@ -191,7 +195,7 @@ def gate(
     ]
     evaluation = measure(candidate, rulers)
     question = _asked(prepared, settings.split, candidate, references[0] if not by_log else None, rules)
-    metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
+    metric, chosen_because = deciding_metric(evaluation, rules)
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
@@ -300,13 +304,12 @@ class _Measure:
         )  # fmt: skip
 
 
-def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules) -> tuple[str, list[str]]:
-    """The figure that ranks are judged by: as asked, or nDCG@20 of all events, weighted by their rewards."""
-    measured = [*groups(evaluation.scores), WEIGHTED]
+def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:
+    """The figure that must gain where ranks decide, as asked or as the log's rewards say; and why it is that one."""
     if rules.metric is None:
-        return f"{WEIGHTED}.nDCG@20", []
-    if rules.metric.rpartition(".")[0] not in measured:
-        known = [f"{each}.nDCG@20" for each in measured]
+        return deciding_figure(evaluation, least=rules.min_sequences)
+    if rules.metric.rpartition(".")[0] not in evaluation.metrics:
+        known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
     return rules.metric, []
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from localpolicy.judge.gate_checks import Check, Outcome, outcome_of
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.judge.power import sample_needed
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions
@@ -21,6 +20,7 @@ from localpolicy.measure.off_policy.decisions import Estimand
 from localpolicy.measure.off_policy.estimators import Contributions, logged
 from localpolicy.measure.off_policy.intervals import Bounds, skewed
 from localpolicy.measure.off_policy.value_bound import value_of
+from localpolicy.measure.significance import sample_needed
 
 NO_PROPENSITIES = "the log has no propensities"
 LEFT_OUT = Check("baselines", "not asked", "simple baselines are left out (baselines: false)")

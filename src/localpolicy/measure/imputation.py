@@ -59,10 +59,10 @@ def ratings_of(data: Prepared) -> Ratings:
         raise DataError(
             f"{data.path} holds no ratings (its events are {', '.join(data.events)}), so no reward can be imputed."
         )
-    lengths = np.concatenate([np.diff(data[split].offsets) for split in SPLITS])
+    lengths = np.concatenate([np.diff(data[split].offsets) for split in data.whole_splits])
     user = np.repeat(np.arange(len(lengths)), lengths)
-    item = np.concatenate([data[split].arrays["item"] for split in SPLITS]).astype(np.int64)
-    value = values[np.concatenate([data[split].arrays["event"] for split in SPLITS])]
+    item = np.concatenate([data[split].arrays["item"] for split in data.whole_splits]).astype(np.int64)
+    value = values[np.concatenate([data[split].arrays["event"] for split in data.whole_splits])]
     rated = ~np.isnan(value)
     user, item, value = user[rated], item[rated], value[rated]
     _, last = np.unique((user * data.n_items + item)[::-1], return_index=True)
@@ -119,7 +119,7 @@ def imputed_reward(scores: Scores, imputation: Imputation, data: Prepared, split
     """iAR@1 = mean of the imputed reward of the policy's first item."""
     if imputation.data != data.digest:
         raise DataError("the imputed ratings belong to other data: fit them again in another folder.")
-    before = sum(len(data[name]) for name in SPLITS[: SPLITS.index(split)])
+    before = 0 if data.holds_out_last else sum(len(data[name]) for name in SPLITS[: SPLITS.index(split)])
     rating = imputation.factors.at(scores.sequence + before, scores.top)
     return mean_estimate(reward_of_rating(rating), scores.sequence)
 

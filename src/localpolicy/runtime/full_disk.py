@@ -12,7 +12,8 @@ from localpolicy.errors import WriteError
 
 # What a disk, a quota, a limit or a read-only mount answers to a write that it refuses.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-FULL_WORDS = ("space left", "file too large", "failed to offload")  # the last is DuckDB's own limit, 90 % of the disk
+# The last two are SQLite's, and DuckDB's own limit of 90 % of the disk.
+FULL_WORDS = ("space left", "file too large", "disk is full", "failed to offload")
 
 
 def says_full(error: Exception) -> bool:

@@ -1,21 +1,41 @@
 """Where the log lies: one SQLite file for one machine, or a PostgreSQL server for several.
 
 SQLite runs in WAL mode with synchronous=FULL: a transaction that was committed is on the disk. Both take the same SQL;
-only the mark for parameters differs.
+only the mark for parameters differs. Three locks keep writers apart: `transaction` (one writer at a time in SQLite; in
+PostgreSQL many), `transaction(alone=True)` (nobody else writes meanwhile, on either), and `only_mover` (one rotation
+or erasure at a time, while the service goes on writing).
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from localpolicy.errors import LocalPolicyError
+from localpolicy.errors import DataError, LocalPolicyError, WriteError
+from localpolicy.runtime.full_disk import says_full
+from localpolicy.runtime.locks import lock_if_free
 
 PATIENCE = 30.0  # seconds to wait for another process's transaction
-SCHEMA = """
+CONNECT = 10  # seconds to wait for a PostgreSQL server, where its address says nothing else
+# A server that vanished without a word is given up after about this many seconds, not after the system's two hours.
+ALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+CREATING, WRITING, MOVING = 8471, 8472, 8473  # PostgreSQL's advisory locks, by number
+MOVER = ".moving"  # ends the name of the file that a rotation or erasure of a SQLite log has locked
+
+# What each version of the log added to the one before it. A log is brought up to date when it is opened.
+VERSIONS = (
+    """
 CREATE TABLE IF NOT EXISTS requests (
     id TEXT PRIMARY KEY, time BIGINT NOT NULL, person TEXT, history TEXT NOT NULL, items TEXT NOT NULL,
     propensities TEXT NOT NULL, policy TEXT NOT NULL, beta DOUBLE PRECISION, mode TEXT NOT NULL,
@@ -34,17 +54,65 @@ CREATE TABLE IF NOT EXISTS persons (person TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS rotations (
     upto BIGINT PRIMARY KEY, since BIGINT NOT NULL, file TEXT NOT NULL, rows BIGINT, sha256 TEXT);
 CREATE TABLE IF NOT EXISTS erasures (id TEXT PRIMARY KEY, time BIGINT NOT NULL, content TEXT NOT NULL);
-"""
+""",
+    # Rows are claimed by the number of the rotation that moves them.
+    """
+ALTER TABLE requests ADD COLUMN rotation BIGINT;
+ALTER TABLE feedback ADD COLUMN rotation BIGINT;
+CREATE INDEX requests_by_rotation ON requests (rotation) WHERE rotation IS NOT NULL;
+CREATE INDEX feedback_by_rotation ON feedback (rotation) WHERE rotation IS NOT NULL;
+ALTER TABLE rotations RENAME TO rotations_by_time;
+CREATE TABLE rotations (
+    number BIGINT PRIMARY KEY, upto BIGINT NOT NULL, file TEXT NOT NULL, rows BIGINT, sha256 TEXT);
+INSERT INTO rotations SELECT ROW_NUMBER() OVER (ORDER BY upto), upto, file, rows, sha256 FROM rotations_by_time;
+UPDATE requests SET rotation = (
+    SELECT n.number FROM rotations n JOIN rotations_by_time o ON o.upto = n.upto
+    WHERE n.sha256 IS NULL AND requests.time >= o.since AND requests.time < o.upto);
+UPDATE feedback SET rotation = (SELECT r.rotation FROM requests r WHERE r.id = feedback.request) WHERE late = 0;
+DROP TABLE rotations_by_time;
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+""",
+    # Lists belong to a rollout, and what it needs of them survives rotations. Reports say when they arrived.
+    """
+ALTER TABLE requests ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
+ALTER TABLE shadow ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
+ALTER TABLE shown ADD COLUMN arrived BIGINT;
+ALTER TABLE feedback ADD COLUMN arrived BIGINT;
+CREATE INDEX requests_by_rollout ON requests (rollout) WHERE rollout <> '';
+CREATE TABLE evidence (
+    request TEXT PRIMARY KEY, rollout TEXT NOT NULL, time BIGINT NOT NULL, person TEXT, arm TEXT NOT NULL,
+    stage TEXT NOT NULL, policy TEXT NOT NULL, mode TEXT NOT NULL, items TEXT NOT NULL, seen BIGINT);
+CREATE INDEX evidence_by_rollout ON evidence (rollout);
+CREATE TABLE evidence_answers (
+    id TEXT PRIMARY KEY, request TEXT NOT NULL, item TEXT NOT NULL, event TEXT NOT NULL, reward DOUBLE PRECISION,
+    time BIGINT NOT NULL, arrived BIGINT);
+CREATE INDEX evidence_answers_by_request ON evidence_answers (request);
+""",
+)
+
+
+def without_password(address: str) -> str:
+    """An address that may be shown."""
+    head, at, tail = address.rpartition("@")
+    return f"{head.split('://')[0]}://…@{tail}" if at and "://" in head else address
 
 
 class Database:
-    """A connection, for one thread."""
+    """A connection, for one thread. Only the service creates a log; to everybody else a missing one is an error."""
 
-    def __init__(self, address: Path | str) -> None:
+    def __init__(self, address: Path | str, *, create: bool = False) -> None:
         self.address = str(address)
+        self.name = without_password(self.address)
         self.postgres = self.address.startswith(("postgresql://", "postgres://"))
+        if not self.postgres and not create and not Path(self.address).is_file():
+            raise DataError(f"{self.name} does not exist; expected the log of a service, as 'lpi serve' writes it.")
+        self._create = create
         self._connection: Any = self._connect()
-        self._create()
+        try:
+            self._bring_up_to_date()
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self) -> Any:
         if self.postgres:
@@ -52,26 +120,58 @@ class Database:
                 import psycopg
             except ImportError:
                 raise LocalPolicyError("a PostgreSQL log needs psycopg: pip install 'localpolicy[serve]'.") from None
+            patience: dict[str, Any] = {} if "connect_timeout" in self.address else {"connect_timeout": CONNECT}
             try:
-                return psycopg.connect(self.address, autocommit=True, client_encoding="UTF8")
-            except psycopg.OperationalError as error:
+                return psycopg.connect(self.address, autocommit=True, client_encoding="UTF8", **ALIVE, **patience)
+            except psycopg.Error as error:
                 raise LocalPolicyError(f"the log's database does not answer: {str(error).strip()}") from None
         path = Path(self.address)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with self.told():
+            path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode=WAL")
+        try:
+            if self._create:  # it is written into the file; what is no log stays as it is
+                connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
         except sqlite3.Error as error:
-            raise LocalPolicyError(f"{path} cannot be opened as a log ({error}).") from None
+            connection.close()
+            raise self._problem(error, f"{path} cannot be opened as a log") from None
         return connection
 
-    def _create(self) -> None:
-        with self.transaction():
-            if self.postgres:  # several servers that start at once would create the same table twice
-                self.execute("SELECT pg_advisory_xact_lock(8471)")
-            for statement in filter(None, map(str.strip, SCHEMA.split(";"))):
-                self.execute(statement)
+    def _bring_up_to_date(self) -> None:
+        with self.told():
+            if self._version() == len(VERSIONS):
+                return
+            with self.transaction():
+                if self.postgres:  # several servers that start at once would create the same table twice
+                    self.execute("SELECT pg_advisory_xact_lock(?)", (CREATING,))
+                found = self._version()
+                if found == 0 and not self._create:
+                    raise DataError(f"{self.name} holds no log; expected one that 'lpi serve' wrote.")
+                if found > len(VERSIONS):
+                    raise DataError(f"{self.name} is a log of version {found}, written by a newer localpolicy; this "
+                                    f"one knows {len(VERSIONS)}. Upgrade this one.")  # fmt: skip
+                for version in VERSIONS[found:]:
+                    for statement in filter(None, map(str.strip, version.split(";"))):
+                        self.execute(statement)
+                self.execute("INSERT INTO about VALUES ('key', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(16),))
+                self.execute("INSERT INTO about VALUES ('version', ?) ON CONFLICT (name) DO UPDATE SET "
+                             "value = excluded.value", (str(len(VERSIONS)),))  # fmt: skip
+
+    def _version(self) -> int:
+        """0: nothing is there; 1: a log from before versions were written down."""
+        if self._has("about"):
+            return int(self.about("version"))
+        return int(self._has("requests"))
+
+    def _has(self, table: str) -> bool:
+        if self.postgres:
+            return self.rows("SELECT to_regclass(?)", (table,))[0][0] is not None
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
+
+    def about(self, name: str) -> str:
+        """What the log says of itself: its version, and the key of its ids."""
+        return str(self.rows("SELECT value FROM about WHERE name = ?", (name,))[0][0])
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """One statement; parameters are `?`."""
@@ -90,16 +190,63 @@ class Database:
             yield from map(tuple, block)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of the block's statements, or none; on the disk when the block has ended."""
+    def transaction(self, *, alone: bool = False) -> Iterator[None]:
+        """All of the block's statements, or none; on the disk when the block has ended.
+
+        `alone` waits for the transactions of all others, and lets theirs wait: in between nobody writes.
+        """
         self.execute("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
         try:
+            if self.postgres:
+                self.execute(f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}(?)", (WRITING,))
             yield
+            self.execute("COMMIT")
         except BaseException:
             if not self.broken:
-                self.execute("ROLLBACK")
+                with suppress(Exception):  # what went wrong first is told
+                    self.execute("ROLLBACK")
             raise
-        self.execute("COMMIT")
+
+    @contextmanager
+    def only_mover(self) -> Iterator[None]:
+        """While the block runs, no other process rotates this log or erases from it. The lock ends with the process."""
+        busy = f"another process rotates {self.name} or erases from it; wait for it, then run this again."
+        if self.postgres:
+            if not self.rows("SELECT pg_try_advisory_lock(?)", (MOVING,))[0][0]:
+                raise LocalPolicyError(busy)
+            try:
+                yield
+            finally:
+                if not self.broken:
+                    self.execute("SELECT pg_advisory_unlock(?)", (MOVING,))
+            return
+        path = Path(self.address + MOVER)
+        with self.told():
+            path.touch()
+        if (lock := lock_if_free(path)) is None and os.name != "nt":
+            raise LocalPolicyError(busy)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turn what the database or the disk refuses into an error that says so."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise self._problem(error, f"the log {self.name} could not be read or written") from None
+        except Exception as error:
+            if not self.postgres or type(error).__module__.partition(".")[0] != "psycopg":
+                raise
+            raise self._problem(error, "the log's database refused") from None
+
+    def _problem(self, error: Exception, what: str) -> LocalPolicyError:
+        if says_full(error):
+            return WriteError(Path(self.name), str(error))
+        return LocalPolicyError(f"{what} ({str(error).strip()}).")
 
     @property
     def broken(self) -> bool:
@@ -111,10 +258,14 @@ class Database:
         self.close()
         self._connection = self._connect()
 
+    def give_up(self) -> None:
+        """From another thread: end a conversation with a server that does not answer; whoever waits gets an error."""
+        if self.postgres:
+            with suppress(OSError, Exception), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
+                line.shutdown(socket.SHUT_RDWR)
+
     def drop_unused_filters(self) -> None:
-        """Delete filters that no list refers to, within a transaction."""
-        if self.postgres:  # else a list that comes now could refer to one that goes
-            self.execute("LOCK TABLE filters IN SHARE ROW EXCLUSIVE MODE")
+        """Delete filters that no list refers to, within a transaction that is alone."""
         self.execute("DELETE FROM filters WHERE digest NOT IN (SELECT filter FROM requests)")
 
     def close(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -34,20 +36,28 @@ def erase(
     files: Iterable[Path | str] = (),
     data: Iterable[Path | str] = (),
 ) -> dict[str, Any]:
-    """Remove all rows of a person; what was removed where."""
+    """Remove all rows of a person; what was removed where. A log that is rotated at the same time is refused."""
     moment = now()
     record: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
-    for path in _parquet(files):
-        if changed := _erase_file(path, person):
-            record["files"][str(path)] = changed
-            _record(
-                Path(path).parent / RECORD, {"id": record["id"], "time": moment, "file": Path(path).name, **changed}
-            )
-    for folder in data:
-        if changed := _erase_prepared(Path(folder), person, {"id": record["id"], "time": moment}):
-            record["data"][str(folder)] = changed
-    if log is not None:
-        record["log"] = _erase_log(log, person, record)
+    paths, folders = _parquet(files), [Path(folder) for folder in data]
+    database = None if log is None else Database(log)  # a wrong name is told before anything is changed
+    try:
+        with nullcontext() if database is None else database.only_mover():
+            requests = {request for path in paths for request in _requests_of(path, person)}
+            for path in paths:
+                if changed := _erase_file(path, person):
+                    record["files"][str(path)] = changed
+                    entry = {"id": record["id"], "time": moment, "file": path.name, **changed}
+                    _record(path.parent / RECORD, entry)
+            for folder in folders:
+                if changed := _erase_prepared(folder, person, {"id": record["id"], "time": moment}):
+                    record["data"][str(folder)] = changed
+            if database is not None:
+                with database.told():
+                    record["log"] = _erase_log(database, person, requests, record)
+    finally:
+        if database is not None:
+            database.close()
     return record
 
 
@@ -57,40 +67,60 @@ def _parquet(files: Iterable[Path | str]) -> list[Path]:
         if not path.exists():
             raise DataError(f"{path} does not exist.")
         paths += sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    for path in paths:
+        _owner(path)
     return paths
 
 
-def _erase_log(log: Path | str, person: str, record: dict[str, Any]) -> dict[str, int]:
-    database = Database(log)
-    mine = "(SELECT id FROM requests WHERE person = ?)"
+def _owner(path: Path) -> str:
+    """The column of a rotated file that names a row's person; an error where it is another file."""
     try:
-        with database.transaction():
-            gone = {
-                "feedback": f"DELETE FROM feedback WHERE request IN {mine}",
-                "shown": f"DELETE FROM shown WHERE request IN {mine}",
-                "requests": "DELETE FROM requests WHERE person = ?",
-                "persons": "DELETE FROM persons WHERE person = ?",
-            }
-            counts = {name: int(database.execute(sql, (person,)).rowcount) for name, sql in gone.items()}
-            database.drop_unused_filters()
-            for path, changed in record["files"].items():
-                database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
-                                 (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
-            content = {**record, "log": counts}
-            database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (record["id"], record["time"], dumps(content)))
-        if not database.postgres:
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # deleted rows would stay readable there
-            database.execute("VACUUM")
-    finally:
-        database.close()
+        columns = pq.read_schema(path).names
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is not readable as Parquet ({error}).") from None
+    if "request" not in columns and "history" not in columns:
+        raise DataError(f"{path} is no file of 'lpi rotate': it has no column 'request' and no 'history'. Nothing was "
+                        "erased; name the folder that the log was rotated to.")  # fmt: skip
+    return "sequence_id" if "sequence_id" in columns else "person"
+
+
+def _requests_of(path: Path, person: str) -> set[str]:
+    """The person's lists by a rotated file: answers that came too late name nothing but their list."""
+    columns, owner = pq.read_schema(path).names, _owner(path)
+    request = "request" if "request" in columns else "id"
+    table = pq.read_table(path, columns=[owner, request])
+    mine = table.filter(pc.invert(_others(table[owner], person)))
+    return {each for each in mine[request].to_pylist() if each is not None}
+
+
+def _erase_log(database: Database, person: str, requests: set[str], record: dict[str, Any]) -> dict[str, int]:
+    with database.transaction(alone=True):
+        for known in ("SELECT id FROM requests WHERE person = ?", "SELECT request FROM evidence WHERE person = ?"):
+            requests = requests | {id for (id,) in database.rows(known, (person,))}
+        counts = dict.fromkeys(("feedback", "shown", "requests", "persons"), 0)
+        for request in sorted(requests):
+            for table in ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests"):
+                column = "id" if table == "requests" else "request"
+                gone = database.execute(f"DELETE FROM {table} WHERE {column} = ?", (request,)).rowcount
+                if table in counts:
+                    counts[table] += int(gone)
+        counts["persons"] = int(database.execute("DELETE FROM persons WHERE person = ?", (person,)).rowcount)
+        database.drop_unused_filters()
+        for path, changed in record["files"].items():
+            database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
+                             (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
+        content = {**record, "log": counts}
+        database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (record["id"], record["time"], dumps(content)))
+    if not database.postgres:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # deleted rows would stay readable there
+        database.execute("VACUUM")
     return counts
 
 
 def _erase_file(path: Path, person: str) -> dict[str, Any] | None:
     """Rewrite one Parquet file without the person's rows."""
     table = pq.read_table(path)
-    column = table["sequence_id" if "sequence_id" in table.column_names else "person"]
-    kept = table.filter(_others(column, person))
+    kept = table.filter(_others(table[_owner(path)], person))
     if len(kept) == len(table):
         return None
     before = sha256(path)

@@ -16,18 +16,28 @@ from typing import Any
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Record, Request, Shadowed, Shown
+from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
 GROUP = 512  # records of one transaction at most
 
-INSERT_REQUEST = f"INSERT INTO requests VALUES ({', '.join('?' * 15)})"
+REQUEST_COLUMNS = (
+    "id", "time", "person", "history", "items", "propensities", "policy", "beta", "mode", "floor", "filter", "deferred",
+    "share", "arm", "stage", "rollout",
+)  # fmt: skip
+INSERT_REQUEST = f"INSERT INTO requests ({', '.join(REQUEST_COLUMNS)}) VALUES ({', '.join('?' * len(REQUEST_COLUMNS))})"
 INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
+# A list that a rotation has claimed, or moved, is told nothing more: reports of it are refused, answers to it are late.
+OPEN = "SELECT 1 FROM requests WHERE id = ? AND rotation IS NULL"
 INSERT_SHOWN = (
-    "INSERT INTO shown VALUES (?, ?, ?) ON CONFLICT (request) DO UPDATE SET places = excluded.places, "
-    "time = excluded.time WHERE excluded.places > shown.places"
+    f"INSERT INTO shown (request, places, time, arrived) SELECT ?, ?, ?, ? WHERE EXISTS ({OPEN}) "
+    "ON CONFLICT (request) DO UPDATE SET places = excluded.places, time = excluded.time "
+    "WHERE excluded.places > shown.places"
 )  # scrolling on shows more; less is an older report that came late
-INSERT_FEEDBACK = f"INSERT INTO feedback VALUES ({', '.join('?' * 7)}) ON CONFLICT DO NOTHING"
-INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+INSERT_FEEDBACK = (
+    "INSERT INTO feedback (id, request, item, event, reward, time, late, arrived) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT DO NOTHING"
+)
+INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class LogError(LocalPolicyError):
@@ -48,16 +58,25 @@ def write(database: Database, record: Record) -> bool:
             record.id, record.time, record.person, dumps(record.history), dumps(record.items),
             dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
             record.item_filter.digest, int(record.deferred), record.share, record.arm, record.stage,
+            record.rollout,
         )  # fmt: skip
         return bool(database.execute(INSERT_REQUEST, values).rowcount)
     if isinstance(record, Shown):
-        return bool(database.execute(INSERT_SHOWN, (record.request, record.places, record.time)).rowcount)
+        report = (record.request, record.places, record.time, _arrived(record), record.request)
+        return bool(database.execute(INSERT_SHOWN, report).rowcount)
     if isinstance(record, Shadowed):
-        return bool(database.execute(INSERT_SHADOW, (record.request, record.policy, int(record.failed))).rowcount)
+        asked = (record.request, record.policy, int(record.failed), record.rollout)
+        return bool(database.execute(INSERT_SHADOW, asked).rowcount)
+    late = record.late or not database.rows(OPEN, (record.request,))
     answer = (
-        record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(record.late),
+        record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(late),
+        _arrived(record),
     )  # fmt: skip
     return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
+
+
+def _arrived(record: Shown | Feedback) -> int:
+    return record.time if record.arrived is None else record.arrived
 
 
 Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made
@@ -69,7 +88,8 @@ class Log:
     def __init__(self, address: Path | str) -> None:
         self.address = address
         self._waiting: queue.SimpleQueue[tuple[Callable[[Database], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._database = Database(address)  # raises here, where the caller can be told
+        self._database = Database(address, create=True)  # raises here, where the caller can be told
+        self.key = bytes.fromhex(self._database.about("key"))  # of the ids of requests
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
         self.records = self.transactions = 0
@@ -79,10 +99,10 @@ class Log:
         return self._ask(lambda database: write(database, record))
 
     def find(self, request: str) -> Future[Found]:
-        """A request that was made, unless it was rotated away already."""
+        """A request that was made, unless a rotation has it already."""
 
         def look(database: Database) -> Found:
-            rows = database.rows("SELECT items, time FROM requests WHERE id = ?", (request,))
+            rows = database.rows("SELECT items, time FROM requests WHERE id = ? AND rotation IS NULL", (request,))
             return (json.loads(rows[0][0]), rows[0][1]) if rows else None
 
         return self._ask(look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from localpolicy.serving.filters import Filter, Id
 Mode = Literal["drawn", "top", "fallback"]
 FALLBACK = "fallback"  # the policy named by lists that were drawn from popularity
 TIME_DIGITS = 12  # of a request id: milliseconds since 1970 in hex, so that ids sort by time
+MARK_DIGITS = 10  # at its end: what the log's key makes of the rest
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Request:
     share: float  # of traffic that is logged
     arm: str = ""  # 'current' or 'candidate' while a rollout goes on
     stage: str = ""  # and its stage
+    rollout: str = ""  # and its id
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Shown:
 
     request: str
     places: int
-    time: int
+    time: int  # when it happened, as the client says
+    arrived: int | None = None  # when it was told; None: at that time
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Feedback:
     reward: float | None
     time: int  # when it happened
     late: bool  # past the window
+    arrived: int | None = None  # when it was told; None: when it happened
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Shadowed:
     request: str
     policy: str
     failed: bool
+    rollout: str = ""
 
 
 Record = Request | Shown | Feedback | Shadowed
@@ -75,9 +81,22 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def new_id(moment: int) -> str:
-    """An id that nobody else has: the time, then 80 random bits."""
-    return f"{moment:0{TIME_DIGITS}x}{os.urandom(10).hex()}"
+def new_id(moment: int, key: bytes = b"") -> str:
+    """An id that nobody else has: the time, then 80 random bits; or 40, and 40 that only who has the key can tell."""
+    if not key:
+        return f"{moment:0{TIME_DIGITS}x}{os.urandom(10).hex()}"
+    start = f"{moment:0{TIME_DIGITS}x}{os.urandom(5).hex()}"
+    return start + _mark(start, key)
+
+
+def is_made_with(key: bytes, request: str) -> bool:
+    """Whether an id was made with this key: a log need not remember the lists that left it to know them again."""
+    start, mark = request[:-MARK_DIGITS], request[-MARK_DIGITS:]
+    return time_of(request) is not None and hmac.compare_digest(mark.encode(), _mark(start, key).encode())
+
+
+def _mark(start: str, key: bytes) -> str:
+    return hmac.new(key, start.encode(), "sha256").hexdigest()[:MARK_DIGITS]
 
 
 def time_of(request: Any) -> int | None:

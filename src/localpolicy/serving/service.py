@@ -12,6 +12,7 @@ from typing import Any
 from localpolicy.errors import ConfigError, LocalPolicyError
 from localpolicy.runtime.files import read_json
 from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.log import Log
 
@@ -38,7 +39,6 @@ def serve(
     run: Path | str,
     *,
     log: str | None = None,
-    candidate: Path | str | None = None,
     token: str | None = None,
     changes: Sequence[str] = (),
     **settings: Any,
@@ -52,14 +52,13 @@ def serve(
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
-    tried = None if candidate is None else exported(Path(candidate))
-    config = ServeConfig.parse(
-        {**settings, "export": folder.resolve(), "candidate": tried and tried.resolve(), "log": log or "lpi-log.db"}
-    ).with_changes(changes)
+    config = ServeConfig.parse({**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}).with_changes(
+        changes
+    )
     _check(config)
     bound = _bind(config)
     LOG.info(
-        f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {_without_password(config.log)}"
+        f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {without_password(config.log)}"
         + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
@@ -81,7 +80,7 @@ def serve(
 
 def _check(config: ServeConfig) -> None:
     """Open everything once, here, where an error can be told."""
-    Deployment(config.export, candidate=config.candidate, rollout=config.rollout)
+    Deployment(config.export, rollout=config.rollout)
     Log(config.log).close()
 
 
@@ -104,8 +103,3 @@ def _bind(config: ServeConfig) -> socket.socket:
 
 def _is_loopback(host: str) -> bool:
     return host in ("127.0.0.1", "::1", "localhost")
-
-
-def _without_password(address: str) -> str:
-    head, at, tail = address.rpartition("@")
-    return f"{head.split('://')[0]}://…@{tail}" if at and "://" in head else address

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.judge.power import ENOUGH
+from localpolicy.measure.significance import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import LIKELIHOOD
 
@@ -58,13 +58,13 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
 
 def _held_out(data: Prepared) -> dict[str, int]:
     """Positions of the validation split by event, without those that no policy chose."""
-    events = data.manifest["splits"]["validation"]["events"]
+    events = data.held_out_events("validation")
     return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
 
 
 def _decisions(data: Prepared) -> int:
     """Positions of the validation split, answered or not."""
-    events = data.manifest["splits"]["validation"]["events"]
+    events = data.held_out_events("validation")
     return sum(count for name, count in events.items() if name != CONTEXT)
 
 
