@@ -194,14 +194,15 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     found = compare([runs[f"interactions.{name}"] for name in ("mle0", "mle1", "lpi_rl2")])
     names = [one.name for one in found.evaluations]
     assert names[3:] == ["popularity", "last item", "item-kNN"]
-    assert found.columns == ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
+    events = ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
+    assert found.columns == [*events, "reward-weighted.nDCG@20"]
     for column, lead in found.leads.items():
         means = {one.name: one.estimate(column).mean for one in found.evaluations}
         assert means[lead.best] == max(means.values())
         assert lead.test.difference == pytest.approx(means[lead.best] - means[lead.second])
         assert lead.test.holm_p >= lead.test.p
     table = comparison_table(found)
-    for place in range(1, 5):
+    for place in range(1, 6):
         largest = max(row[place].text for row in table.rows)
         assert [row[place].best for row in table.rows] == [row[place].text == largest for row in table.rows]
     # Seeds of one configuration are a family, other objectives are not.

@@ -115,11 +115,9 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
     """No segment surely loses more than allowed, Holm-corrected over the segments."""
     (mine, clusters), (old, _) = new.values(name), deployed.values(name)
-    everywhere, group = groups(new.scores), name.rpartition(".")[0]
-    judged = everywhere["all" if group == WEIGHTED else group]
     tests = {}
     for label, here in segments(new.scores, new.counts).items():
-        if (chosen := here[judged]).sum() >= rules.min_segment:
+        if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
             tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
     return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)

@@ -109,6 +109,11 @@ class Evaluation(Result):
         here = groups(self.scores)[group]
         return self.scores.metric(metric_name)[here], self.scores.sequence[here]
 
+    def positions(self, name: str) -> np.ndarray:
+        """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
+        group = name.rpartition(".")[0]
+        return groups(self.scores)["all" if group == WEIGHTED else group]
+
     @property
     def main(self) -> str:
         """The figure that decides."""
@@ -273,8 +278,8 @@ def deciding_figure(
     """The figure that policies are judged by, and why it is not the best paid event's.
 
     It is nDCG@20 of all events weighted by their rewards, where these differ; else of the paid event that at least
-    `least` sequences hold, else of everything taken. Where `columns` were asked for it is one of them: that figure, else
-    the first nDCG that has positions.
+    `least` sequences hold, else of everything taken. Where `columns` were asked for it is one of them: that figure,
+    else the first nDCG that has positions.
     """
     measured, few = groups(evaluation.scores), []
     weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
