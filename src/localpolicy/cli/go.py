@@ -45,8 +45,7 @@ def go(
     from localpolicy.cli.prepare import _column_map
     from localpolicy.data.rewards import pairs
     from localpolicy.judge.gate import read_rules
-    from localpolicy.report.gate import gate_table
-    from localpolicy.report.go import write_go
+    from localpolicy.report.gate import gate_table, write_go
     from localpolicy.report.quality import counts_table
     from localpolicy.study.go import carry_out, prepare_log
     from localpolicy.study.go import plan as make_plan
