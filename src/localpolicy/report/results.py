@@ -14,6 +14,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
+from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.loop import loop_contents, loop_tables, trajectories
@@ -24,6 +25,7 @@ from localpolicy.report.tables import comparison_tables, evaluation_tables, list
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
+from localpolicy.study.go import GoResult
 from localpolicy.study.loop.result import Loop
 from localpolicy.study.sweep_result import Sweep
 
@@ -41,6 +43,11 @@ def _(result: Comparison) -> list[Table]:
 @tables_of.register
 def _(result: Gate) -> list[Table]:
     return [gate_table(result)]
+
+
+@tables_of.register
+def _(result: GoResult) -> list[Table]:
+    return go_tables(result)
 
 
 @tables_of.register
@@ -86,6 +93,12 @@ def _(result: Comparison, path: Path) -> Path:
 @write_page.register
 def _(result: Gate, path: Path) -> Path:
     return write_report(gate_contents(result), path)
+
+
+@write_page.register
+def _(result: GoResult, path: Path) -> Path:
+    write_go(result, path)
+    return path
 
 
 @write_page.register
