@@ -32,6 +32,8 @@ PYTEST  := $(BIN)/pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
 test: setup lint
 	$(PYTEST)
 	TRITON_INTERPRET=1 $(PYTEST) $(KERNELS)
+	OPENBLAS_CORETYPE=Haswell TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py  # a CPU that rounds otherwise
+	OPENBLAS_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py
 
 trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz

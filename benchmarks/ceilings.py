@@ -30,7 +30,7 @@ def _exponentials(out, ROUNDS: tl.constexpr, SIZE: tl.constexpr):
 
 
 def _seconds(work: object) -> float:
-    return triton.testing.do_bench(work, warmup=50, rep=200, return_mode="median") / 1e3
+    return float(triton.testing.do_bench(work, warmup=50, rep=200, return_mode="median")) / 1e3
 
 
 def measure(size: int = 8192) -> Ceilings:

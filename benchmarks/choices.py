@@ -51,7 +51,7 @@ def measure(task: tuple[str, int], *, episodes: int) -> dict[str, Any]:
         line: dict[str, Any] = {"world": name, "number": number, "slope": chosen["slope"]}
         if not chosen["calibration"]["factor"]:
             return line
-        policy.network.slope = chosen["calibration"]["factor"]  # type: ignore[assignment]
+        policy.network.slope = chosen["calibration"]["factor"]
         betas = [multiple * chosen["calibration"]["spread"] for multiple in MULTIPLES]
         candidates = [policy.logging(), *map(policy.dialled, betas)]
         windows, model = Windows(data, "validation", config.data).part(1, 2), ItemMeans.fit(data)

@@ -61,6 +61,7 @@ def share_of_training(items: int) -> tuple[float, float]:
     from localpolicy.measure.evaluation import EvaluateConfig, evaluate_policy
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
+    from localpolicy.training.setup import resolve
     from localpolicy.training.trainer import Trainer
 
     rng = np.random.default_rng(0)
@@ -78,7 +79,8 @@ def share_of_training(items: int) -> tuple[float, float]:
                 store.splits[split].append(lengths, arrays)
             store.write_items(np.arange(items), np.ones(items, np.int64))
         data = Prepared(Path(folder) / "data")
-        trainer = Trainer.start(data, Run(Path(folder) / "run"), Config.parse({"objective": {"name": "lpi_rl"}}))
+        weighted = Config.parse({"objective": {"name": "lpi_rl_weighted"}})
+        trainer = Trainer.start(data, Run(Path(folder) / "run"), resolve(weighted, data))
         trainer.network.train()
         began = time.perf_counter()
         for number, batch in enumerate(trainer.windows.shuffled(256, seed=0, epoch=0)):

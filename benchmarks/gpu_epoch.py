@@ -22,6 +22,7 @@ from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import trainer as training
+from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -37,16 +38,16 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     marks: list[float] = []  # begin and end of each validation
-    validate = training.validate
+    validate = vars(training)["validate"]
 
     def timed(*arguments: Any, **options: Any) -> dict[str, float]:
         torch.cuda.synchronize()
         marks.append(time.perf_counter())
-        figures = validate(*arguments, **options)
+        figures: dict[str, float] = validate(*arguments, **options)
         marks.append(time.perf_counter())
         return figures
 
-    training.validate = timed
+    vars(training)["validate"] = timed
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=5.8, sequences=given.sequences)
         settings = {"device": "cuda", "epochs": given.epochs, "precision": given.precision}
@@ -62,7 +63,7 @@ def main() -> None:
             spent = start - ends[number]
             print(f"epoch {number + 1}: steps {spent:.2f} s ({spent / steps * 1e3:.3f} ms each), "
                   f"validation {end - start:.2f} s", flush=True)  # fmt: skip
-        trainer = Trainer.start(data, Run(Path(folder) / "other"), config)
+        trainer = Trainer.start(data, Run(Path(folder) / "other"), resolve(config, data))
         windows = Windows(data, "validation", config.data, device="cuda")
         policy = run.policy()
         policy.network.to("cuda")

@@ -48,7 +48,8 @@ def libraries() -> dict[str, Loss]:
         from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
 
         def liger(hidden: Tensor, weight: Tensor, items: Tensor) -> Tensor:
-            return LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, items)[0]
+            loss: Tensor = LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, items)[0]
+            return loss
 
         ways["Liger-Kernel"] = liger
     except ImportError as error:
@@ -92,7 +93,8 @@ def main() -> None:
     print(f"{'type':5} {'N x V':>16} {'way':28} {'ms':>8} {'times ours':>10} {'GiB':>6} {'error':>8}")
     for dtype in (torch.bfloat16, torch.float32):
         small = inputs(300, 5000, given.width, dtype)
-        _, exact = gradients(eager, *(one.detach().double().requires_grad_() for one in small[:2]), small[2])
+        hidden, weight = (one.detach().double().requires_grad_() for one in small[:2])
+        _, exact = gradients(eager, hidden, weight, small[2])
         for n, v in (tuple(map(int, shape.split("x"))) for shape in given.shapes.split(",")):
             case = inputs(n, v, given.width, dtype)
             first = None
@@ -106,8 +108,8 @@ def main() -> None:
                     gradients(loss, *case)
                     peak = (torch.cuda.max_memory_allocated() - before) / 2**30
                     taken, how = timed(partial(gradients, loss, *case))
-                except Exception as error:
-                    print(f"{label} failed: {str(error).splitlines()[0][:60]}", flush=True)
+                except Exception as problem:
+                    print(f"{label} failed: {str(problem).splitlines()[0][:60]}", flush=True)
                     continue
                 first = first or taken
                 print(f"{label} {taken:8.3f} {taken / first:10.1f} {peak:6.2f} {error:8.1e} {how}", flush=True)

@@ -25,6 +25,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.lanes import Steps, caught_up, in_turn
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 
 WARM = 120
@@ -34,7 +35,7 @@ def started(data: Prepared, folder: Path, objective: str, seed: int) -> Trainer:
     """A trainer, and its steps captured."""
     settings = {"device": "cuda", "precision": "bf16", "seed": seed}
     config = Config.parse({"objective": setting(objective), "train": settings})
-    trainer = Trainer.start(data, Run(folder / str(seed)), config)
+    trainer = Trainer.start(data, Run(folder / str(seed)), resolve(config, data))
     trainer.network.train()
     return trainer
 
@@ -55,7 +56,7 @@ def lanes(trainers: list[Trainer], seconds: float, begin: float) -> tuple[int, f
             host[0] += time.perf_counter() - asked
             host[1] += 1
             counted += number >= WARM and time.time() >= begin
-            yield
+            yield None
         torch.cuda.current_stream().synchronize()
         return counted
 

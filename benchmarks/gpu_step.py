@@ -28,9 +28,11 @@ import torch
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.objectives.lpi import LPI
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training import train as training
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 from localpolicy.types import START, Batch
 
@@ -62,7 +64,7 @@ def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 4
 
 def setting(name: str) -> dict[str, Any]:
     """The paper's form. The closed form's towers are steps of their own: `mle`, then `critic`."""
-    return {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
+    return {"name": f"{name}_weighted" if name in ("lpi_cb", "lpi_rl") else name}
 
 
 def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path) -> Config:
@@ -74,6 +76,7 @@ def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: P
         first = Config.parse({"objective": {"name": "mle"}, "train": {"device": "cuda", "epochs": 1}})
         logging = training.train(data, out=logging.folder, config=first)
     config = Config.parse({"objective": {"name": "lpi_rl"}, "train": train})
+    assert isinstance(config.objective, LPI)
     return config.model_copy(update={"objective": config.objective.critic_objective(str(logging.folder))})
 
 
@@ -116,7 +119,7 @@ def batches(trainer: Trainer, way: str, size: int) -> Iterator[Any]:
 def measure(data: Prepared, objective: str, way: str, folder: Path, size: int, *, profile: bool) -> tuple[float, float]:
     """Milliseconds per step, and peak GiB."""
     settings = {"device": "cuda", "batch_size": size, **WAYS[way]}
-    trainer = Trainer.start(data, Run(folder), settings_of(objective, settings, data, folder))
+    trainer = Trainer.start(data, Run(folder), resolve(settings_of(objective, settings, data, folder), data))
     trainer.network.train()
     torch.cuda.reset_peak_memory_stats()
     steps = STEPS if trainer.captured is not None else STEPS // 10

@@ -101,7 +101,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
     items, sequences = given.items or scene.items, given.sequences or scene.sequences
     simulate(given.world, folder / "data", sequences=sequences, items=items, seed=given.seed, prepared=True)
     data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")
-    settings = scene.settings if items <= 1_000 else LARGE
+    settings: Any = scene.settings if items <= 1_000 else LARGE
 
     def fit(name: str, *, seed: int = 0, start: Run | None = None, **objective: Any) -> Run:
         training = {**settings["train"], "seed": 10 * given.seed + seed, "device": given.device}
@@ -140,6 +140,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]
         found["true tilt"] = {name: tilt(world, estimate, reference, target) for name, target in targets.items()}
     yield found
     for networks in (1, 2) if weighted is not None else ():
+        assert weighted is not None
         dial = path(estimate, [weighted, *(opened(fit(FAIR, seed=k)) for k in range(1, networks))])
         found.setdefault("fair", {})[f"{networks}, undialled"] = {"js": js(dial), **earned(dial)}
         for name, target in targets.items():
@@ -209,7 +210,7 @@ def tilt(world: BanditWorld, estimate: Policy, reference: Policy, target: float)
         pi = at(beta)
         middle = (pi + other) / 2
         terms = [p * np.log(np.maximum(p, 1e-300) / np.maximum(middle, 1e-300)) for p in (pi, other)]
-        return float(world.context_probabilities @ sum(terms).sum(1)) / 2  # type: ignore[union-attr]
+        return float(world.context_probabilities @ sum(terms).sum(1)) / 2
 
     return world.value(at(bisect(js, target))) - world.logging_value()
 

@@ -92,7 +92,8 @@ def main() -> None:
     parser.add_argument("--waves", default="2,4,8", help="programs for a processor")
     parser.add_argument("--kinds", default=",".join(TABLES))
     given = parser.parse_args()
-    shapes = [tuple(map(int, one.split("x"))) for one in given.shapes.split(",")]
+    sizes = [one.split("x") for one in given.shapes.split(",")]
+    shapes = [(int(n), int(v)) for n, v in sizes]
     types, stages = given.types.split(","), list(map(int, given.stages.split(",")))
     kinds = given.kinds.split(",")
     waves = list(map(int, given.waves.split(",")))

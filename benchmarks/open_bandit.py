@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training.train import train
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "data": {"length": 1},
     "model": {"width": 16},
     "train": {"epochs": 20, "batch_size": 128, "learning_rate": 0.003, "min_history": 0, "device": "cpu"},
@@ -58,10 +59,10 @@ def main() -> None:
                 for name, values in judged(data, Path(scratch), seed, f"| {campaign} | {seed} |").items():
                     ratios.setdefault(name, []).append(values)
     print("\nmean over campaigns and splits, as a part of the log's own mean reward:")
-    for name, values in ratios.items():
-        means, errors = np.mean(values, 0), np.std(values, 0) / np.sqrt(max(len(values) - 1, 1))
+    for name, every in ratios.items():
+        means, errors = np.mean(every, 0), np.std(every, 0) / np.sqrt(max(len(every) - 1, 1))
         figures = zip(ESTIMATORS, means, errors, strict=True)
-        print(f"{name} ({len(values)}): " + ", ".join(f"{said} {mean:.2f} ± {se:.2f}" for said, mean, se in figures))
+        print(f"{name} ({len(every)}): " + ", ".join(f"{said} {mean:.2f} ± {se:.2f}" for said, mean, se in figures))
 
 
 def judged(data: Prepared, folder: Path, seed: int, line: str) -> dict[str, tuple[float, ...]]:
@@ -77,7 +78,7 @@ def judged(data: Prepared, folder: Path, seed: int, line: str) -> dict[str, tupl
     js = distance(fit("mle", 1), Windows(data, "test", window))
     policies = {"mle": mle, "reward_weighted": weighted, "lpi_cb, β chosen": lpi}
     believed = Run(folder / "lpi_cb-0").policy()
-    believed.network.slope = 1.0  # type: ignore[assignment]  # also where the critic is silent
+    believed.network.slope = 1.0  # also where the critic is silent
     policies["lpi_cb at reward_weighted's JS"] = believed.dialled(dialled(believed, js, js(weighted)))
     values, found = reward_model(mle, data), {}
     for name, policy in policies.items():

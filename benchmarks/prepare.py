@@ -68,8 +68,8 @@ def polars(raw: Path, out: Path, memory: str) -> None:
     splits = [0 if digest < "cccccccc" else 1 if digest < "e6666666" else 2 for digest in digests]
     kept = kept.with_columns(split=pl.Series(splits, dtype=pl.UInt8))
     events = events.join(kept.lazy(), on="session")
-    items = events.group_by("item").len().sort(["len", "item"], descending=[True, False]).with_row_index("index")
-    items = items.collect(engine="streaming")
+    by_count = events.group_by("item").len().sort(["len", "item"], descending=[True, False])
+    items = by_count.with_row_index("index").collect(engine="streaming")
     events = events.join(items.lazy().select("item", "index"), on="item")
     ordered = events.sort(["split", "session", "time", "event", "item"])
     for number, name in enumerate(("train", "validation", "test")):

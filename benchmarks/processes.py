@@ -25,12 +25,15 @@ import torch
 import torch.distributed as dist
 from peers.clock import Settings
 from peers.ours import prepared
+from torch.multiprocessing.spawn import spawn
 from training import sequences
 
+from localpolicy.data.store import Prepared
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.checkpoint import Checkpoints, Progress
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 
 WAYS = {
@@ -41,19 +44,20 @@ WAYS = {
 WARM = 4
 
 
-def trainer_of(data, folder, settings, objective, ranks, shard):
+def trainer_of(data: Prepared, folder: Path, settings: Settings, objective: str, ranks: Ranks, shard: bool) -> Trainer:
     """As `lpi train --preset rl` makes it."""
     short = {"objective.name": objective, "train.device": "cpu", "train.shard_catalogue": shard}
     config = configure(preset="rl", short={**short, "model.width": settings.width})
-    trainer = Trainer.start(data, Run(folder / "run"), config, ranks=ranks)
+    trainer = Trainer.start(data, Run(folder / "run"), resolve(config, data), ranks=ranks)
     trainer.network.train()
     return trainer
 
 
-def steps(rank, total, port, threads, shard, objective, folder, settings, count):
+def steps(
+    rank: int, total: int, port: int, threads: int, shard: bool, objective: str, folder: Path, settings: Settings,
+    count: int,
+) -> None:  # fmt: skip
     """What each process does; the first one writes its time."""
-    from localpolicy.data.store import Prepared
-
     torch.set_num_threads(threads)
     if total > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -84,14 +88,14 @@ def processes(rounds: int, count: int) -> None:
         prepared(folder / "data", sequences((count + WARM) * settings.batch, settings), settings.items)
         print("| | " + " | ".join(WAYS) + " | copies / one | shards / one |\n|---|--:|--:|--:|--:|--:|")
         for objective in ("mle", "lpi_rl"):
-            speed = {way: [] for way in WAYS}
+            speed: dict[str, list[float]] = {way: [] for way in WAYS}
             for _ in range(rounds):
                 for way, (total, threads, shard) in WAYS.items():
                     with socket.socket() as free:
                         free.bind(("127.0.0.1", 0))
                         port = free.getsockname()[1]
                     arguments = (total, port, threads, shard, objective, folder, settings, count)
-                    torch.multiprocessing.spawn(steps, arguments, nprocs=total)
+                    spawn(steps, arguments, nprocs=total)
                     speed[way].append(json.loads((folder / "result.json").read_text()))
             one, *others = speed.values()
             ratios = [[b / a for a, b in zip(one, other, strict=True)] for other in others]

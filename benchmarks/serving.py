@@ -19,14 +19,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 JSON = {"content-type": "application/json"}
 
 
-def untrained(items: int, folder: Path, *, width: int = 64):
+def untrained(items: int, folder: Path, *, width: int = 64) -> Any:
     """A policy with random weights, and its export."""
     import pyarrow as pa
     import torch
@@ -50,9 +52,9 @@ def untrained(items: int, folder: Path, *, width: int = 64):
     return policy
 
 
-def in_turns(repeats: int, **calls) -> dict[str, np.ndarray]:
+def in_turns(repeats: int, **calls: Callable[[], object]) -> dict[str, np.ndarray]:
     """Median seconds of each call: by the clock, and of the CPU."""
-    times = {name: [] for name in calls}
+    times: dict[str, list[np.ndarray]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             begin = np.array([time.perf_counter(), time.process_time()])
@@ -106,10 +108,9 @@ def load(run: Path | None, seconds: float, clients: int, items: int) -> None:
             untrained(items, run)
         command = [sys.executable, "-m", "localpolicy", "serve", str(run), "--log", f"{folder}/log.db", "--port", "0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
-                break
-        port = int(found[1])
+        assert process.stderr is not None
+        addresses = (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in process.stderr)
+        port = int(next(address for address in addresses if address)[1])
         try:
             known = _known_items(port)
             _phase(port, clients, 2.0, rate=None, known=known)  # imports and caches
@@ -125,19 +126,21 @@ def load(run: Path | None, seconds: float, clients: int, items: int) -> None:
 
 
 def _memory(pid: int) -> float:
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
 
 
-def _known_items(port: int) -> list:
+def _known_items(port: int) -> list[Any]:
     """Some items of the served catalogue, by asking for a list: histories are made of them."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/v1/recommend", json.dumps({"history": [], "k": 10}), JSON)
-    items = json.loads(connection.getresponse().read())["items"]
+    items: list[Any] = json.loads(connection.getresponse().read())["items"]
     connection.close()
     return items
 
 
-def _phase(port: int, clients: int, seconds: float, rate: float | None, known: list) -> dict:
+def _phase(port: int, clients: int, seconds: float, rate: float | None, known: list[Any]) -> dict[str, Any]:
     """Ask for `seconds`, with histories of ten items: as fast as clients can, or together at `rate` per second."""
     times, errors, end = [], [], time.monotonic() + seconds
 
@@ -167,7 +170,7 @@ def _phase(port: int, clients: int, seconds: float, rate: float | None, known: l
     return {"times": times, "errors": errors, "seconds": seconds}
 
 
-def _said(phase: dict) -> str:
+def _said(phase: dict[str, Any]) -> str:
     half, most = np.percentile(phase["times"], [50, 99])
     return (
         f"{len(phase['times']) / phase['seconds']:6.0f} lists/s, p50 {1000 * half:.1f} ms, p99 {1000 * most:.1f} ms "

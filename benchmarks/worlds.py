@@ -32,6 +32,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.truth import bandit_probabilities, rollout
 from localpolicy.model.policy import Policy
+from localpolicy.objectives.lpi import LPI, LPIBandit
 from localpolicy.runs.config import Config
 from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
 from localpolicy.simulation.truth import WORLDS
@@ -153,12 +154,13 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only:
         base = earned(estimate)
         found["μ̂"] = float(base.mean())
         if not chosen_only and found["spread"] > 0:
+            assert isinstance(config.objective, LPI | LPIBandit)
             others: dict[float, np.ndarray] = {}
             for beta in _betas(chosen):
                 others[beta] = earned(_tilted(policy, beta)) - base
                 if _falling([float(other.mean()) for other in others.values()]):
                     break
-            allowed = _allowed(chosen, config.objective.ceiling(again=False))  # type: ignore[union-attr]
+            allowed = _allowed(chosen, config.objective.ceiling(again=False))
             found |= best_of(others, allowed, gain if len(gain) == len(base) else np.zeros(len(base)))
         found["seconds_all"] = round(time.perf_counter() - began, 1)
         return found
@@ -177,7 +179,7 @@ def _logged(world: StoreWorld, episodes: int) -> float:
 
 def _tilted(policy: Policy, temperature: float) -> Policy:
     """μ̂ exp(Q / temperature), whatever the calibration says."""
-    policy.network.slope = 1.0  # type: ignore[assignment]
+    policy.network.slope = 1.0
     return policy.dialled(temperature)
 
 

@@ -7,4 +7,6 @@ from typing import Any
 
 def weighted(settings: dict[str, Any]) -> dict[str, Any]:
     """The same settings of an objective; where it is LPI, in its weighted form unless they say otherwise."""
-    return {"improve": "weighted", **settings} if str(settings.get("name")).startswith("lpi_") else settings
+    name = settings.get("name")
+    closed = name in ("lpi_cb", "lpi_rl") and "improve" not in settings
+    return {**settings, "name": f"{name}_weighted"} if closed else settings

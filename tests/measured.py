@@ -73,6 +73,7 @@ def scores(**columns: object) -> Scores:
         "reward": np.zeros(count),
         "repeat": np.zeros(count, bool),
         "rank": np.ones(count),
+        "tied": np.zeros(count, np.int64),
         "logp": np.zeros(count),
         "top": np.zeros(count, np.int64),
         "entropy": np.zeros(count),

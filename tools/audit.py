@@ -22,7 +22,7 @@ def main() -> None:
     except OSError as error:
         print(f"audit skipped: the index of vulnerabilities cannot be reached from here ({error}).")
         return
-    command = [Path(sys.executable).with_name("pip-audit"), "--disable-pip", "--require-hashes", "-r", sys.argv[1]]
+    command = [str(Path(sys.executable).with_name("pip-audit")), "--disable-pip", "--require-hashes", "-r", sys.argv[1]]
     sys.exit(subprocess.run(command, check=False).returncode)
 
 

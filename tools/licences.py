@@ -32,10 +32,10 @@ def closure(extras: list[str]) -> dict[str, Distribution]:
 def licence(package: Distribution) -> str:
     """As the package states it: an SPDX expression, a classifier, or the first line of a text."""
     about = package.metadata
-    if about.get("License-Expression"):
-        return about["License-Expression"]
+    if expression := about.get_all("License-Expression"):
+        return str(expression[0])
     kinds = [line.split(" :: ")[-1] for line in about.get_all("Classifier", []) if line.startswith("License ::")]
-    stated = (about.get("License") or "").strip().splitlines()
+    stated = "".join(about.get_all("License") or []).strip().splitlines()
     return ", ".join(kinds) or (stated[0][:60] if stated else "not stated")
 
 

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
 def run(path: Path, *, write: bool) -> None:
     """Execute one notebook; an error of a cell is an error here."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
@@ -30,7 +30,7 @@ def run(path: Path, *, write: bool) -> None:
         if "outputs" in cell:
             cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
     if write:
-        nbformat.write(notebook, path)
+        nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def main() -> None:
         for number in range(1, times + 1):
             for way, words in WAYS.items():
                 out = Path(place, way, str(number))
-                command = [*LPI, "train", data, *SMALL, "--processes", "2", *words, "--out", out]
+                command = [*LPI, "train", str(data), *SMALL, "--processes", "2", *words, "--out", str(out)]
                 done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
                 failed[way] += done.returncode != 0
                 if done.returncode:

@@ -23,6 +23,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.training.epoch_log import EpochLog
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
@@ -58,7 +59,7 @@ def started(objective: str, settings: Settings, arrays: dict[str, np.ndarray]) -
     }
     with TemporaryDirectory() as scratch:
         data = prepared(Path(scratch) / "data", arrays, settings.items)
-        trainer = Trainer.start(data, Run(Path(scratch) / "run"), configure(preset="rl", short=changes))
+        trainer = Trainer.start(data, Run(Path(scratch) / "run"), resolve(configure(preset="rl", short=changes), data))
         trainer.network.train()
         yield trainer
 

@@ -39,10 +39,12 @@ _HOMES = {
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
     "localpolicy.objectives": (
-        "IPS", "IPSPG", "LPI", "LPIBandit", "MLE", "Objective", "PG", "RewardWeighted", "SAC", "SQN",
+        "IPS", "IPSPG", "LPI", "LPIBandit", "LPIWeighted", "LPIWeightedBandit", "MLE", "Objective", "PG",
+        "RewardWeighted", "SAC", "SQN",
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo.page": ("demo",),
+    "localpolicy.report.go": ("go",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.run": ("Run",),
     "localpolicy.serving.audit": ("Audit", "audit"),
@@ -81,11 +83,14 @@ if TYPE_CHECKING:
     from localpolicy.objectives import SAC as SAC
     from localpolicy.objectives import SQN as SQN
     from localpolicy.objectives import LPIBandit as LPIBandit
+    from localpolicy.objectives import LPIWeighted as LPIWeighted
+    from localpolicy.objectives import LPIWeightedBandit as LPIWeightedBandit
     from localpolicy.objectives import Objective as Objective
     from localpolicy.objectives import RewardWeighted as RewardWeighted
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.report.demo.page import demo as demo
+    from localpolicy.report.go import go as go
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.run import Run as Run

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from fused_checks import (
+    check_equal_rows,
     check_freed,
     check_gradients,
+    check_open,
     check_range,
     check_sharded,
     check_statistics,
@@ -42,6 +44,13 @@ def test_gradients_equal_the_definition(shape, bias):
     check_gradients(*shape, torch.float32, tolerance=1e-5, bias=bias)
 
 
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_what_is_closed_is_left_out_of_values_and_gradients(shape, scale):
+    """At scale 40 many a position stakes nearly all on an item above it."""
+    check_open(*shape, torch.float32, tolerance=1e-5 * scale, scale=scale)
+
+
 def test_extreme_scores_stay_finite():
     rows = draw_rows(5, 200, 8, scale=80.0)
     assert dense.logsumexp(exact(rows)).max() > 80, "the case must be extreme to prove anything"
@@ -70,6 +79,12 @@ def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
     assert fused.rank(rows, torch.tensor([0, 70, v - 1])).tolist() == [1 + (v - 1) / 2] * 3
     head.bias[[20, 20 + 64, 20 + 128, v - 1]] = 1.0  # the same place in different tiles, and the last
     assert fused.maximum(rows)[1].tolist() == [20, 20, 20]
+
+
+@pytest.mark.parametrize("shape", [(7, 150, 16), (17, 300, 33), (130, 1000, 64)], ids=str)
+@pytest.mark.parametrize("module", [dense, chunked, fused], ids=["dense", "chunked", "fused"])
+def test_items_with_one_row_tie_in_every_tile(module, shape):
+    check_equal_rows(module, *shape)
 
 
 def test_no_positions_give_no_numbers():

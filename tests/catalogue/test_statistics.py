@@ -70,6 +70,14 @@ def test_rank_by_brute_force_with_ties():
     assert catalogue_statistics(rows, items)["rank"].tolist() == expected
 
 
+def test_products_tie_within_rounding_and_given_scores_where_they_are_equal():
+    head, near = Head(torch.tensor([[1.0], [1.0 + 2.0**-20], [1.0 + 2.0**-12]])), torch.tensor([0])
+    found = catalogue_statistics(LinearLogits(torch.ones(1, 1), head), near)
+    assert (found["rank"].item(), found["tied"].item()) == (1 + 1 + 1 / 2, 1)
+    found = catalogue_statistics(DenseLogits(head.weight.T.clone()), near)
+    assert (found["rank"].item(), found["tied"].item()) == (3, 0)
+
+
 def test_excluded_items_rank_last_and_enter_no_list():
     scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])
     excluded = (torch.tensor([0, 0, 1]), torch.tensor([0, 2, 3]))

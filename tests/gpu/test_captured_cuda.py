@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from broken_runs import train_until
+from forms import weighted
 from fused_checks import check_adam
 from small_logs import write_small
 
@@ -24,6 +25,7 @@ from localpolicy.runtime.lanes import in_turn
 from localpolicy.study.jobs import Job, train_all
 from localpolicy.training import adam
 from localpolicy.training.losses import Losses
+from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -34,8 +36,7 @@ pytestmark = [
 
 
 def config(name="lpi_rl", *, dropout=0.0, **train_settings):
-    objective = {"name": name, **({"improve": "weighted"} if name.startswith("lpi") else {})}
-    groups = {"model": {"width": 16, "dropout": dropout}, "objective": objective}
+    groups = {"model": {"width": 16, "dropout": dropout}, "objective": weighted({"name": name})}
     return Config.parse({**groups, "train": {"device": "cuda", "epochs": 3, "batch_size": 16, **train_settings}})
 
 
@@ -90,7 +91,7 @@ def test_a_backbone_gives_on_a_gpu_what_it_gives_on_a_cpu(length, blocks):
 def test_dropout_differs_between_replays_and_comes_again_with_its_seed(tmp_path):
     data = write_small(tmp_path / "data")
     settings = config("mle", dropout=0.5, learning_rate=1e-12, batch_size=96)
-    trainer = Trainer.start(data, Run(tmp_path / "run"), settings)
+    trainer = Trainer.start(data, Run(tmp_path / "run"), resolve(settings, data))
     trainer.network.train()
     (batch,) = trainer.captured.planner.epoch(seed=0, epoch=0)
 
@@ -125,7 +126,7 @@ def test_a_capture_that_fails_costs_nothing_but_speed(tmp_path, monkeypatch):
 
 def test_both_heads_of_a_double_critic_are_fitted(tmp_path):
     data = write_small(tmp_path / "data")
-    trainer = Trainer.start(data, Run(tmp_path / "run"), config(batch_size=96))
+    trainer = Trainer.start(data, Run(tmp_path / "run"), resolve(config(batch_size=96), data))
     (batch,) = trainer.captured.planner.epoch(seed=0, epoch=0)
     for number in range(12):
         trainer.step(batch, number)

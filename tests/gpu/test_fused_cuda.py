@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from fused_checks import (
+    check_equal_rows,
     check_gradients,
+    check_open,
     check_range,
     check_sharded,
     check_statistics,
@@ -47,6 +49,12 @@ def test_gradients_equal_the_definition(shape, width, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
+def test_what_is_closed_is_left_out(shape, dtype):
+    check_open(*shape, 64, dtype, tolerance=TOLERANCE[dtype], device="cuda")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_extreme_scores_stay_finite(dtype):
     check_values(200, 1271, 64, dtype, tolerance=10 * TOLERANCE[dtype], device="cuda", scale=80.0)
 
@@ -71,6 +79,11 @@ def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
     rows.head.bias.zero_()
     assert fused.maximum(rows)[1].tolist() == [0] * 100
     assert fused.rank(rows, draw_items(100, 5000, "cuda")).tolist() == [1 + 4999 / 2] * 100
+
+
+@pytest.mark.parametrize("shape", [(17, 300, 33), (130, 5000, 64), (500, 20_000, 128)], ids=str)
+def test_items_with_one_row_tie_in_every_tile(shape):
+    check_equal_rows(fused, *shape, device="cuda")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

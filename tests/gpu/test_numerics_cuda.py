@@ -48,7 +48,7 @@ def test_bf16_with_a_frozen_logging_policy(tmp_path):
     older = train(data, out=tmp_path / "mle", config=Config.parse({**small, "objective": {"name": "mle"}}))
     small["train"]["precision"] = "bf16"
     for number, log in enumerate((data, newer)):
-        settings = {**small, "objective": {"name": "lpi_rl", "improve": "weighted", "logging": str(older.folder)}}
+        settings = {**small, "objective": {"name": "lpi_rl_weighted", "logging": str(older.folder)}}
         assert train(log, out=tmp_path / str(number), config=Config.parse(settings)).finished
 
 

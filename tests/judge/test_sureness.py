@@ -118,9 +118,9 @@ def test_a_lead_is_corrected_for_the_columns():
     alone = sure_of(4, 0, 10)
     assert 0.05 / 2 < alone < 0.05
     assert found["click.HR@1"].test.p == pytest.approx(alone)
-    assert found["click.HR@1"].holm_p == pytest.approx(2 * alone)
-    assert found["purchase.HR@1"].holm_p == pytest.approx(sure_of(1, 0, 10))
-    assert found["click.HR@1"].stars == ""
+    assert found["click.HR@1"].test.holm_p == pytest.approx(2 * alone)
+    assert found["purchase.HR@1"].test.holm_p == pytest.approx(sure_of(1, 0, 10))
+    assert found["click.HR@1"].test.stars == "" and found["click.HR@1"].test.low < 0
 
 
 def test_a_gain_over_the_baseline_is_corrected_for_every_policy_and_column():

@@ -171,7 +171,7 @@ def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):
     write_where(run, about, path="gone/data", from_run="../interactions")
     assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
     write_where(run, about, path="gone/data")  # as older runs say it
-    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with --data"):
+    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with data="):
         open_data(Run(run), None)
     write_where(run, about, path=str(tmp_path / "moved" / "interactions"))
     assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
@@ -199,7 +199,7 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
         means = {one.name: one.estimate(column).mean for one in found.evaluations}
         assert means[lead.best] == max(means.values())
         assert lead.test.difference == pytest.approx(means[lead.best] - means[lead.second])
-        assert lead.holm_p >= lead.test.p
+        assert lead.test.holm_p >= lead.test.p
     table = comparison_table(found)
     for place in range(1, 5):
         largest = max(row[place].text for row in table.rows)

@@ -7,7 +7,8 @@ import pytest
 from measured import log, policy, random_sequences, scores
 
 from localpolicy.data.batches import WindowConfig
-from localpolicy.measure.divergence import Reference, divergence
+from localpolicy.measure.divergence import Reference, divergence, noise_floor, times_floor
+from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.evaluation import evaluate_policy
 
 
@@ -28,6 +29,19 @@ def test_the_mean_is_over_references_and_the_floor_over_pairs():
     assert [each["name"] for each in said["reference"]] == ["a", "b"]
     assert said["floor"]["js"]["mean"] == pytest.approx(0.1)
     assert said["js"]["quantiles"]["q50"] == pytest.approx(0.2)
+
+
+def test_the_noise_floor_is_the_mean_over_pairs_with_an_error_that_pairs_do_not_shrink():
+    pairs = [Estimate(0.1, 0.01, 50, 0.005), Estimate(0.4, 0.03, 50, 0.015)]
+    assert noise_floor(pairs) == pytest.approx(Estimate((0.1 + 0.4) / 2, (0.01 + 0.03) / 2, 50, 0.01))
+    assert noise_floor([]) is None
+    assert times_floor(Estimate(0.5, 0, 50, 0), noise_floor(pairs)) == pytest.approx(0.5 / 0.25)
+    assert times_floor(None, pairs[0]) is times_floor(pairs[0], None) is None
+    # Never below the error of the mean over pairs at each position.
+    rng = np.random.default_rng(0)
+    one, two = rng.random(40), rng.random(40)
+    both, alone = mean_estimate((one + two) / 2, np.arange(40)), [mean_estimate(js, np.arange(40)) for js in (one, two)]
+    assert noise_floor(alone).mean == pytest.approx(both.mean) and noise_floor(alone).se > both.se
 
 
 def test_references_of_other_objectives_make_no_floor():

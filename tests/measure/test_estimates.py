@@ -15,6 +15,7 @@ from localpolicy.measure.significance import (
     holm,
     paired,
     paired_bootstrap,
+    paired_family,
     stars,
 )
 
@@ -109,6 +110,34 @@ def test_holm_by_definition():
     found = holm([0.01, float("nan"), 0.02])
     assert found[0] == pytest.approx(0.02) and math.isnan(found[1]) and found[2] == pytest.approx(0.02)
     assert holm([]) == []
+
+
+def test_an_interval_excludes_zero_exactly_where_its_corrected_p_is_small():
+    """Of a family, whatever the confidence; alone, a test is what it always was."""
+    drawn = stats.zscore(np.random.default_rng(10).normal(size=80), ddof=1)
+    shifts = (0.0, 0.05, 0.2, 0.25, 0.3, 0.9)
+    values = {shift: (drawn + shift, np.zeros(80), np.arange(80)) for shift in shifts}
+    alone = {shift: paired(*each) for shift, each in values.items()}
+    for confidence in (0.8, 0.95, 0.99):
+        found = paired_family(values, confidence=confidence)
+        assert [test.holm_p for test in found.values()] == pytest.approx(holm([test.p for test in alone.values()]))
+        for test in found.values():
+            assert bool(test.sign) == (test.holm_p < 1 - confidence) == (not test.low <= 0 <= test.high)
+    found = paired_family(values)
+    assert any(alone[shift].p < 0.05 <= found[shift].holm_p for shift in values), "the correction must matter here"
+    # The smallest of m p-values has the interval of confidence 1 - .05/m.
+    surest = min(values, key=lambda shift: alone[shift].p)
+    reach = stats.t.ppf(1 - 0.025 / len(values), 79) * alone[surest].se
+    assert found[surest].high - found[surest].difference == pytest.approx(reach)
+
+
+@pytest.mark.parametrize(("shift", "sequences"), [(0.1, 20), (0.1, 200), (0.5, 10), (1.0, 5), (0.0, 9)])
+def test_where_all_differences_are_alike_p_agrees_with_the_interval(shift, sequences):
+    found = paired(np.full(sequences, shift), np.zeros(sequences), np.arange(sequences))
+    assert found.se == 0 and bool(found.sign) == (found.p < 0.05)
+    if 0 < shift < 1:
+        z = stats.norm.isf(found.p / 2)
+        assert z**2 / (sequences + z**2) == pytest.approx(shift)
 
 
 def test_holm_holds_its_level_over_many_nulls():

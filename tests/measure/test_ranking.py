@@ -109,3 +109,17 @@ def test_segments_cover_every_position_once_by_kind():
     assert found["history ≤ 5"].tolist() == [True, True, False, False, False, False]
     assert found["history 6-10"].tolist() == [False, False, True, True, False, False]
     assert found["history > 15"].tolist() == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("name", ["HR@5", "nDCG@5", "MRR@5", "nDCG@20", "MRR"])
+def test_items_that_tie_share_their_places(name):
+    """The expectation over all orders of those that tie, place by place."""
+    above, tied = np.array([0, 2, 4, 5, 0, 30]), np.array([0, 5, 1, 3, 39, 0])
+    places = [range(first + 1, first + 1 + others + 1) for first, others in zip(above, tied, strict=True)]
+    expected = [np.mean([metric(name)(np.array([float(place)]))[0] for place in shared]) for shared in places]
+    np.testing.assert_allclose(metric(name)(1 + above + tied / 2, tied), expected)
+
+
+def test_forty_items_that_tie_are_hit_by_chance():
+    """The middle of their places would say never."""
+    assert metric("HR@5")(np.array([1 + 39 / 2]), np.array([39])) == pytest.approx(5 / 40)

@@ -14,7 +14,8 @@ from tabular import draws, formula
 
 from localpolicy.errors import ConfigError
 from localpolicy.model.readout import heads_for
-from localpolicy.objectives import OBJECTIVES, objective_of
+from localpolicy.objectives import LPI, OBJECTIVES, LPIBandit, LPIWeighted, LPIWeightedBandit, objective_of
+from localpolicy.objectives.objective import Objective
 from localpolicy.types import Readout
 
 ROOT = Path(__file__).parents[2]
@@ -316,7 +317,8 @@ def test_terms_by_hand(case, weight, auxiliary, clipped):
 
 
 def test_by_hand_covers_every_objective():
-    assert {case["name"] for case, *_ in BY_HAND} == set(OBJECTIVES)
+    equations = {name for name, one in OBJECTIVES.items() if one.terms is not Objective.terms}
+    assert {weighted(case)["name"] for case, *_ in BY_HAND} == equations == OBJECTIVES.keys() - {"lpi_cb", "lpi_rl"}
 
 
 # ---------------------------------------------------------------------- settings
@@ -332,8 +334,8 @@ def test_by_hand_covers_every_objective():
     ({"name": "ips", "clip": -3}, r"^objective.clip: .*greater than 0"),
     ({"td_weight": -1}, r"^objective.td_weight: "),
     ({"name": "lpi_rl", "negatives": 0}, r"^objective.negatives: "),
-    ({"baseline": "expcted"}, r"^objective.baseline: .*'expected'.*got 'expcted'"),
-    ({"advantage": "guess"}, r"^objective.advantage: .*'direct'"),
+    ({"name": "lpi_cb_weighted", "baseline": "expcted"}, r"^objective.baseline: .*'expected'.*got 'expcted'"),
+    ({"name": "lpi_cb_weighted", "advantage": "guess"}, r"^objective.advantage: .*'direct'"),
     ({"name": "sqn", "target": "mean"}, r"^objective.target: .*'max' or 'expected'"),
     ({"betta": 1.0}, r"^objective.betta: no such key \(did you mean 'beta'\?\)"),
 ], ids=str)  # fmt: skip
@@ -345,19 +347,21 @@ def test_bad_settings_are_refused(settings, message):
 @pytest.mark.parametrize(("settings", "message"), [
     ({"name": "lpi_bc"}, "did you mean 'lpi_cb'"),
     ({"name": "reinforce"}, "no objective 'reinforce'"),
-    ({"name": "mle", "beta": 0.5}, r"objective.beta: mle does not use it \(used by lpi_cb, lpi_rl\)"),
+    ({"name": "mle", "beta": 0.5}, r"objective.beta: mle does not use it \(used by lpi_cb, lpi_cb_weighted, lpi_rl"),
     ({"name": "lpi_cb", "gamma": 0.9}, "objective.gamma: lpi_cb does not use it"),
     ({"name": "sqn", "cap": 3.0}, "objective.cap: sqn does not use it"),
     ({"name": "pg", "clip": 3.0}, "objective.clip: pg does not use it"),
     ({"name": "sac", "advantage": "td"}, "objective.advantage: sac does not use it"),
-    ({"name": "lpi_cb", "advantage": "td"}, "objective.advantage: .*'direct' or 'observed'.*got 'td'"),
-    ({"name": "lpi_rl", "advantage": "observed"}, "objective.advantage: .*'td', .* or 'sampled'.*got 'observed'"),
+    ({"name": "lpi_cb_weighted", "advantage": "td"}, "objective.advantage: .*'direct' or 'observed'.*got 'td'"),
+    ({"name": "lpi_rl_weighted", "advantage": "observed"}, "advantage: .*'td', .* or 'sampled'.*got 'observed'"),
     (weighted({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}), "sampled advantage is its own baseline"),
     ({"name": "lpi_rl", "cap": 1.0}, "objective.cap: the closed form needs a cap above 1, got 1"),
-    ({"name": "lpi_rl", "target": "max"}, "objective.target: the closed form improves on μ by Q_μ"),
+    ({"name": "lpi_rl", "target": "max"}, r"objective.target: lpi_rl does not use it \(used by .*lpi_rl_weighted\)"),
+    ({"name": "lpi_rl", "improve": "both"}, "objective.improve: no form 'both'. lpi_rl is the closed form"),
     (weighted({"name": "lpi_rl", "expectile": 0.9}), "objective.expectile: only baseline=expectile uses it"),
-    ({"name": "lpi_rl", "expectile": 0.9}, "objective.expectile: only improve=weighted uses it"),
-    (weighted({"name": "lpi_rl", "critics": 3}), "objective.critics: only improve=closed uses it"),
+    ({"name": "lpi_rl", "expectile": 0.9}, r"objective.expectile: lpi_rl does not use it \(used by .*lpi_rl_weighted"),
+    ({"name": "lpi_rl", "advantage": "sampled"}, "objective.advantage: lpi_rl does not use it"),
+    (weighted({"name": "lpi_rl", "critics": 3}), r"critics: lpi_rl_weighted does not use it \(used by lpi_cb, "),
 ], ids=str)  # fmt: skip
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
@@ -373,8 +377,31 @@ def test_a_resolved_config_is_accepted_as_it_is(case):
 
 
 def test_default_advantages():
-    assert objective_of("lpi_cb").advantage == "direct"
-    assert objective_of("lpi_rl").advantage == "td"
+    assert objective_of("lpi_cb_weighted").advantage == "direct"
+    assert objective_of("lpi_rl_weighted").advantage == "td"
+
+
+# What config.yaml of a run held while `improve` chose the form of one class: the settings of both forms.
+BOTH = {
+    "beta": None, "logging": "head", "critics": 1, "critic_rate": 0.3, "critic_dropout": None, "believe": False,
+    "max_js": None, "cap": None, "baseline": "expected", "expectile": 0.7, "td_weight": 1.0,
+}  # fmt: skip
+PROCESS = {"gamma": 0.5, "target": None, "advantage": "td", "negatives": 10}
+
+
+@pytest.mark.parametrize(("recorded", "expected"), [
+    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS}, LPI()),
+    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS, "target": "expected", "gamma": 0.9}, LPI(gamma=0.9)),
+    ({"name": "lpi_cb", "improve": "closed", **BOTH, "advantage": "direct", "critics": 5}, LPIBandit(critics=5)),
+    ({"name": "lpi_rl", "improve": "weighted", **BOTH, **PROCESS}, LPIWeighted(beta=1, cap=20, target="max")),
+    ({"name": "lpi_rl", "improve": "weighted", **BOTH, **PROCESS, "beta": 0.1, "target": "expected"},
+     LPIWeighted(beta=0.1, target="expected")),
+    ({"name": "lpi_cb", "improve": "weighted", **BOTH, "advantage": "observed", "cap": 5},
+     LPIWeightedBandit(advantage="observed", cap=5)),
+], ids=str)  # fmt: skip
+def test_runs_of_the_version_with_one_class_for_both_forms_are_read(recorded, expected):
+    assert objective_of(recorded) == expected
+    assert objective_of(recorded, recorded=True) == expected
 
 
 def test_objectives_say_what_they_ask_of_rewards():

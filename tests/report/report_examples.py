@@ -7,17 +7,17 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from localpolicy.judge.gains import Gain
+from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 
 EDGES = [0.02 * place for place in range(21)]
 LISTS = ("mle", "lpi_cb β=0.1")
 
 
-def gained(mean: float, se: float) -> Gain:
+def gained(mean: float, se: float) -> Paired:
     """A gain with the p-value of a normal deviate, not corrected."""
     around, p = Interval.of(mean, se), math.erfc(abs(mean / se) / math.sqrt(2))
-    return Gain(mean, around.low, around.high, se, p, p, 1_000)
+    return Paired(mean, se, around.low, around.high, p, p, 1_000, p)
 
 
 def exact(value: float) -> Interval:

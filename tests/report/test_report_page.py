@@ -18,7 +18,7 @@ from page_tree import Element, cells, parse, specs
 from report_examples import bandit, crowded, store, three, usual
 
 from localpolicy.errors import LocalPolicyError
-from localpolicy.judge.gains import Gain
+from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
 from localpolicy.report.html.page import write_report
 
@@ -157,8 +157,7 @@ def marks(cell: Element) -> list[str]:
 
 
 def test_marks_say_which_differences_are_sure(light: Light) -> None:
-    """A gain in truth by its interval; a metric by its corrected p-value, whatever its own interval says."""
-    corrected = {"above": 0.04, "below": 0.04, "astride": 0.051, "touching": 0.06, "exact": 0.0}
+    """A gain in truth and a gain in a metric alike: the interval that is shown decides."""
     gains = {
         "above": Interval(0.2, 0.1, 0.3),
         "below": Interval(-0.2, -0.3, -0.1),
@@ -173,7 +172,7 @@ def test_marks_say_which_differences_are_sure(light: Light) -> None:
             "mle",
             gain=gain,
             metrics={"HR@5": Interval.of(0.3, 0.1)},
-            differences={"HR@5": Gain(gain.mean, 0.01, 0.02, 0.001, 0.001, corrected[name], 9)},
+            differences={"HR@5": Paired(gain.mean, 0.1, gain.low, gain.high, 0.001, 0.001, 9, 0.04)},
             js=Interval(js[name], js[name] / 2, 2 * js[name]),
         )
         for name, gain in gains.items()

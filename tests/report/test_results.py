@@ -89,7 +89,7 @@ def test_a_comparisons_table_holds_the_numbers_of_its_dict(results: dict[str, Re
             group, metric = column.split(".")
             assert rows[name][column] == policy["metrics"][group][metric]["mean"]
             gain = said["gains"].get(name, {}).get(column)
-            assert rows[name][f"{column} gain"] == (gain and gain["mean"])
+            assert rows[name][f"{column} gain"] == (gain and gain["difference"])
             assert rows[name][f"{column} gain p"] == (gain and gain["holm_p"])
 
 

@@ -17,9 +17,8 @@ from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gains import Gain
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.significance import holm, paired
+from localpolicy.measure.significance import Paired, holm, paired
 from localpolicy.report.comparison.findings import comparison_findings
 from localpolicy.report.comparison.headline import comparison_headline
 from localpolicy.report.comparison.section import comparison_section, write_comparison
@@ -89,13 +88,13 @@ def test_tables_parse_back_to_the_json(comparison, page):
             assert value(rows[name][f"{group} {metric}"]) == policy["metrics"][group][metric]["mean"]
 
 
-def test_every_part_of_the_report_is_there(page, runs):
+def test_every_part_of_the_report_is_there(page, comparison):
     heads = [head.text for level in ("h2", "h3") for head in page.all(level)]
     for words in ("Findings", "Reward against", "Comparison", "Training", "Distance", "Where it wins", "What would"):
         assert any(head.startswith(words) for head in heads), words
     titles = {head.text for head in page.all("h4")}
     for cut in ("history length", "popularity of the item taken", "repeats against new items"):
-        assert f"purchase nDCG@20, by {cut}" in titles
+        assert f"{comparison.main.replace('.', ' ')}, by {cut}" in titles
     assert "effective share of the weights" in titles
     assert {head.text for head in page.all("h5")} == {"mle-0", "lpi_rl-2"}, "μ̂ and π side by side"
     facts = page.all("details")[-3].text + page.all("details")[-1].text
@@ -142,11 +141,12 @@ def test_marks_hold_for_all_tests_together(comparison, section):
     (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
     expected = paired(new, old, clusters)
     found = row.differences[section.main_metric]
-    assert (found.mean, found.low, found.high, found.p) == expected[:1] + expected[2:5]
+    assert (found.difference, found.se, found.p) == (expected.difference, expected.se, expected.p)
+    assert found.low <= expected.low and found.high >= expected.high, "corrected"
     every = [gain for row in section.rows for gain in row.differences.values()]
     assert len(every) == 5 * (len(comparison.columns) + 1)
     assert [gain.holm_p for gain in every] == holm([gain.p for gain in every])
-    assert {gain.sign for gain in every if gain.holm_p >= 0.05} <= {0}
+    assert all(bool(gain.sign) == (gain.holm_p < 0.05) for gain in every)
     assert section.baseline == "mle-0" and not section.rows[0].differences
 
 
@@ -184,8 +184,8 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
             cell = rows[name][figure.replace(".", " ")]
             sure = gain["holm_p"] < 0.05
             marks = {str(mark.attributes["class"]) for mark in cell.all("span")} & {"mark up", "mark down"}
-            assert marks == ({"mark up" if gain["mean"] > 0 else "mark down"} if sure else set())
-            text = f"{gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
+            assert marks == ({"mark up" if gain["difference"] > 0 else "mark down"} if sure else set())
+            text = f"{gain['difference']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
             assert gained[name][figure] == text + gain["stars"].replace("*", r"\*")
             assert f"{text}{gain['stars']}" in terminal
             assert bool(gain["stars"]) == sure
@@ -195,6 +195,12 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
 # ---------------------------------------------------------------------- words
 
 METRIC = "click nDCG@20"
+
+
+def difference(gap: float, p: float) -> Paired:
+    """A gain that is significant where p is below 5 %."""
+    reach = abs(gap) / 2 if p < 0.05 else 2 * abs(gap) + 0.01
+    return Paired(gap, 0.005, gap - reach, gap + reach, p, p, 900, p)
 
 
 def row(
@@ -210,25 +216,13 @@ def row(
         js=None if js is None else Interval.of(js, 0.001),
         truth=None if gain is None else Interval.of(1 + gain, 0.01),
         gain=None if gain is None else Interval.of(gain, 0.01),
-        differences={} if name == "mle" else {METRIC: Gain(gap, gap - 0.01, gap + 0.01, 0.005, p, p, 900)},
+        differences={} if name == "mle" else {METRIC: difference(gap, p)},
         coverage=0.4,
     )
 
 
-def test_of_several_floors_the_largest_is_drawn():
-    """A policy must be further than the noisiest pair of estimates."""
-    floors = [
-        SimpleNamespace(floor_js=SimpleNamespace(overall=Estimate(mean, 0.001, 50, 0.001))) for mean in (0.02, 0.05)
-    ]
-    other = SimpleNamespace(origin=SimpleNamespace(objective="lpi_rl", family="another"))
-    measured = [SimpleNamespace(divergence=one) for one in floors]
-    found = Comparison(measured, [], [], data=None, candidates=[other, other], references=[]).floor
-    assert found is not None and found.mean == 0.05
-
-
 def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[Headline, dict[str, bool | None]]:
-    test = paired(np.array([0.3, 0.4, 0.5]), np.array([0.1, 0.2, 0.2]), np.arange(3))
-    lead = SimpleNamespace(holm_p=p, test=test)
+    lead = SimpleNamespace(test=difference(0.2, p))
     made = SimpleNamespace(
         main="click.nDCG@20",
         columns=["click.nDCG@20"],
@@ -259,7 +253,7 @@ def test_the_answer_says_whether_a_new_policy_is_better():
     assert found["lpi differs from the log by more than seed noise"] is True
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06), p=0.06)
     assert answer.sentence == "No new policy is better than mle, which imitates the log, beyond chance."
-    assert "+0.0400 to +0.0600 with 95 % confidence: may be chance" in answer.numbers[0].meaning
+    assert "-0.0600 to +0.1600 with 95 % confidence: may be chance" in answer.numbers[0].meaning
     assert answer.next_step.startswith("Keep what is deployed.")
     assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is False
     assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].sentence.startswith("Every new policy is worse than mle")
@@ -339,7 +333,7 @@ def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():
         main = "click.nDCG@20"
         floor = Estimate(0.04, 0.001, 50, 0.001)
         gains: ClassVar = {
-            name: {"click.nDCG@20": Gain(-0.2, -0.3, -0.1, 0.01, p, p, 50)}
+            name: {"click.nDCG@20": difference(-0.2, p)}
             for name, p in (("near", 0.01), ("near too", 0.2), ("far", 0.01))
         }
 

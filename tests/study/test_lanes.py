@@ -18,16 +18,15 @@ from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 
-def config(objective="mle", *, improve=None, **train_settings):
-    form = {} if improve is None else {"improve": improve}
+def config(objective="mle", **train_settings):
     settings = {"epochs": 2, "batch_size": 32, "device": "cpu", **train_settings}
-    return Config.parse({"model": {"width": 4}, "objective": {"name": objective, **form}, "train": settings})
+    return Config.parse({"model": {"width": 4}, "objective": {"name": objective}, "train": settings})
 
 
 KINDS = {
     "plain": config(),
-    "weighted": config("lpi_rl", improve="weighted", seed=1),
-    "closed": config("lpi_cb", improve="closed", seed=2, deterministic=False),
+    "weighted": config("lpi_rl_weighted", seed=1),
+    "closed": config("lpi_cb", seed=2, deterministic=False),
     "longer": config("sac", epochs=3, seed=3),
 }
 

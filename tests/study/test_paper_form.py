@@ -8,7 +8,7 @@ from localpolicy.study.grid import Point
 from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.study.paper.table1 import BanditRecipe
 
-WEIGHTED = {"improve": "weighted", "cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
+WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
 
 def resolved(config):
@@ -31,13 +31,13 @@ def test_clicks_and_purchases(objective):
 
 def test_lpi_is_weighted_cross_entropy_towards_the_largest_q():
     _, found = resolved(Recipe().config("lpi_rl", Point(), 0))
-    for key, value in {**WEIGHTED, "name": "lpi_rl", "target": "max", "advantage": "td", "gamma": 0.5}.items():
+    for key, value in {**WEIGHTED, "name": "lpi_rl_weighted", "target": "max", "advantage": "td", "gamma": 0.5}.items():
         assert found[key] == value, key
 
 
 def test_ratings():
     settings, found = resolved(BanditRecipe().arm("lpi_cb", 0.1, 0).config)
-    for key, value in {**WEIGHTED, "name": "lpi_cb", "advantage": "direct", "beta": 0.1}.items():
+    for key, value in {**WEIGHTED, "name": "lpi_cb_weighted", "advantage": "direct", "beta": 0.1}.items():
         assert found[key] == value, key
     assert settings["data"] == {"length": 200, "last": 50}
     assert settings["model"]["tied"] is False

@@ -19,7 +19,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.metrics import metric
-from localpolicy.measure.significance import paired
+from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.html.pictures import MISSING
 from localpolicy.report.html.skeleton import tables_page
@@ -107,7 +107,7 @@ def test_stars_compare_the_two_best_on_the_same_positions(made):
         assert (lead.best, lead.second) == (order[0].pooled.name, order[1].pooled.name)
         test = paired(order[0].pooled.values(name)[0], *order[1].pooled.values(name))
         assert lead.test.p == pytest.approx(test.p, nan_ok=True)
-        assert lead.holm_p >= lead.test.p
+        assert lead.test.holm_p >= lead.test.p
 
 
 def test_the_table_says_what_the_json_says(made):
@@ -151,7 +151,7 @@ def test_claims_are_judged_by_the_figures(made):
         for other in ("sqn", "sac")
         for name in ("purchase.nDCG@20", "click.nDCG@20")
     ]
-    sure = [test.p < 0.05 for test in gains]
+    sure = [p < 0.05 for p in holm([test.p for test in gains])]
     if any(here and test.difference < 0 for here, test in zip(sure, gains, strict=True)):
         assert lpi.holds is False
     else:
@@ -161,7 +161,8 @@ def test_claims_are_judged_by_the_figures(made):
     won = sum(lead.best == "LPI" for lead in table.leads.values())
     assert most.holds == (won > 6) and most.because.startswith(f"{won} of 12")
     far = next(one for claim, one in found.items() if "another seed" in claim)
-    beyond = [row for row in table.rows[1:] if row.js.mean > 1.2 * table.floor["test"].mean]
+    floor = table.floor["test"]
+    beyond = [row for row in table.rows[1:] if row.js.mean - 1.96 * row.js.se > floor.mean + 1.96 * floor.se]
     assert far.holds == (len(beyond) == 6)
     # What a claim speaks of must be there.
     some = replace(table, rows=table.rows[:3])
@@ -254,13 +255,13 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.report.paper.findings.paired",
-            lambda *values, p=p: SimpleNamespace(difference=0.1, se=0.05, p=p),
+            "localpolicy.report.paper.findings.paired_family",
+            lambda values, p=p: dict.fromkeys(values, SimpleNamespace(difference=0.1, se=0.05, sign=int(p < 0.05))),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.report.paper.findings.paired",
-        lambda *values: SimpleNamespace(difference=-0.1, se=0.05, p=0.2),
+        "localpolicy.report.paper.findings.paired_family",
+        lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, se=0.05, sign=0)),
     )
     assert findings(table)[0].holds is None
 

@@ -15,6 +15,7 @@ from localpolicy.model.backbones import BACKBONES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training.numerics import deterministic
+from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 
 SEQUENCES = 10_000  # 36,000 actions in a step: torch splits no smaller work over threads
@@ -49,14 +50,12 @@ class Gradients:
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
         objective = {"name": "lpi_cb", "baseline": "value"} if name == "value" else {"name": name}
-        if objective["name"].startswith("lpi"):
-            objective["improve"] = "weighted"  # all heads in one step
         settings = {
             "model": {"backbone": backbone, "width": 4},
-            "objective": weighted(objective),
+            "objective": weighted(objective),  # all heads in one step
             "train": {"batch_size": SEQUENCES, "device": "cpu"},
         }
-        self.trainer = Trainer.start(data, Run(out), Config.parse(settings))
+        self.trainer = Trainer.start(data, Run(out), resolve(Config.parse(settings), data))
         (self.batch,) = self.trainer.windows.shuffled(SEQUENCES, seed=0, epoch=0)
 
     def again(self):

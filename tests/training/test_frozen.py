@@ -18,7 +18,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.setup import open_logging_policy, shard_of
+from localpolicy.training.setup import open_logging_policy, resolve, shard_of
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.types import Readout
@@ -68,7 +68,7 @@ def test_the_same_items_in_another_order_give_the_same_readout(small, older, tmp
     other = write_small(tmp_path / "other", item_id=range(111, 99, -1))
     settings = config("lpi_cb", older.folder)
     for data in (small, other):
-        trainer = Trainer.start(data, Run("unused"), settings)
+        trainer = Trainer.start(data, Run("unused"), resolve(settings, data))
         batch = next(trainer.windows.in_order(64))
         rows = trainer.losses.reader.logging_policy.rows_at(batch, batch.scored)
         formed = torch.log_softmax(rows.chunk(0, 12), 1)
@@ -141,7 +141,7 @@ def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, new
     turned = write_small(tmp_path / "turned", item_id=range(111, 99, -1))
     settings = config("ips", older.folder, device="cpu")
     for data in (newer, turned):
-        with pytest.raises(RunError, match="knows other items than .* --shard-catalogue"):
+        with pytest.raises(RunError, match="knows other items than .* shard_catalogue=True"):
             open_logging_policy(settings, data, shard=Shard(Ranks(rank, 2), data.n_items))
     policy = open_logging_policy(settings, small, shard=Shard(Ranks(rank, 2), small.n_items))
     assert len(policy.network.embedding) == small.n_items // 2

@@ -7,6 +7,7 @@ import torch
 
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -33,7 +34,7 @@ def by_hand(trainer):
 )
 def test_the_first_step_is_that_of_the_mean_written_by_hand(name, objective, small, tmp_path, monkeypatch):
     config = settings(name, **objective)
-    start = Trainer.start(small, Run(tmp_path / "start"), config)
+    start = Trainer.start(small, Run(tmp_path / "start"), resolve(config, small))
     loss, reward, stated = by_hand(start)
     expected = (loss if name == "mle" else reward * loss).sum() / len(loss)
     control = ((-loss).exp() / stated - 1).mean() if "clip" in objective else torch.zeros(())
@@ -60,7 +61,7 @@ def test_the_first_step_is_that_of_the_mean_written_by_hand(name, objective, sma
 
 def test_the_weights_it_reports_are_those_written_by_hand(small, tmp_path):
     config = settings("reward_weighted")
-    _, reward, _ = by_hand(Trainer.start(small, Run(tmp_path / "start"), config))
+    _, reward, _ = by_hand(Trainer.start(small, Run(tmp_path / "start"), resolve(config, small)))
     (line,) = train(small, out=tmp_path / "run", config=config).metrics()
     weights = line["weights"]
     assert weights["mean"] == pytest.approx(float(reward.double().mean()))

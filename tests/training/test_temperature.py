@@ -149,7 +149,7 @@ def test_an_item_that_a_policy_excludes_costs_no_more_than_its_popularity():
 @pytest.mark.parametrize("unknown", [True, False])
 def test_what_training_never_shows_does_not_decide(interactions, tmp_path, monkeypatch, unknown):
     """Pushing an item down costs likelihood, unless training never showed it."""
-    trainer = Trainer.start(interactions, Run(tmp_path), config_of("mle", **SETTINGS))
+    trainer = Trainer.start(interactions, Run(tmp_path), resolve(config_of("mle", **SETTINGS), interactions))
     item = int(np.bincount(interactions["validation"].arrays["item"]).argmax())
     known = np.ones(interactions.n_items, bool)
     known[item] = not unknown

@@ -15,6 +15,7 @@ from small_logs import write_small
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.warm_start import NEWCOMERS, _by_event, warm_start
@@ -45,7 +46,7 @@ def newer(tmp_path_factory):
 
 def started(data, folder, settings=None):
     """A trainer whose network has taken the older run's weights, and what it says of it."""
-    trainer = Trainer.start(data, Run("unused"), settings or config())
+    trainer = Trainer.start(data, Run("unused"), resolve(settings or config(), data))
     return trainer, warm_start(trainer.network, folder, data)
 
 
@@ -111,7 +112,7 @@ def test_every_row_comes_from_its_item(older, newer):
 def test_heads_the_older_run_lacks_start_as_in_a_new_run(small, newer, tmp_path):
     older = train(small, out=tmp_path / "mle", config=config("mle"))
     trainer, said = started(newer, older.folder)
-    fresh = Trainer.start(newer, Run("unused"), config()).network
+    fresh = Trainer.start(newer, Run("unused"), resolve(config(), newer)).network
     assert (said["heads"], said["fresh_heads"]) == (["policy"], ["logging", "q_a", "q_b"])
     for name in said["fresh_heads"]:
         assert torch.equal(trainer.network.heads[name].projection, fresh.heads[name].projection)

@@ -11,6 +11,7 @@ from torch import Tensor
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.ties import tie_bounds
 from localpolicy.catalogue.without import Without
 
 
@@ -43,6 +44,7 @@ def fused_statistics(
         _, shown = fused.top(rows if excluded is None else Without(rows, *excluded), lists)
     columns = {
         "rank": 1 + above + tied / 2,
+        "tied": tied,
         "top": shown[:, 0],
         "lists": shown,
         "logp": own - normaliser,
@@ -79,6 +81,8 @@ def _among_allowed(
 
     itself = item == items[row]
     many, last = count(torch.ones_like(itself)), count(itself).bool()
-    above = above - count((score > own[row]) & ~itself)
-    tied = tied - count((score == own[row]) & ~itself)
+    low, high = (bound[row] for bound in tie_bounds(rows, own))
+    higher = (score > high) & ~itself
+    above = above - count(higher)
+    tied = tied - count((score >= low) & ~higher & ~itself)
     return torch.where(last, catalogue - many, above), torch.where(last, many - 1, tied)

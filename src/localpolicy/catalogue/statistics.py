@@ -20,6 +20,7 @@ from localpolicy.catalogue.blocks import blocks_of, part_of
 from localpolicy.catalogue.fused_statistics import fused_statistics, serves
 from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems, masked
+from localpolicy.catalogue.ties import tie_bounds
 
 Columns = dict[str, Tensor]
 
@@ -53,11 +54,13 @@ class Scratch:
         return torch.mul(left, right, out=self.like("product", left)).sum(1)
 
 
-def rank(scores: Tensor, items: Tensor, scratch: Scratch) -> Tensor:
-    """1 + items strictly above + half of the others tied = (V + 1 + Σ_a sign(s_a - s_item)) / 2."""
-    own = scores.gather(1, items[:, None])
-    above = torch.sub(scores, own, out=scratch.like("product", scores)).sign_()
-    return (scores.shape[1] + 1 + above.sum(1)) / 2
+def rank(scores: Tensor, bounds: tuple[Tensor, Tensor], scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """1 + items strictly above + half of the others tied; and how many others tie. `bounds` [n]: see `ties`."""
+    low, high = bounds
+    block = scratch.like("product", scores)
+    above = torch.gt(scores, high[:, None], out=block).sum(1)
+    tied = torch.ge(scores, low[:, None], out=block).sum(1) - above - 1
+    return 1 + above + tied / 2, tied
 
 
 def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> Formed:
@@ -99,7 +102,7 @@ def catalogue_statistics(
 ) -> Columns:
     """One column per question, [N] each (`lists` [N, K]).
 
-    rank, logp, entropy          of the policy
+    rank, tied, logp, entropy    of the policy: its rank of the item, and how many others tie with it (see `ties`)
     top, lists                   its first item, and its K best
     js:x, kl:x, logp:x           against each reference x
     js:x|y, kl:x|y               between references, with `floor`: how far noise alone goes
@@ -162,7 +165,7 @@ def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
         # Not -inf: the difference of two would not be a number, and two excluded items must tie.
         scores.index_put_(asked.excluded, scores.new_tensor(torch.finfo(scores.dtype).min))
         first = scores.argmax(1)
-    columns["rank"] = rank(scores, asked.items, scratch)
+    columns["rank"], columns["tied"] = rank(scores, tie_bounds(asked.rows, _at(scores, asked.items)), scratch)
     columns["top"] = first
     many = asked.lists > 1
     columns["lists"] = scores.topk(min(asked.lists, scores.shape[1]), dim=1).indices if many else first[:, None]

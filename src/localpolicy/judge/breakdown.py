@@ -10,7 +10,7 @@ import numpy as np
 
 from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.segments import bins
-from localpolicy.measure.significance import Paired, paired, stars
+from localpolicy.measure.significance import Paired, paired_family
 
 BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
 
@@ -39,12 +39,12 @@ class Bucket:
     label: str
     means: dict[str, Estimate]  # by policy, over sequences
     best: str
-    test: Paired | None  # the best against the second best
+    test: Paired | None  # the best against the second best, corrected over the buckets
 
     @property
     def stars(self) -> str:
         """The paper's marks."""
-        return "" if self.test is None else stars(self.test.p)
+        return "" if self.test is None else self.test.stars
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -66,15 +66,19 @@ def breakdown(
         ids, index = np.unique(sequence, return_inverse=True)
         count = np.bincount(index)
         per_sequence[policy.name] = np.bincount(index, weights=values) / count
-    return [
-        _bucket(label, {name: values[here] for name, values in per_sequence.items()}, ids[here])
-        for label, here in bins(event, count, buckets).items()
-        if here.any()
-    ]
-
-
-def _bucket(label: str, values: dict[str, np.ndarray], sequence: np.ndarray) -> Bucket:
-    means = {name: mean_estimate(value, sequence) for name, value in values.items()}
-    order = sorted(means, key=lambda name: -means[name].mean)
-    test = paired(values[order[0]], values[order[1]], sequence) if len(order) > 1 else None
-    return Bucket(label, means, order[0], test)
+    shown = {label: here for label, here in bins(event, count, buckets).items() if here.any()}
+    means = {
+        label: {name: mean_estimate(values[here], ids[here]) for name, values in per_sequence.items()}
+        for label, here in shown.items()
+    }
+    order = {label: sorted(each, key=lambda name: -each[name].mean) for label, each in means.items()}
+    tests = paired_family(
+        {
+            label: (per_sequence[best][here], per_sequence[second][here], ids[here])
+            for label, here in shown.items()
+            for best, second in [order[label][:2]]
+        }
+        if len(policies) > 1
+        else {}
+    )
+    return [Bucket(label, means[label], order[label][0], tests.get(label)) for label in shown]

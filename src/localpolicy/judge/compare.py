@@ -131,6 +131,8 @@ def compare(
     notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
+    if not columns and evaluations[0].main not in chosen:
+        chosen.append(evaluations[0].main)  # of everything taken, where no paid event has enough sequences
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
     )

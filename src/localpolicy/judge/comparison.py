@@ -13,13 +13,13 @@ from scipy import stats
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.breakdown import Bucket, breakdown
-from localpolicy.judge.gains import Gain, Lead, column_leads
+from localpolicy.judge.gains import Lead, column_leads
 from localpolicy.judge.like_with_like import Pair
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, finite
-from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.significance import holm, paired
+from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.results import Result
 
 NAMED = 3  # policies in a summary
@@ -44,10 +44,8 @@ class Comparison(Result):
 
     @property
     def main(self) -> str:
-        """The column that decides: the first nDCG that has positions (the best paid event's), else the first column."""
-        filled = [column for column in self.columns if self.evaluations[0].estimate(column).n]
-        ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
-        return (ranked or filled or self.columns)[0]
+        """The column that decides."""
+        return deciding_figure(self.evaluations[0], self.columns)[0]
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
@@ -55,7 +53,7 @@ class Comparison(Result):
         return column_leads(self.evaluations, self.columns)
 
     @cached_property
-    def gains(self) -> dict[str, dict[str, Gain]]:
+    def gains(self) -> dict[str, dict[str, Paired]]:
         """By policy and figure: its gain over the baseline; nothing where there is no baseline.
 
         Figures are the columns and AR@1. All these tests are one family for Holm's correction. A policy has no gain
@@ -69,16 +67,15 @@ class Comparison(Result):
             for policy in self.evaluations
             if policy.name != self.baseline
         }
-        tests = {
-            (name, figure): paired(pair.new.values(figure)[0], *pair.old.values(figure))
+        values = {
+            (name, figure): (pair.new.values(figure)[0], *pair.old.values(figure))
             for name, pair in pairs.items()
             if pair.refusal is None
             for figure in (*self.columns, "AR@1")
         }
-        corrected = holm([test.p for test in tests.values()])
-        gains: dict[str, dict[str, Gain]] = {}
-        for ((name, figure), test), holm_p in zip(tests.items(), corrected, strict=True):
-            gains.setdefault(name, {})[figure] = Gain.of(test, holm_p)
+        gains: dict[str, dict[str, Paired]] = {}
+        for (name, figure), test in paired_family(values).items():
+            gains.setdefault(name, {})[figure] = test
         return gains
 
     @cached_property
@@ -86,15 +83,18 @@ class Comparison(Result):
         """The noise floor: JS between two μ̂ that differ in their seed alone. None where no such pair was measured.
 
         Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was.
-        Of several the largest counts, so that noise is not mistaken for movement.
         """
-        measured = [evaluation.divergence for evaluation in self.evaluations if evaluation.divergence is not None]
-        floors = [each.floor_js.overall for each in measured if each.floor_js is not None]
-        families = {(evaluation.origin.objective, evaluation.origin.family) for evaluation in self.references}
+        pairs: dict[frozenset[str], Estimate] = {}
+        kinds = {reference.name: reference.origin.kind for reference in self.references}
         for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
-            if evaluation.divergence is not None and (candidate.origin.objective, candidate.origin.family) in families:
-                floors.append(evaluation.divergence.js.overall)
-        return max(floors, key=lambda floor: floor.mean, default=None)
+            if (measured := evaluation.divergence) is None:
+                continue
+            if measured.floor_js is not None:
+                pairs |= {frozenset(pair.split("|")): js for pair, js in measured.floor_js.by_name.items()}
+            for name, js in measured.js.by_name.items():
+                if kinds[name] == candidate.origin.kind:
+                    pairs[frozenset((name, candidate.name))] = js
+        return noise_floor(pairs.values())
 
     @cached_property
     def unseen_by_js(self) -> list[str]:
@@ -159,7 +159,7 @@ class Comparison(Result):
             row |= {figure: finite(value.mean), f"{figure} se": finite(value.se)}
             if self.baseline is not None and figure in (*self.columns, "AR@1"):
                 gain = self.gains.get(evaluation.name, {}).get(figure)
-                row |= {f"{figure} gain": None if gain is None else finite(gain.mean)}
+                row |= {f"{figure} gain": None if gain is None else finite(gain.difference)}
                 row |= {f"{figure} gain p": None if gain is None else finite(gain.holm_p)}
         divergence, truth = evaluation.divergence, evaluation.truth
         js = None if divergence is None else divergence.js.overall

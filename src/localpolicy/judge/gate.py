@@ -24,12 +24,17 @@ from localpolicy.judge.gate_checks import (
     segment_check,
     value_check,
 )
-from localpolicy.judge.gate_rules import GateRules, read_rules
+from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
-from localpolicy.judge.power import sequences_of
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.measure.evaluation import (
+    EvaluateConfig,
+    Evaluation,
+    deciding_figure,
+    evaluate_policy,
+    paid_events,
+)
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.run import settings_of
@@ -129,7 +134,7 @@ def gate(
     run: RunLike,
     *,
     against: Sequence[RunLike],
-    rules: GateRules | Path | str | None = None,
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     data: Prepared | Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     beta: float | None = None,
@@ -143,7 +148,7 @@ def gate(
     """
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
-    rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
+    rules = rules_of(rules)
     by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     others = list(against[1:] if by_log else against)
     names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())
@@ -162,7 +167,7 @@ def gate(
         _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
     ]
     evaluation = measure(candidate, rulers)
-    metric, chosen_because = deciding_metric(evaluation, paid_events(prepared), rules)
+    metric, chosen_because = deciding_metric(evaluation, rules)
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
@@ -243,7 +248,7 @@ class _Measure:
         )  # fmt: skip
 
 
-def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules) -> tuple[str, list[str]]:
+def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:
     """The figure that must gain: as asked, or of the best paid event with enough sequences; and why it is that one."""
     measured = groups(evaluation.scores)
     if rules.metric is not None:
@@ -251,14 +256,7 @@ def deciding_metric(evaluation: Evaluation, events: list[str], rules: GateRules)
             known = [f"{each}.nDCG@20" for each in measured]
             raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
         return rules.metric, []
-    few: list[str] = []
-    for event in [*(event for event in events if event in measured), "all"]:
-        count = sequences_of(evaluation.scores.sequence[measured[event]])
-        if count >= rules.min_sequences or event == "all":
-            said = f"{', '.join(few)}: too few for a verdict (least: {rules.min_sequences}), so {event}.nDCG@20 decides"
-            return f"{event}.nDCG@20", [said] if few else []
-        few.append(f"only {count} sequences with {event}")
-    raise AssertionError("'all' is a group of every log")
+    return deciding_figure(evaluation, least=rules.min_sequences)
 
 
 def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:

@@ -10,12 +10,11 @@ import numpy as np
 
 from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.judge.power import more_needed, sequences_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.off_policy.decisions import Decisions
 from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
-from localpolicy.measure.significance import holm, paired
+from localpolicy.measure.significance import more_needed, paired_family, sequences_of
 
 LEFT_OUT = Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
 
@@ -55,8 +54,8 @@ def _estimable(evaluation: Evaluation) -> Decisions | None:
 def _against_baselines(
     name: str, mine: np.ndarray, baselines: Mapping[str, np.ndarray], clusters: np.ndarray, rules: GateRules
 ) -> Check:
-    tests = {label: paired(mine, theirs, clusters, confidence=rules.confidence) for label, theirs in baselines.items()}
-    corrected = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    values = {label: (mine, theirs, clusters) for label, theirs in baselines.items()}
+    tests = paired_family(values, confidence=rules.confidence)
     best, test = min(tests.items(), key=lambda pair: pair[1].difference)
     figures = ", ".join(f"{label} {theirs.mean():.4f}" for label, theirs in baselines.items())
     reason = (
@@ -69,9 +68,9 @@ def _against_baselines(
         needed = math.ceil(test.n * rules.min_sequences / max(sequences, 1))
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
         return Check("baselines", "cannot tell", reason, *fields, needed, plain=unsure)
-    if test.difference < 0 and corrected[best] < 1 - rules.confidence:
+    if test.sign < 0:
         return Check("baselines", "no", f"{reason}: {best} is what should be deployed", *fields, instead=best)
-    if all(each.difference > 0 and corrected[label] < 1 - rules.confidence for label, each in tests.items()):
+    if all(each.sign > 0 for each in tests.values()):
         return Check("baselines", "yes", reason, *fields, plain="it beats every simple baseline")
     wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
     needed_to_tell = more_needed(test, wanted)

@@ -11,16 +11,14 @@ import numpy as np
 
 from localpolicy.errors import ConfigError
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.judge.power import ENOUGH, more_needed, sequences_of
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.off_policy.intervals import normal
 from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
 from localpolicy.measure.segments import groups, segments
-from localpolicy.measure.significance import Paired, holm, paired
+from localpolicy.measure.significance import ENOUGH, Values, more_needed, paired, paired_family, sequences_of
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 
@@ -93,40 +91,35 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
     """No other event surely loses more than allowed, Holm-corrected over them."""
     measured, metric_name = groups(new.scores), name.rpartition(".")[2]
     others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
-    tests = {event: _loss(new, deployed, f"{event}.{metric_name}", rules.max_event_loss, rules) for event in others}
+    tests = {}
+    for event in others:
+        (mine, clusters), (old, _) = (policy.values(f"{event}.{metric_name}") for policy in (new, deployed))
+        tests[event] = mine + rules.max_event_loss, old, clusters
     return _no_sure_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
 
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
     """No segment surely loses more than allowed, Holm-corrected over the segments."""
     group, _, metric_name = name.rpartition(".")
-    scores, value = new.scores, metric(metric_name)
+    scores, (mine, old) = new.scores, (each.scores.metric(metric_name) for each in (new, deployed))
     tests = {}
     for label, here in segments(scores, new.counts).items():
         chosen = here & groups(scores)[group]
         if chosen.sum() >= rules.min_segment:
-            ranks = scores.rank[chosen], deployed.scores.rank[chosen]
-            tests[label] = paired(
-                value(ranks[0]) + rules.max_segment_loss, value(ranks[1]), scores.sequence[chosen],
-                confidence=rules.confidence,
-            )  # fmt: skip
+            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], scores.sequence[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
     return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
 
 
-def _loss(new: Evaluation, deployed: Evaluation, name: str, allowed: float, rules: GateRules) -> Paired:
-    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
-    return paired(mine + allowed, old, clusters, confidence=rules.confidence)
-
-
-def _no_sure_loss(name: str, tests: Mapping[str, Paired], allowed: float, rules: GateRules, *, nothing: str) -> Check:
-    if not tests:
+def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Check:
+    """`values` of the new policy have the allowed loss added."""
+    if not values:
         return Check(name, "not asked", nothing)
-    corrected = holm([test.p for test in tests.values()])
+    tests = paired_family(values, confidence=rules.confidence)
     lost = {
-        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {p:.2g})"
-        for (label, test), p in zip(tests.items(), corrected, strict=True)
-        if test.difference < 0 and p < 1 - rules.confidence
+        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"
+        for label, test in tests.items()
+        if test.sign < 0
     }
     worst = min(tests.values(), key=lambda test: test.difference)
     fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)

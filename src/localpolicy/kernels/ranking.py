@@ -1,8 +1,8 @@
 """All that evaluation asks of one policy, in one pass over the catalogue: how many items score above the taken one and
 how many tie with it, the best item, log Σ e^x, and Σ p·x for the entropy.
 
-The item's own score is rounded as the tiles round it: another order of the same sum rounds differently, and items that
-tie would no longer. `_own` therefore forms it in a tile of the same shape, from the rows' own items.
+An item's own score may be rounded otherwise than those of its tile: scores within the bounds of `catalogue.ties` tie.
+The taken item itself is known by its index, and counts neither above nor among the tied.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits
+from localpolicy.catalogue.ties import tie_bounds
 from localpolicy.kernels.tiles import SUMMED, Tile, operands, padded, splits, tile
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -57,7 +58,7 @@ def _own(
 
 @triton.jit
 def _walk(
-    hidden, weight, bias, items, own, aboves, tieds, tops, bearers, totals, weighteds, n_rows, n_items, part,
+    hidden, weight, bias, items, lows, highs, aboves, tieds, tops, bearers, totals, weighteds, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, ALL: tl.constexpr,
     ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -67,7 +68,8 @@ def _walk(
     d = tl.arange(0, DP)
     column = tl.arange(0, ITEMS)
     h = tl.load(hidden + row[:, None] * D + d[None], mask=here[:, None] & (d < D)[None], other=0.0)
-    mark = tl.load(own + row, mask=here, other=0.0)
+    low = tl.load(lows + row, mask=here, other=0.0)
+    high = tl.load(highs + row, mask=here, other=0.0)
     taken = tl.load(items + row, mask=here, other=-1).to(tl.int32)
     above = tl.zeros((ROWS,), tl.int32)
     equal = tl.zeros((ROWS,), tl.int32)
@@ -87,8 +89,9 @@ def _walk(
         if BIASED:
             x += tl.load(bias + item, mask=ok, other=0.0).to(tl.float32)[None]
         other = ok[None] & (item[None] != taken[:, None])
-        above += tl.sum((other & (x > mark[:, None])).to(tl.int32), 1)
-        equal += tl.sum((other & (x == mark[:, None])).to(tl.int32), 1)
+        higher = x > high[:, None]
+        above += tl.sum((other & higher).to(tl.int32), 1)
+        equal += tl.sum((other & (x >= low[:, None]) & (x <= high[:, None])).to(tl.int32), 1)
         if ALL:
             x = tl.where(ok[None], x, -float("inf"))
             better = x > best
@@ -153,12 +156,13 @@ def ranked(
     def room(kind: torch.dtype, *, wanted: bool = True) -> Tensor:
         return torch.empty((cuts, n) if wanted else (1,), dtype=kind, device=hidden.device)
 
+    low, high = (bound.contiguous() for bound in tie_bounds(rows, own))
     above, tied = room(torch.int32), room(torch.int32)
     tops, totals, weighteds = (room(torch.float32, wanted=everything) for _ in range(3))
     bearers = room(torch.int32, wanted=everything)
     if n:
         _walk[(blocks, cuts)](
-            hidden, weight, bias, items, own, above, tied, tops, bearers, totals, weighteds, n, v, part,
+            hidden, weight, bias, items, low, high, above, tied, tops, bearers, totals, weighteds, n, v, part,
             D=width, DP=_depth(width), BIASED=rows.head.bias is not None, ALL=everything,
             ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ class Reference:
     selected_by: str | None = None
     family: str = ""  # one for all runs that differ in their seed alone
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """How it was trained, its seed aside: noise is what differs between two of one kind."""
+        return self.objective, self.family
+
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return dict(vars(self))
@@ -62,10 +67,8 @@ class Divergence:
 
     @property
     def above_floor(self) -> float | None:
-        """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
-        if self.floor_js is None or not self.floor_js.overall.mean > 0:
-            return None
-        return self.js.overall.mean / self.floor_js.overall.mean
+        """JS as a multiple of the noise floor."""
+        return times_floor(self.js.overall, None if self.floor_js is None else self.floor_js.overall)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -79,6 +82,24 @@ class Divergence:
             "reference": [reference.to_dict() for reference in self.references],
             "segments": {name: value.to_dict() for name, value in self.segments.items()},
         }
+
+
+def noise_floor(pairs: Iterable[Estimate]) -> Estimate | None:
+    """The mean of JS(μ̂, μ̂') over pairs of estimates that differ in their seed alone; None where there is no pair.
+
+    The mean, as a policy's own JS is the mean over its references. Pairs share their positions, so that errors do not
+    shrink with their number: the mean of the errors bounds the error of the mean.
+    """
+    known = list(pairs)
+    if not known:
+        return None
+    mean, se, plain = (float(np.mean([getattr(pair, name) for pair in known])) for name in ("mean", "se", "plain_se"))
+    return Estimate(mean, se, known[0].n, plain)
+
+
+def times_floor(js: Estimate | Interval | None, floor: Estimate | Interval | None) -> float | None:
+    """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
+    return None if js is None or floor is None or not floor.mean > 0 else js.mean / floor.mean
 
 
 def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
@@ -104,9 +125,19 @@ def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.
     return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
 
+def _floor(values: Mapping[str, np.ndarray], pairs: Sequence[str], sequence: np.ndarray) -> Spread | None:
+    """Between pairs of references."""
+    if not pairs:
+        return None
+    between = spread(values, pairs, sequence)
+    overall = noise_floor(between.by_name.values())
+    assert overall is not None
+    return replace(between, overall=overall)
+
+
 def _families(references: Sequence[Reference]) -> list[list[str]]:
-    kinds = dict.fromkeys((reference.objective, reference.family) for reference in references)
-    return [[each.name for each in references if (each.objective, each.family) == kind] for kind in kinds]
+    kinds = dict.fromkeys(reference.kind for reference in references)
+    return [[each.name for each in references if each.kind == kind] for kind in kinds]
 
 
 def divergence(
@@ -124,8 +155,8 @@ def divergence(
         references=list(references),
         js=spread(scores.js, names, scores.sequence),
         kl=spread(scores.kl, names, scores.sequence),
-        floor_js=spread(scores.js, pairs, scores.sequence) if pairs else None,
-        floor_kl=spread(scores.kl, pairs, scores.sequence) if pairs else None,
+        floor_js=_floor(scores.js, pairs, scores.sequence),
+        floor_kl=_floor(scores.kl, pairs, scores.sequence),
         segments={
             name: mean_estimate(together[here], scores.sequence[here])
             for name, here in segments(scores, counts).items()

@@ -17,12 +17,12 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
 from localpolicy.measure.scorer import Scorer, device_of
 from localpolicy.measure.segments import groups, is_rating
+from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     DEFAULT_METRICS,
     as_json,
@@ -49,6 +49,9 @@ class EvaluateConfig(Settings):
     lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
     metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="ranking metrics, as nDCG@20")
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
+    sequences: int | None = Field(
+        None, ge=1, description="score about so many sequences, evenly spaced over the split (default: all)"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,6 +69,7 @@ class Evaluation(Result):
     truth: Truth | None = None
     off_policy: OffPolicy | None = None
     imputation: dict[str, Any] | None = None  # held-out quality of the imputed ratings
+    events: Sequence[str] = ()  # those that are paid, the best paid first
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
@@ -99,13 +103,12 @@ class Evaluation(Result):
             return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
         here = groups(self.scores)[group]
-        return metric(metric_name)(self.scores.rank[here]), self.scores.sequence[here]
+        return self.scores.metric(metric_name)[here], self.scores.sequence[here]
 
     @property
     def main(self) -> str:
-        """The figure that decides: nDCG@20 of the best paid event, where both were measured."""
-        group, figures = next(iter(self.metrics.items()))
-        return f"{group}.{'nDCG@20' if 'nDCG@20' in figures else next(iter(figures))}"
+        """The figure that decides."""
+        return deciding_figure(self)[0]
 
     def summary(self) -> str:
         """What it is, and its main figures."""
@@ -169,7 +172,7 @@ class Evaluation(Result):
         }
         for group, here in groups(scores).items():
             columns[f"{group}.positions"] = np.bincount(index[here], minlength=len(sequence))
-            columns |= {f"{group}.{name}": mean(metric(name)(scores.rank), here) for name in metrics}
+            columns |= {f"{group}.{name}": mean(scores.metric(name), here) for name in metrics}
         columns |= {f"js:{name}": mean(values, everywhere) for name, values in scores.js.items()}
         return pa.table(columns)
 
@@ -204,9 +207,12 @@ def evaluate_policy(
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
+    windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
+    if config.sequences is not None and config.sequences < len(windows):
+        windows = windows.part(0, -(-len(windows) // config.sequences))
     scores = score(
         policy,
-        Windows(data, config.split, window, device=device_of(policy, *(references or {}).values())),
+        windows,
         events=data.events,
         references=references,
         reward_model=(values or reward_model(policy, data)) if estimable else None,
@@ -239,6 +245,7 @@ def evaluate_policy(
         off_policy=None
         if log is None
         else off_policy(log, largest_reward=largest, rules=rules, propensities=propensities or "logged"),
+        events=paid_events(data),
         scores=scores,
         counts=counts,
         settings={
@@ -257,3 +264,26 @@ def paid_events(data: Prepared) -> list[str]:
     rewards = data.manifest["rewards"]
     names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
     return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
+
+
+def deciding_figure(
+    evaluation: Evaluation, columns: Sequence[str] = (), *, least: int = LEAST
+) -> tuple[str, list[str]]:
+    """The figure that policies are judged by, and why it is not the best paid event's.
+
+    It is nDCG@20 of the best paid event that at least `least` sequences hold, else of everything taken. Where `columns`
+    were asked for it is one of them: that figure, else the first nDCG that has positions.
+    """
+    measured, few = groups(evaluation.scores), []
+    for event in (*(event for event in evaluation.events if event in measured), "all"):
+        count = sequences_of(evaluation.scores.sequence[measured[event]])
+        if count >= least or event == "all":
+            break
+        few.append(f"only {count} sequences with {event}")
+    metrics = evaluation.metrics[event]
+    figure = f"{event}.{'nDCG@20' if 'nDCG@20' in metrics else next(iter(metrics))}"
+    if columns and figure not in columns:
+        filled = [column for column in columns if evaluation.estimate(column).n]
+        ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
+        return (ranked or filled or list(columns))[0], []
+    return figure, [f"{', '.join(few)}: too few for a verdict (least: {least}), so {figure} decides"] if few else []

@@ -20,13 +20,14 @@ from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
+from localpolicy.measure.metrics import metric
 from localpolicy.measure.scorer import Scorer
 from localpolicy.measure.seen import repeats, seen_pairs
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open")
-COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "logp", "top", "entropy")
+COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")
 OPTIONAL = ("propensity", "above", "value_taken", "value_expected", "logp_open")
 
 
@@ -40,7 +41,8 @@ class Scores:
     event: np.ndarray  # code
     reward: np.ndarray
     repeat: np.ndarray  # bool: the item came earlier in its sequence
-    rank: np.ndarray
+    rank: np.ndarray  # the middle of the places that the item shares with those it ties with
+    tied: np.ndarray  # how many others it ties with
     logp: np.ndarray
     top: np.ndarray  # the item the policy would show first
     entropy: np.ndarray
@@ -59,6 +61,10 @@ class Scores:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def metric(self, name: str) -> np.ndarray:
+        """nDCG@20, say, at each position."""
+        return metric(name)(self.rank, self.tied)
 
     @property
     def list_number(self) -> np.ndarray:
@@ -135,7 +141,8 @@ def score(
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
                 statistics = sharded.catalogue_statistics(rows, part.item[at])
                 if open_items is not None:
-                    statistics["logp_open"] = sharded.log_prob_open(rows, part.item[at], open_items)
+                    among = sharded.log_prob(rows, part.item[at], open_items)
+                    statistics["logp_open"] = among.masked_fill(open_items.unknown, torch.nan)
             else:
                 statistics = catalogue_statistics(
                     rows,

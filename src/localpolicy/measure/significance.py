@@ -7,8 +7,9 @@ counts here sums differences by sequence first; the bootstrap draws whole sequen
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -16,42 +17,96 @@ from scipy import stats
 from localpolicy.measure.estimate import cluster_sums, clustered_se, finite, wilson
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
+Key = TypeVar("Key", bound=Hashable)
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))  # the stars of the paper's figures
 
 
-class Paired(NamedTuple):
-    """The difference first - second on the same positions."""
+@dataclass(frozen=True)
+class Paired:
+    """The difference first - second on the same positions; its interval excludes 0 exactly where it is significant."""
 
     difference: float
     se: float  # clustered by sequence
-    low: float  # interval of the difference, at the confidence asked for
+    low: float  # of the decision's interval: corrected as `holm_p` is
     high: float
     p: float  # two-sided; t-test on sums by sequence
     plain_p: float  # the same over positions, as in the paper
     n: int
+    holm_p: float  # corrected for the family of tests it belongs to; `p` where it was made alone
 
-    def to_dict(self) -> dict[str, float | int | None]:
+    @property
+    def sign(self) -> int:
+        """+1 or -1 where the difference is significant at the confidence asked for, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+    @property
+    def stars(self) -> str:
+        """The paper's marks, of the corrected p-value."""
+        return stars(self.holm_p)
+
+    def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return {name: finite(value) for name, value in self._asdict().items()}
+        return {**{name: finite(value) for name, value in vars(self).items()}, "stars": self.stars}
+
+
+Values = tuple[np.ndarray, np.ndarray, np.ndarray]  # of two policies on the same positions, and the sequence of each
 
 
 def paired(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Paired:
     """Paired t-test: t = mean(d) / se(d), with C - 1 degrees of freedom for C sequences."""
+    return paired_family({None: (first, second, clusters)}, confidence=confidence)[None]
+
+
+def paired_family(values: Mapping[Key, Values], *, confidence: float = 0.95) -> dict[Key, Paired]:
+    """Paired tests that are read together: Holm's correction over all of them, in p-values and in intervals.
+
+    Holm compares p with α / m', where m' falls from the number of tests to 1. The interval is that of confidence
+    1 - α / m': it excludes 0 exactly where the corrected p-value is below α.
+    """
+    gaps = {key: _gap(*each) for key, each in values.items()}
+    factors = _holm_factors([gap.p for gap in gaps.values()])
+    return {
+        key: gap.tested(1 - (1 - confidence) / factor, float(np.minimum(1.0, factor * gap.p)))
+        for (key, gap), factor in zip(gaps.items(), factors, strict=True)
+    }
+
+
+class _Gap(NamedTuple):
+    """What a paired test rests on."""
+
+    mean: float
+    se: float
+    plain_se: float
+    n: int
+    sequences: int
+    largest: float  # how far out the values go
+
+    @property
+    def p(self) -> float:
+        if self.sequences > 1 and self.se == 0:
+            # The level at which the interval of `tested` ends at 0: z² / (C + z²) of the largest value is the mean.
+            share = abs(self.mean) / self.largest
+            return 0.0 if share >= 1 else float(2 * stats.norm.sf(math.sqrt(self.sequences * share / (1 - share))))
+        return _two_sided(self.mean, self.se, self.sequences - 1)
+
+    def tested(self, confidence: float, holm_p: float) -> Paired:
+        freedom = self.sequences - 1
+        reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * self.se if freedom > 0 else math.nan
+        if self.se == 0:
+            # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may
+            # be as far out as the values go.
+            reach = wilson(0, self.sequences, confidence=confidence)[1] * self.largest
+        plain_p = _two_sided(self.mean, self.plain_se, self.n - 1)
+        return Paired(self.mean, self.se, self.mean - reach, self.mean + reach, self.p, plain_p, self.n, holm_p)
+
+
+def _gap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> _Gap:
     gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     if len(gap) == 0:
-        return Paired(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, 0)
-    mean, se = float(gap.mean()), clustered_se(gap, clusters)
-    freedom = len(np.unique(clusters)) - 1
-    reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * se if freedom > 0 else math.nan
-    if se == 0:
-        # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may be
-        # as far out as the values go.
-        reach = wilson(0, freedom + 1, confidence=confidence)[1] * max(1.0, float(np.abs([first, second]).max()))
-    plain_se = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
-    return Paired(
-        mean, se, mean - reach, mean + reach, _two_sided(mean, se, freedom), _two_sided(mean, plain_se, len(gap) - 1),
-        len(gap),
-    )  # fmt: skip
+        return _Gap(math.nan, math.nan, math.nan, 0, 0, 1.0)
+    plain = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
+    largest = max(1.0, float(np.abs([first, second]).max()))
+    return _Gap(float(gap.mean()), clustered_se(gap, clusters), plain, len(gap), sequences_of(clusters), largest)
 
 
 def _two_sided(mean: float, se: float, freedom: int) -> float:
@@ -107,15 +162,53 @@ def paired_bootstrap(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)), over p in rising order; a test not made (NaN) is not counted."""
+    return [float(np.minimum(1.0, factor * p)) for factor, p in zip(_holm_factors(p_values), p_values, strict=True)]
+
+
+def _holm_factors(p_values: Sequence[float]) -> list[float]:
+    """What Holm (1979) multiplies each p-value with, before it is cut off at 1: from m down to 1."""
     values = np.asarray(p_values, dtype=np.float64)
     made = np.flatnonzero(~np.isnan(values))
     order = made[np.argsort(values[made], kind="stable")]
-    adjusted = np.full(len(values), math.nan)
-    factors = len(order) - np.arange(len(order))
-    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1.0)
-    return [float(value) for value in adjusted]
+    factors = np.full(len(values), math.nan)
+    rank = len(order) - np.arange(len(order), dtype=np.float64)
+    rising = np.maximum.accumulate(values[order] * rank)
+    factors[order] = np.divide(rising, values[order], out=rank, where=values[order] > 0)
+    return [float(factor) for factor in factors]
 
 
 def stars(p: float) -> str:
     """* below .05, ** below .01, *** below .001."""
     return next((mark for level, mark in LEVELS if p < level), "")
+
+
+# ---------------------------------------------------------------------- how many are enough
+
+# n = ((z_{1-α/2} + z_{power}) σ / δ)²: the normal approximation of a paired test's sample size (Cohen 1988, 2.4; Lehr
+# 1992's 16 σ²/δ² is the same at 80 % power, rounded). Sequences are counted and not positions: those of one sequence
+# are not independent.
+SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen calls small and medium
+POWER = 0.8  # of finding a difference that is there
+
+
+def sample_needed(effect: float = SMALL_EFFECT, *, power: float = POWER, confidence: float = 0.95) -> int:
+    """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
+    reach = float(stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power))
+    return math.ceil((reach / effect) ** 2)
+
+
+ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than once in five times
+LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
+
+
+def more_needed(test: Paired, gain: float, *, confidence: float = 0.95) -> int | None:
+    """Positions with which a difference of `gain` would be told from none, if they vary as those seen do."""
+    if not (test.n and test.se > 0 and gain > 0):
+        return None
+    sd = test.se * math.sqrt(test.n)  # clustering is in it: as many sequences as now, for each position
+    return sample_needed(gain / sd, confidence=confidence)
+
+
+def sequences_of(clusters: np.ndarray) -> int:
+    """How many sequences there are to compare on."""
+    return len(np.unique(clusters))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.score import Scores
 from localpolicy.measure.segments import groups
 
@@ -19,7 +18,7 @@ def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[st
     """Metric figures by group of positions."""
     metrics = tuple(metrics)
     return {
-        group: {name: mean_estimate(metric(name)(scores.rank[here]), scores.sequence[here]) for name in metrics}
+        group: {name: mean_estimate(scores.metric(name)[here], scores.sequence[here]) for name in metrics}
         for group, here in groups(scores).items()
     }
 
@@ -35,8 +34,11 @@ def average_reward(scores: Scores) -> Estimate:
 
 
 def likelihood(scores: Scores) -> Estimate:
-    """Mean log π(a|x) of what was logged."""
-    return mean_estimate(scores.logp, scores.sequence)
+    """Mean log π(a|x) of what was logged, among what could be chosen as far as the log says what that was."""
+    logp = scores.logp
+    if scores.logp_open is not None:
+        logp = np.where(np.isnan(scores.logp_open), logp, scores.logp_open)
+    return mean_estimate(logp, scores.sequence)
 
 
 def entropy(scores: Scores) -> Estimate:

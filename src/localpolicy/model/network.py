@@ -259,6 +259,11 @@ class Network(nn.Module):
         return self.embedding.detach() if name == "logging" else self.embedding
 
     @property
+    def towers(self) -> list[Network]:
+        """The networks that it is made of: itself alone. See `model.towers` for more."""
+        return [self]
+
+    @property
     def tables(self) -> frozenset[str]:
         """Names of the parameters with one row per item."""
         heads = ((name, head) for name, head in self.heads.items() if name in ITEM_HEADS)
@@ -305,7 +310,7 @@ def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
     """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
     # Tied heads read the item embeddings several times, beside each other: cast them once, before.
-    tables = [network.embedding for network in changed if isinstance(network, Network) and network.config.tied]
+    tables = [network.embedding for network in changed if len(network.towers) == 1 and network.config.tied]
     for network in changed:
         network.reads_in = half
     try:

@@ -17,6 +17,7 @@ from localpolicy.errors import ConfigError, nearest
 from localpolicy.objectives.exponential import ExpWeighted
 from localpolicy.objectives.importance import IPS, IPSPG
 from localpolicy.objectives.lpi import LPI, LPIBandit
+from localpolicy.objectives.lpi_weighted import LPIWeighted, LPIWeightedBandit
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective, RecordedObjective
 from localpolicy.objectives.pg import PG
@@ -37,9 +38,11 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "log_smoothing": LogSmoothing,
     "proximal": Proximal,
     "lpi_cb": LPIBandit,
+    "lpi_cb_weighted": LPIWeightedBandit,
     "sqn": SQN,
     "sac": SAC,
     "lpi_rl": LPI,
+    "lpi_rl_weighted": LPIWeighted,
 }
 # A setting that one variant of an objective reads and another does not.
 _VARIANTS = {"negatives": "q_sampled", "target": "next_value", "logging": "logp_logging", "td_weight": "q_fit"}
@@ -62,6 +65,7 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     values = {"name": given} if isinstance(given, str) else given
     if not isinstance(values, Mapping):
         raise ConfigError(f"objective: expected a name or a group of settings, got {given!r}.")
+    values = _of_one_form(values)
     name = str(values.get("name", DEFAULT))
     cls = find(name)
     if cls is None and recorded:
@@ -75,6 +79,31 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     objective = cls.parse(values, prefix="objective.")
     _refuse_unread(objective)
     return objective
+
+
+def _of_one_form(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings of a version in which `improve` chose the form of one class, as those of the form's own class.
+
+    Runs of that version record the other form's settings at their defaults.
+    """
+    name, form = str(values.get("name", DEFAULT)), values.get("improve", "closed")
+    if name not in ("lpi_cb", "lpi_rl"):
+        return values
+    if form not in ("closed", "weighted"):
+        raise ConfigError(
+            f"objective.improve: no form '{form}'. {name} is the closed form, {name}_weighted the paper's: leave "
+            "improve out."
+        )
+    closed, weighted = OBJECTIVES[name], OBJECTIVES[f"{name}_weighted"]
+    own, other = (closed, weighted) if form == "closed" else (weighted, closed)
+    unread = {key: field.default for key, field in other.model_fields.items() if key not in own.model_fields}
+    unread |= {"target": "expected"} if form == "closed" else {}  # which the closed form's always is
+    kept = {
+        key: value
+        for key, value in values.items()
+        if value is not None and key != "improve" and not (key in unread and value == unread[key])
+    }
+    return {**kept, "name": own.name}
 
 
 def _refuse_unused(cls: type[Objective], values: Mapping[str, Any]) -> None:
@@ -103,5 +132,6 @@ AnyObjective = Annotated[SerializeAsAny[Objective], BeforeValidator(_validated)]
 
 __all__ = [
     "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "ExpWeighted", "LPIBandit",
-    "LogSmoothing", "Objective", "Proximal", "RewardWeighted", "find", "objective_of",
+    "LPIWeighted", "LPIWeightedBandit", "LogSmoothing", "Objective", "Proximal", "RewardWeighted", "find",
+    "objective_of",
 ]  # fmt: skip

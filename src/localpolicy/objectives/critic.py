@@ -28,15 +28,10 @@ class TDObjective(Objective):
     target: Literal["max", "expected"] = Field("max", description="value of the next state in the TD target")
     logging: str = Field("head", description=LOGGING)
 
-    @property
-    def next_state(self) -> Literal["max", "expected"]:
-        """How the next state is valued."""
-        return self.target
-
     def td_reads(self) -> Reads:
         """What the TD loss reads."""
-        fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.next_state == "expected" else set())
-        return Reads(frozenset(fields), "q", self.gamma, self.next_state, logging=self.logging)
+        fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.target == "expected" else set())
+        return Reads(frozenset(fields), "q", self.gamma, self.target, logging=self.logging)
 
     def td_target(self, readout: Readout) -> Tensor:
         """r + γ V(x'), and r alone at a sequence's end."""

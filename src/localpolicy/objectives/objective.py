@@ -7,8 +7,8 @@ size, and its tests need no model. One of your own is a subclass with its own fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import torch
 from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -17,6 +17,24 @@ from torch import Tensor
 from localpolicy.errors import ConfigError
 from localpolicy.settings import Settings
 from localpolicy.types import Readout, Reads, Terms
+
+
+class Fitting(Protocol):
+    """What training offers an objective that is to be fitted (see `training.fitting`). All pause after every step."""
+
+    def network(self) -> Generator[Any, None, Any]:
+        """One network, trained by the objective's own terms: the run."""
+
+    def logging_policy(self, given: str) -> Generator[Any, None, Any]:
+        """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
+
+    def critic(
+        self, objective: Objective, number: int, *, dropout: float | None, rate: float
+    ) -> Generator[Any, None, Any]:
+        """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
+
+    def improved(self, objective: Any, logging: Any, critics: Sequence[Any]) -> Any:
+        """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
 
 
 class Objective(Settings):
@@ -46,6 +64,18 @@ class Objective(Settings):
     def terms(self, readout: Readout) -> Terms:
         """The equation: named losses per position, and the weight of -log π."""
         raise NotImplementedError(f"{self.name} has no equation.")
+
+    def fit(self, fitting: Fitting) -> Generator[Any, None, Any]:
+        """How it becomes a run: by steps on one network, down the mean of its terms. It pauses after every step."""
+        return fitting.network()
+
+    def undialled(self) -> Objective | None:
+        """The same without what merely reads its networks in another way; None where every setting decides them."""
+        return None
+
+    def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
+        """The β at which a run of it serves, by its manifest; None where there is none."""
+        return None
 
     def phase(self, step: int) -> int:
         """Which form the equation has at this step: a captured step is replayed while it stays the same."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from localpolicy.judge.gains import Gain
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.significance import Paired
 
 
 class StageCurve(NamedTuple):
@@ -48,7 +48,7 @@ class PolicyRow:
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
     selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
-    differences: Mapping[str, Gain] = field(default_factory=dict)  # metric -> gain over the baseline
+    differences: Mapping[str, Paired] = field(default_factory=dict)  # metric -> gain over the baseline
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import math
 from pathlib import Path
 
+from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval
 from localpolicy.measure.segments import is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
@@ -35,13 +36,13 @@ def points_table(sweep: Sweep) -> Table:
         if not tried.good:
             rows.append([Cell(tried.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
             continue
-        ratio = f"{tried.js.mean / floor:.1f}" if floor and tried.js is not None else "—"
+        times = times_floor(tried.js, None if sweep.floor is None else sweep.floor["validation"])
         rows.append(
             [
                 Cell(_name(sweep, tried)),
                 Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
                 Cell("—" if tried.js is None else with_error(tried.js.mean, tried.js.se, 3)),
-                Cell(ratio),
+                Cell("—" if times is None else f"{times:.1f}"),
                 Cell(_shares(tried, "effective_share")),
                 Cell(_shares(tried, "clipped_share")),
                 Cell(_remark(sweep, tried, chosen=chosen)),

@@ -17,7 +17,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
-from localpolicy.objectives.lpi import Improvement
-from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_sealed, read_text, read_yaml, sealed, sha256, write_json, write_text
@@ -265,13 +263,6 @@ def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
-
-
-def beta_of(manifest: Mapping[str, Any], objective: Objective) -> float | None:
-    """The β a run serves at: the one it chose, or was given; None where it has none."""
-    if not isinstance(objective, Improvement):
-        return None
-    return float(manifest["improvement"]["beta"]) if objective.closed else objective.weighted_beta
 
 
 def _peak_memory() -> int:

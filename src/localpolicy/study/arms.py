@@ -20,11 +20,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.measure.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation, evaluate_policy
 from localpolicy.measure.imputation import imputation_at
@@ -32,7 +31,6 @@ from localpolicy.measure.run import settings_of as evaluation_settings
 from localpolicy.measure.run import world_of
 from localpolicy.measure.scorer import device_of
 from localpolicy.measure.truth import true_value
-from localpolicy.objectives.lpi import Improvement
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -145,9 +143,17 @@ class Study:
             return None
         self._do({name: config for name, config in named.items() if self._known(name, config) is None})
         known = [measured for name, config in named.items() if (measured := self._known(name, config)) is not None]
-        return {
-            split: js for split in SPLITS if (js := _mean([measured.js(split) for measured in known])) is not None
-        } or None
+        floors = {split: noise_floor(self._between(known, split)) for split in SPLITS}
+        return {split: floor for split, floor in floors.items() if floor is not None} or None
+
+    def _between(self, references: Sequence[Measured], split: str) -> list[Estimate]:
+        """JS of each pair of references. Each pair is met from both sides, with the same figure."""
+        pairs = {
+            frozenset((measured.name, other)): js
+            for measured in references
+            for other, js in measured.js_by_reference(split).items()
+        }
+        return list(pairs.values())
 
     def _do(self, waiting: Mapping[str, Config | None], ended: Ended = lambda names: {}) -> None:
         """Train and measure these and what follows from them, or as many as the time limit allows.
@@ -276,20 +282,14 @@ class Study:
         return next(Run(run) for run in self.against if run.name == name)
 
 
-def _mean(figures: Sequence[Estimate | None]) -> Estimate | None:
-    """Each pair of references is met from both sides, with the same figure: errors do not shrink."""
-    known = [estimate for estimate in figures if estimate is not None]
-    return known[0]._replace(mean=float(np.mean([estimate.mean for estimate in known]))) if known else None
-
-
 def _networks(task: _Task) -> str:
-    """What decides the networks of a closed form; of any other arm, all there is."""
+    """What decides the networks of an arm that has a dial; of any other arm, all there is."""
     config = task.job.config
-    objective = config.objective
-    if isinstance(objective, Improvement) and objective.closed and not task.trained:
-        config = config.model_copy(update={"objective": objective.undialled()})
-        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
-    return task.job.name
+    undialled = config.objective.undialled()
+    if undialled is None or task.trained:
+        return task.job.name
+    config = config.model_copy(update={"objective": undialled})
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
 
 
 def _measure_all(tasks: Sequence[_Task]) -> Steps[list[_Outcome]]:

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from localpolicy.errors import RunError
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.score import Scores
 from localpolicy.measure.segments import groups
 from localpolicy.runs.config import Config
@@ -67,6 +66,11 @@ class Measured:
         js = self.to_dict(split)["divergence"]["js"]
         return None if js is None else _figure(js)
 
+    def js_by_reference(self, split: str) -> dict[str, Estimate]:
+        """The same from each reference alone."""
+        js = self.to_dict(split)["divergence"]["js"]
+        return {} if js is None else {name: _figure(content) for name, content in js["by_reference"].items()}
+
     @cached_property
     def scores(self) -> Scores:
         """Test positions, with what was kept of them."""
@@ -80,6 +84,7 @@ class Measured:
         event = table.column("event").combine_chunks()
         return Scores(
             sequence=column["sequence"], event=event.indices.to_numpy(), repeat=column["repeat"], rank=column["rank"],
+            tied=column.get("tied", nothing),
             events=event.dictionary.to_pylist(), js={"references": column["js"]} if "js" in column else {},
             history=nothing, item=nothing, reward=nothing, logp=nothing, top=nothing, entropy=nothing, shown=nothing,
             settings=self.record["test"]["settings"],
@@ -98,8 +103,7 @@ class Pooled:
         group, _, metric_name = name.rpartition(".")
         first = self.seeds[0].scores
         here = groups(first)[group]
-        value = metric(metric_name)
-        return np.mean([value(seed.scores.rank[here]) for seed in self.seeds], axis=0), first.sequence[here]
+        return np.mean([seed.scores.metric(metric_name)[here] for seed in self.seeds], axis=0), first.sequence[here]
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
@@ -137,6 +141,7 @@ def save_positions(scores: Scores, path: Path) -> None:
         "event": pa.DictionaryArray.from_arrays(scores.event.astype(np.int16), scores.events),
         "repeat": scores.repeat,
         "rank": scores.rank.astype(np.float32),
+        "tied": scores.tied.astype(np.int32),
     }
     encoding = {"sequence": "DELTA_BINARY_PACKED"}
     if scores.js:

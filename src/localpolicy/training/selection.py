@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.judge.power import ENOUGH
+from localpolicy.measure.significance import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import LIKELIHOOD
 

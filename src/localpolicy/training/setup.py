@@ -33,15 +33,17 @@ def resolve(config: Config, data: Prepared) -> Config:
         "catalogue": chosen(config.train.catalogue, device),
         "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
-    # Stated probabilities are those of what a log holds where all that was shown is in it, and all could be shown.
-    columns = data["train"].arrays
-    stated = data.kind == "impressions" and "propensity" in columns and not {"above", "filter"} & set(columns)
     changes = {
-        "objective": config.objective.resolved(propensities=stated),
+        "objective": config.objective.resolved(propensities=states_propensities(data)),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
     return config.model_copy(update=changes)
+
+
+def states_propensities(data: Prepared) -> bool:
+    """Whether the log states μ(a|x) of what it holds: where all that was shown is in it."""
+    return data.kind == "impressions" and "propensity" in data["train"].arrays
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:

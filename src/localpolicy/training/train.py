@@ -13,7 +13,6 @@ from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.model.backbones import remember
-from localpolicy.objectives.lpi import Improvement
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
@@ -21,11 +20,10 @@ from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remov
 from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
 from localpolicy.training.checks import check_estimator, check_history, check_settings
-from localpolicy.training.closed import ClosedForm
+from localpolicy.training.fitting import Fitting
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve
-from localpolicy.training.trainer import Trainer
 
 
 def train(
@@ -97,14 +95,9 @@ def training(
         if finished:
             return run
 
-        def fit(run: Run, config: Config, *, backbone: nn.Module | None, **more: Any) -> Steps[Run]:
-            trainer = Trainer.start(data, run, config, ranks=ranks, backbone=backbone, held_out=more.get("held_out"))
-            return (yield from trainer.steps(resume=resume, older=resume_older))
-
+        fitting = Fitting(data, run, config, ranks, resume, resume_older, backbone, towers)
         try:
-            if isinstance(config.objective, Improvement) and config.objective.closed:
-                return (yield from ClosedForm(data, run, config, ranks, fit, backbone, towers).steps())
-            return (yield from fit(run, config, backbone=backbone))
+            return (yield from config.objective.fit(fitting))  # type: ignore[no-any-return]
         except LocalPolicyError:
             if ranks.leads and not run.saved:  # the same command, corrected, must not find the folder occupied
                 run.clear()

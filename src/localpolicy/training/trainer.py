@@ -35,7 +35,6 @@ from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
-from localpolicy.training.checks import check_data
 from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
@@ -47,7 +46,7 @@ from localpolicy.training.manifest import manifest_of
 from localpolicy.training.numerics import half
 from localpolicy.training.schedule import due, learning_rate_factor
 from localpolicy.training.selection import selection_score
-from localpolicy.training.setup import build_optimiser, build_reader, resolve, shard_of
+from localpolicy.training.setup import build_optimiser, build_reader, shard_of
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.tensorboard import event_writer
 from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
@@ -81,6 +80,7 @@ class Trainer:
     teacher: Policy | None = None  # whom the policy imitates, where it does
     kept: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # chosen weights that are not on disk yet
     saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
+    ends: float | None = None  # when its minutes are over, by perf_counter
 
     @classmethod
     def start(
@@ -93,12 +93,10 @@ class Trainer:
         backbone: nn.Module | None = None,
         held_out: Windows | None = None,
     ) -> Trainer:
-        """Check everything that can be checked before the first step, and build what training needs.
+        """Build what training needs by a resolved config (see `setup.resolve`).
 
         `held_out` are the sequences that pick the epoch (default: the validation split).
         """
-        config = resolve(config, data)
-        check_data(data, config.objective)
         shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, backbone=backbone, shard=shard)
         losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
@@ -158,7 +156,8 @@ class Trainer:
             advance(done.step)
             if critic is not None and not done.metric_lines:
                 done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
-            while done.epoch < config.epochs and not self._out_of_patience(done):
+            self.ends = None if config.minutes is None else began + 60 * config.minutes
+            while done.epoch < config.epochs and not self._out_of_patience(done) and not self._late(done):
                 done = yield from self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
@@ -181,7 +180,8 @@ class Trainer:
             advance(1, note=partial(display.note, done, log))
             (stop,) = ranks.summed(asked())
             # At the epoch's end there is a validation anyway.
-            validates = due(config.validate_every, done.step) and done.batch < self.batches
+            late = self._late(done)
+            validates = (late or due(config.validate_every, done.step)) and done.batch < self.batches
             if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
                 yield from caught_up(config.device)
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
@@ -193,7 +193,7 @@ class Trainer:
                 self._save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
-            if validates and self._out_of_patience(done):
+            if validates and (late or self._out_of_patience(done)):
                 return done
             yield None
         yield from caught_up(config.device)
@@ -380,6 +380,13 @@ class Trainer:
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
         return patience is not None and done.stale >= patience
+
+    def _late(self, done: Progress) -> bool:
+        """Whether its minutes are over, on any rank; a first step is always made."""
+        if self.ends is None or not done.step:
+            return False
+        (late,) = self.ranks.summed(time.perf_counter() > self.ends)
+        return bool(late)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
         self._write_kept()

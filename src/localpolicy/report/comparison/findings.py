@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gains import SURE
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import CheckedClaim, PolicyRow, Section
-from localpolicy.report.html.tables import FEW
 from localpolicy.report.numbers import decimals, interval_text, known, short
 
 
@@ -49,9 +48,9 @@ def _is_sure(comparison: Comparison, section: Section, best: PolicyRow) -> Check
     test = lead.test
     return CheckedClaim(
         claim,
-        lead.holm_p < SURE,
+        test.sign > 0,
         f"{test.difference:+.4f} over the second, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
-        f"p = {lead.holm_p:.2g}, corrected for {len(comparison.columns)} columns; {test.n:,} positions",
+        f"p = {test.holm_p:.2g}, both corrected for {len(comparison.columns)} columns; {test.n:,} positions",
     )
 
 
@@ -103,9 +102,9 @@ def _alike(comparison: Comparison) -> list[CheckedClaim]:
 
 def _enough_weight(section: Section) -> CheckedClaim:
     shares = {row.name: row.weights["effective_share"] for row in section.rows if "effective_share" in row.weights}
-    few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < FEW]
+    few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < LEAST_EFFECTIVE]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"
-    return CheckedClaim(f"every policy learned from at least {FEW:.0%} of the log", not few, because)
+    return CheckedClaim(f"every policy learned from at least {LEAST_EFFECTIVE:.0%} of the log", not few, because)
 
 
 def _metric_picks_truth(section: Section, best: PolicyRow) -> CheckedClaim:

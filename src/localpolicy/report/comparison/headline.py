@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gains import Gain
-from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.significance import Paired
 from localpolicy.report.comparison.findings import is_simple, main_value
 from localpolicy.report.contents import Headline, KeyNumber, PolicyRow, Section
 from localpolicy.report.numbers import decimals, fixed, known, percent, short
@@ -49,10 +50,10 @@ def _nothing_to_compare(section: Section) -> Headline:
     return Headline(sentence, [_js_number(section, best)], step)
 
 
-def _change(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain) -> str:
+def _change(section: Section, best: PolicyRow, base: PolicyRow, gain: Paired) -> str:
     new, old = main_value(best, section), main_value(base, section)
-    if abs(new - old - gain.mean) > 1e-9:  # the gain is another pair of weights', which one figure kept
-        return f"{section.main_metric} {gain.mean:+.4f} with epochs chosen alike, more than chance explains"
+    if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
+        return f"{section.main_metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
     return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
@@ -64,12 +65,10 @@ def _risk(section: Section, best: PolicyRow) -> str:
         return "How far it moves from the log is not known yet."
     if not further:
         return "It stays as close to the log as a retrained copy would."
-    assert section.floor is not None
-    if section.floor.mean <= 0:
+    times = times_floor(best.js, section.floor)
+    if times is None:
         return "It moves away from the log."
-    return (
-        f"It moves {short(best.js.mean / section.floor.mean, 2)} times as far from the log as a retrained copy would."
-    )
+    return f"It moves {short(times, 2)} times as far from the log as a retrained copy would."
 
 
 def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
@@ -90,12 +89,12 @@ def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
     step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
     if section.floor is None:
         step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
-    if best.weights.get("effective_share", 1.0) < 0.1:
-        step += " Its weights rest on less than a tenth of the log: try a larger β."
+    if best.weights.get("effective_share", 1.0) < LEAST_EFFECTIVE:
+        step += f" Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β."
     return step
 
 
-def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain | None) -> KeyNumber:
+def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Paired | None) -> KeyNumber:
     name = f"{section.main_metric}: {best.name} minus {base.name}"
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
@@ -104,7 +103,7 @@ def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Gain 
         "How high the item that people took stands in the list; 1 is always first. The difference is "
         f"{gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {sure}."
     )
-    return KeyNumber(f"{gain.mean:+.4f}", name, meaning)
+    return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
 
 
 def _js_number(section: Section, best: PolicyRow) -> KeyNumber:

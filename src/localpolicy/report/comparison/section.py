@@ -19,7 +19,6 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import metric
 from localpolicy.measure.scorer import Deployable
 from localpolicy.measure.segments import groups, segments
 from localpolicy.report.comparison.findings import comparison_findings
@@ -28,7 +27,7 @@ from localpolicy.report.comparison.sample_lists import Names, sample_lists
 from localpolicy.report.contents import Contents, PolicyRow, Section, StageCurve
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run, beta_of
+from localpolicy.runs.run import Run
 from localpolicy.study.titles import Titles
 
 BINS = 60  # of the divergence's histogram
@@ -116,7 +115,7 @@ def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
     selected = manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
     return {
-        "beta": getattr(policy, "beta", None) or beta_of(manifest, objective),
+        "beta": getattr(policy, "beta", None) or objective.beta_of(manifest),
         "weights": run.selected_metrics()["weights"],
         # The stages of a closed form have figures of their own, which no axis shares with the policies' figure.
         "curve": [line for line in curve if "stage" not in line],
@@ -141,7 +140,7 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
     """The main metric by segments of the positions."""
     group, _, name = column.rpartition(".")
-    counted, values = groups(evaluation.scores)[group], metric(name)(evaluation.scores.rank)
+    counted, values = groups(evaluation.scores)[group], evaluation.scores.metric(name)
     shown = []
     for label, here in segments(evaluation.scores, evaluation.counts).items():
         chosen = here & counted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from localpolicy.judge.breakdown import Bucket
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gains import Gain
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.significance import Paired
 from localpolicy.report.numbers import number
 from localpolicy.report.table import Cell, Table, largest_shown
 
@@ -42,7 +42,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def _cell(comparison: Comparison, evaluation: Evaluation, column: str) -> Cell:
     lead, mean = comparison.leads.get(column), evaluation.estimate(column).mean
-    stars = lead.stars if lead is not None and lead.best == evaluation.name else ""
+    stars = lead.test.stars if lead is not None and lead.best == evaluation.name else ""
     return Cell(
         number(mean), largest_shown(mean, [each.estimate(column).mean for each in comparison.evaluations]), stars
     )
@@ -78,14 +78,14 @@ def gains_table(comparison: Comparison) -> Table:
     """Each policy's gain over the baseline, with intervals."""
     rows = [[Cell(name), *map(_gain, gains.values())] for name, gains in comparison.gains.items()]
     note = (
-        "Paired by position, errors clustered by sequence. Each interval holds at 95 % alone; stars are Holm-corrected "
-        "over this table (* .05, ** .01, *** .001)."
+        "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
+        "interval without 0 has a star (* .05, ** .01, *** .001)."
     )
     return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
 
 
-def _gain(gain: Gain) -> Cell:
-    return Cell(f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+def _gain(gain: Paired) -> Cell:
+    return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
 def bucket_cell(bucket: Bucket, name: str) -> Cell:
@@ -105,7 +105,7 @@ def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20")
             row.append(bucket_cell(bucket, evaluation.name))
         rows.append(row)
     heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
-    note = "Means over sequences; stars: the largest against the second largest, paired t-test, not corrected."
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
     return Table(f"{metric} by number of {event} positions per sequence", ["policy", *heads], rows, note)
 
 

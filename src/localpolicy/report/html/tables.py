@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.markup import table
 from localpolicy.report.html.palette import SeriesStyle
 from localpolicy.report.numbers import NOTHING, decimals, excludes_zero, known
 from localpolicy.report.table import Cell, Column, Mark, Table, interval_cell, number_cell, share_cell, word_cell
 
-FEW = 0.1  # an effective share below this is marked: a tenth of the log decides
 SHARES = {"effective_share": "effective share", "clipped_share": "clipped share"}
 SIZES = {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}
 
@@ -141,13 +141,13 @@ def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> s
         body.append(cells)
     note = (
         "At the epoch kept. A small effective share (marked ! below "
-        f"{FEW:.0%}) or a large clipped share means that β has less effect than its value suggests."
+        f"{LEAST_EFFECTIVE:.0%}) or a large clipped share means that β has less effect than its value suggests."
     )
     return table(Table("Weights of logged positions", columns, body, note), identity=identity, sortable=True)
 
 
 def _scarce(key: str, row: PolicyRow) -> Mark | None:
-    return SCARCE if key == "effective_share" and row.weights.get(key, 1.0) < FEW else None
+    return SCARCE if key == "effective_share" and row.weights.get(key, 1.0) < LEAST_EFFECTIVE else None
 
 
 def sources(section: Section, identity: str) -> str:

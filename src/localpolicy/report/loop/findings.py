@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import CheckedClaim
 from localpolicy.report.numbers import joined, percent
 from localpolicy.study.loop.figures import Figures
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage
-FEW = 0.1  # effective share of the weights
 FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
 
 
@@ -100,12 +100,12 @@ def _narrow(rounds: Sequence[Figures]) -> list[Symptom]:
 def _few(rounds: Sequence[Figures]) -> list[Symptom]:
     name = "effective share"
     shares = {number: figures[name].mean for number, figures in enumerate(rounds) if name in figures}
-    low = [number for number, share in shares.items() if share < FEW]
+    low = [number for number, share in shares.items() if share < LEAST_EFFECTIVE]
     if not low:
         return []
     least = min(low, key=lambda number: shares[number])
     said = f"only {percent(shares[least])} of its log counted in training in round {least}"
-    many = f"; below {FEW:.0%} in {len(low)} of {len(shares)} rounds"
+    many = f"; below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(shares)} rounds"
     return [Symptom("few decide", low[0], said + many)]
 
 

@@ -65,7 +65,7 @@ def breakdown_tables(table: Table3) -> list[Table]:
         fast = "FAST VERSION. " if table.recipe.fast else ""
         note = (
             f"{fast}{table.data.about} Test split, means over sequences. Stars: the largest against the second, "
-            "paired t-test (* .05, ** .01, *** .001), as in the paper."
+            "paired t-test (* .05, ** .01, *** .001), Holm-corrected over the columns."
         )
         tables.append(Table(f"nDCG@20 by number of {event}s: {table.data.name}", ["policy", *heads], rows, note))
     return tables

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localpolicy.measure.significance import paired
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.estimate import Interval
+from localpolicy.measure.significance import paired_family
 from localpolicy.report.contents import CheckedClaim
+from localpolicy.report.numbers import interval_text
 from localpolicy.study.paper.recipe import POLICIES, TUNED
 from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
 
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
-SURE = 0.05  # paired t-test by sequence, of one difference alone
-NOISE = 1.2  # a JS below this many times the floor is seed noise
 
 
 def findings(table: Table3) -> list[CheckedClaim]:
@@ -34,15 +35,18 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Che
     pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
     if len(pairs) < len(upper) * len(lower):
         return CheckedClaim(claim, None, "not all of them are trained")
-    tests = {
-        f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": paired(
-            high.pooled.values(name)[0], *low.pooled.values(name)
-        )
-        for high, low in pairs
-        for name in SEEN
-    }
-    better = sum(test.difference > 0 and test.p < SURE for test in tests.values())
-    worse = sum(test.difference < 0 and test.p < SURE for test in tests.values())
+    tests = paired_family(
+        {
+            f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": (
+                high.pooled.values(name)[0],
+                *low.pooled.values(name),
+            )
+            for high, low in pairs
+            for name in SEEN
+        }
+    )
+    better = sum(test.sign > 0 for test in tests.values())
+    worse = sum(test.sign < 0 for test in tests.values())
     least, test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
@@ -54,7 +58,7 @@ def _largest_in_most(table: Table3) -> CheckedClaim:
     if len(table.rows) < len(POLICIES):
         return CheckedClaim(claim, None, "not all policies are trained")
     won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
-    sure = sum(bool(lead.stars) for lead in won)
+    sure = sum(bool(lead.test.stars) for lead in won)
     return CheckedClaim(claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {sure} of them with stars")
 
 
@@ -80,10 +84,10 @@ def _above_noise(table: Table3) -> CheckedClaim:
     others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
     if table.floor is None or not others:
         return CheckedClaim(claim, None, "the noise floor is not known")
-    floor = table.floor["test"].mean
-    beyond = [row for row in others if row.js is not None and row.js.mean > NOISE * floor]
+    floor = Interval.from_estimate(table.floor["test"])
+    beyond = [row for row in others if row.js is not None and beyond_floor(Interval.from_estimate(row.js), floor)]
     names = ", ".join(_short(row) for row in beyond) or "none"
-    return CheckedClaim(claim, len(beyond) == len(others), f"beyond {NOISE:g} × the floor of {floor:.3f}: {names}")
+    return CheckedClaim(claim, len(beyond) == len(others), f"above the floor of {interval_text(floor)}: {names}")
 
 
 def _rows(table: Table3, objectives: Sequence[str]) -> list[Row]:

@@ -36,9 +36,13 @@ SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 def paper_form(objective: str) -> list[str]:
     """An objective as the paper has it: μ̂ by its likelihood alone, LPI as weighted cross-entropy on one backbone."""
-    weighted = ["objective.improve=weighted", "objective.cap=20"]
-    form = {"mle": ["objective.propensities=unused"], "lpi_cb": weighted, "lpi_rl": [*weighted, "objective.target=max"]}
-    return [f"objective.name={objective}", *form.get(objective, [])]
+    form = {
+        "mle": ["mle", "objective.propensities=unused"],
+        "lpi_cb": ["lpi_cb_weighted", "objective.cap=20"],
+        "lpi_rl": ["lpi_rl_weighted", "objective.cap=20", "objective.target=max"],
+    }
+    name, *settings = form.get(objective, [objective])
+    return [f"objective.name={name}", *settings]
 
 
 def our_form(name: str) -> str:

@@ -1,0 +1,159 @@
+"""Local policy improvement as the paper has it: a weighted cross-entropy (equation 8; section 3.2), on one backbone.
+
+`lpi_cb_weighted` in a contextual bandit, `lpi_rl_weighted` in a Markov decision process: they differ in the critic
+alone. The optimum of -exp(A/β) log π under μ is π ∝ μ exp(A/β), the policy that `lpi` forms directly.
+
+Advantage A(x,a) = q(x,a) - g(x). The baseline g: `expected` = Σ_a μ̂ q (the paper's, the default), `policy` the same
+under the current π, `max`, `value` = a V(x) head, `expectile` = the same head fitted by the expectile loss of IQL, so
+that g lies between the mean of q under μ (τ = 1/2) and its maximum (τ = 1), `none`. A tabular, uncapped optimum does
+not depend on g; with shared parameters g reweights contexts, and with a cap it decides what is capped.
+
+What stands for q(x,a):
+  direct       (bandit) r̂(x,a), the direct method. Right in general.
+  observed     (bandit) the logged r. Right only where rewards are deterministic given (x,a): with noisy ones it
+               converges to π ∝ μ E[e^{R/β}|x,a], which seeks risk, and J can fall below J(μ). With baseline `none`
+               this is the plain exp(r/β) form of the paper.
+  td           (process) Q(x,a) from double Q-learning; `target=expected` for the guarantee.
+  monte_carlo  (process) the observed return G; shares the defect of `observed`, and right-censored logs cut returns.
+  sampled      (process) Q(x,a) minus its mean over the taken and a few random items (Xin et al. 2022, SA2C): cheap,
+               but random items are unlike those of μ.
+
+Departures: exp(A/β) is capped (20): without a cap, small β puts all weight on a handful of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+from typing import Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from localpolicy.errors import ConfigError
+from localpolicy.objectives.critic import LOGGING, TDObjective, squared_error
+from localpolicy.objectives.expectile import expectile_loss
+from localpolicy.objectives.logging_policy import logging_loss
+from localpolicy.objectives.objective import Objective, weighted
+from localpolicy.types import Readout, Reads, Terms
+
+Baseline = Literal["expected", "policy", "max", "value", "expectile", "none"]
+BASELINE_FIELD = {
+    "expected": "q_expected",
+    "policy": "q_policy",
+    "max": "q_max",
+    "value": "value",
+    "expectile": "value",
+    "none": None,
+}
+
+
+class Weighted(Objective):
+    """Settings and weights of both objectives."""
+
+    beta: float = Field(1.0, gt=0, description="β: the price of divergence; smaller moves further from the log")
+    logging: str = Field("head", description=LOGGING)
+    cap: float = Field(20.0, gt=0, description="largest exp(A/β)")
+    baseline: Baseline = Field("expected", description="g(x) of the advantage")
+    expectile: float = Field(
+        0.7, gt=0, lt=1, description="baseline=expectile: τ; 0.5 is the mean of q under μ, 1 its maximum"
+    )
+    td_weight: float = Field(1.0, ge=0, description="λ, weight of the critic's loss (TD, or squared error of r̂)")
+
+    def model_post_init(self, context: object) -> None:
+        """A setting that changes nothing is a mistake."""
+        if self.baseline != "expectile" and self.expectile != type(self).model_fields["expectile"].default:
+            raise ConfigError("objective.expectile: only baseline=expectile uses it. Leave it out.")
+
+    def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
+        """The one it was trained at."""
+        return self.beta
+
+    def baseline_reads(self) -> frozenset[str]:
+        """What g(x) is read from."""
+        field = BASELINE_FIELD[self.baseline]
+        fields = {field} if field else set()
+        if self.baseline == "expected":
+            fields.add("logp_logging")  # the logging head is trained by its own likelihood
+        return frozenset(fields)
+
+    def advantage_of(self, value: Tensor, readout: Readout) -> Tensor:
+        """A(x,a) = q(x,a) - g(x), a constant."""
+        field = BASELINE_FIELD[self.baseline]
+        return (value - readout.need(field)).detach() if field else value.detach()
+
+    def value_loss(self, value: Tensor, q: Tensor, target: Tensor) -> Tensor:
+        """(V(x) - target)², whose minimum is E_μ[q|x]; or the expectile loss of q(x,a), as IQL has it."""
+        if self.baseline == "expectile":
+            return expectile_loss(value, q, expectile=self.expectile)
+        return squared_error(value, target)
+
+    def improved(self, readout: Readout, advantage: Tensor, *, q: Tensor, target: Tensor, **auxiliary: Tensor) -> Terms:
+        """-min(exp(A/β), cap) log π, and the losses of the heads that A needs."""
+        if readout.value is not None:
+            auxiliary["value"] = self.value_loss(readout.value, q, target)
+        # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
+        exponent = advantage / self.beta
+        weight = exponent.clamp(max=log(self.cap)).exp()
+        return weighted(readout.logp, weight, clipped=exponent > log(self.cap), **auxiliary, **logging_loss(readout))
+
+
+class LPIWeightedBandit(Weighted):
+    """Local policy improvement in a contextual bandit, as the paper has it: on one backbone."""
+
+    name = "lpi_cb_weighted"
+    advantage: Literal["direct", "observed"] = Field("direct", description="A from r̂(x,a), or from the logged r")
+
+    def reads(self) -> Reads:
+        """The baseline's numbers, and r̂ where it is needed."""
+        fields = self.baseline_reads()
+        if self.advantage == "direct":
+            fields |= {"q", "q_fit"}
+        elif fields & {"q_expected", "q_policy", "q_max"}:
+            fields |= {"q_fit"}
+        return Reads(fields, "reward", logging=self.logging)
+
+    def terms(self, readout: Readout) -> Terms:
+        """-min(exp((r̂(x,a) - g(x))/β), cap) log π(a|x) + λ (r̂(x,a) - r)²."""
+        auxiliary = {}
+        if readout.q_fit is not None:
+            auxiliary["reward"] = self.td_weight * squared_error(readout.q_fit, readout.reward)
+        value = readout.reward if self.advantage == "observed" else readout.need("q")
+        return self.improved(readout, self.advantage_of(value, readout), q=value, target=readout.reward, **auxiliary)
+
+
+class LPIWeighted(Weighted, TDObjective):
+    """Local policy improvement in a Markov decision process, as the paper has it: on one backbone."""
+
+    name = "lpi_rl_weighted"
+    advantage: Literal["td", "monte_carlo", "sampled"] = Field(
+        "td", description="A from Q(x,a), from the observed return, or against random items"
+    )
+    negatives: int = Field(10, ge=1, description="random items in the sampled advantage")
+
+    def reads(self) -> Reads:
+        """The critic's numbers, and the baseline's."""
+        reads = self.td_reads()._replace(negatives=self.negatives)
+        if self.advantage == "sampled":
+            return reads._replace(fields=reads.fields | {"q", "q_sampled"})
+        if self.advantage == "monte_carlo":
+            return reads._replace(fields=self.baseline_reads() | {"q_fit", "return_to_go"})
+        return reads._replace(fields=reads.fields | self.baseline_reads() | {"q"})
+
+    def model_post_init(self, context: object) -> None:
+        """A setting that changes nothing is a mistake."""
+        super().model_post_init(context)
+        if self.advantage == "sampled" and self.baseline != "expected":
+            raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
+
+    def terms(self, readout: Readout) -> Terms:
+        """-min(exp((Q(x,a) - g(x))/β), cap) log π(a|x) + λ TD²."""
+        if self.advantage == "monte_carlo":
+            target = readout.need("return_to_go")
+            fitted = self.td_weight * squared_error(readout.need("q_fit"), target)
+            return self.improved(readout, self.advantage_of(target, readout), q=target, target=target, td=fitted)
+        q = readout.need("q")
+        advantage = (
+            (q - readout.need("q_sampled")).detach() if self.advantage == "sampled" else self.advantage_of(q, readout)
+        )
+        return self.improved(readout, advantage, q=q, target=self.td_target(readout), td=self.td_loss(readout))

@@ -1,0 +1,156 @@
+"""How a run comes about: what an objective may ask for when it is to be fitted (see `Objective.fit`).
+
+Most objectives ask for one network. The closed form asks for stages: each is an ordinary run under RUN/stages while
+training lasts, so that a run which was stopped goes on within any of them to the same bytes.
+
+The first stage is μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given: the one that
+served the log, or an `mle` run. An improved policy that served it has towers of its own. These are distilled into one
+network on the log's contexts: taught by whole rows, it loses far less of the served policy than an estimate from the
+items shown. The critics after it start from its embeddings and backbone.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError, Stopped
+from localpolicy.objectives.distill import Distill
+from localpolicy.objectives.lpi import ClosedForm
+from localpolicy.objectives.mle import MLE
+from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.lanes import Steps
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.checkpoint import lasting
+from localpolicy.training.checks import check_data
+from localpolicy.training.closed import put_together
+from localpolicy.training.logging_policy import served as served_by
+from localpolicy.training.setup import states_propensities
+from localpolicy.training.trainer import Trainer
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Fitting:
+    """One run while it is fitted."""
+
+    data: Prepared
+    run: Run
+    config: Config  # resolved
+    ranks: Ranks
+    resume: bool = False
+    older: bool = False  # resume from the checkpoint before the newest
+    backbone: nn.Module | None = None
+    towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
+    began: float = field(default_factory=time.perf_counter)
+
+    def network(self) -> Steps[Run]:
+        """One network, trained by the objective's own terms: the run."""
+        check_data(self.data, self.config.objective)
+        return self._trained(self.run, self.config, self.backbone)
+
+    def logging_policy(self, given: str) -> Steps[Run]:
+        """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
+        check_data(self.data, self.config.objective)
+        if given == "head":
+            return (yield from self._stage("logging", MLE(), select="logp"))
+        run = Run(given)
+        policy = run.policy()
+        known = policy.origin.estimates_logging == "policy" or served_by(run, self.data)
+        if not known or not policy.items["item_id"].equals(self.data.catalogue["item_id"]):
+            raise RunError(
+                "objective.logging: the closed form needs an mle or sqn run, or the run that served the log, over the "
+                f"items of {self.data.path}; {given} is a {policy.origin.objective} run over {policy.n_items} items. "
+                "Leave objective.logging out, and μ̂ is estimated from the log."
+            )
+        if self.improved_before is not None:
+            start = self.config.train.warm_start or given
+            teacher = Distill(teacher=given)
+            return (yield from self._stage("logging", teacher, select=teacher.default_selection, warm_start=start))
+        return run
+
+    def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Steps[Run]:
+        """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
+        train = self.config.train
+        return self._stage(
+            f"critic-{number + 1}",
+            objective,
+            dropout=dropout,
+            select=objective.default_selection,
+            warm_start=objective.reads().logging,
+            seed=train.seed + 1_000_003 * (number + 1),
+            learning_rate=train.learning_rate * rate,
+        )
+
+    def improved(self, objective: ClosedForm, logging: Run, critics: Sequence[Run]) -> Run:
+        """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
+        return put_together(self, objective, logging, critics)
+
+    # ------------------------------------------------------------------ what the others are made of
+
+    @cached_property
+    def improved_before(self) -> Run | None:
+        """The improved policy that served the log, where one is given: μ̂ is distilled from it."""
+        given = self.config.objective.reads().logging
+        run = None if given == "head" else Run(given)
+        return run if run is not None and len(run.policy().network.towers) > 1 else None
+
+    def half(self, number: int) -> Windows:
+        """Validation sequences: every second one chooses epochs (0), the others are for the slope and for β (1)."""
+        windows = Windows(self.data, "validation", self.config.data, device=self.config.train.device)
+        if len(windows) < 2:
+            raise DataError(
+                "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; "
+                f"found {len(windows)}. Prepare the data with a larger share for validation."
+            )
+        return windows.part(number, 2)
+
+    def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Steps[Run]:
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        if self.ranks.leads:
+            self.run.write_config(self.config)
+        changes = {
+            "objective": objective.resolved(propensities=states_propensities(self.data)),
+            "model": self.config.model.model_copy(update={} if dropout is None else {"dropout": dropout}),
+            "train": self.config.train.model_copy(update=train),
+        }
+        config = self.config.model_copy(update=changes)
+        run = Run((self.towers or self.run.stages) / name)
+        if run.finished:
+            self._refuse_other(run, config)
+            return run
+        LOG.info("%s: training", name)
+        check_data(self.data, config.objective)
+        try:
+            return (yield from self._trained(run, config, copy.deepcopy(self.backbone), self.half(0)))
+        except Stopped as stopped:
+            raise Stopped(f"{str(stopped).rpartition(': ')[0]}: {self.run.folder}") from None
+
+    def _trained(
+        self, run: Run, config: Config, backbone: nn.Module | None, held_out: Windows | None = None
+    ) -> Steps[Run]:
+        trainer = Trainer.start(self.data, run, config, ranks=self.ranks, backbone=backbone, held_out=held_out)
+        return trainer.steps(resume=self.resume, older=self.older)
+
+    def _refuse_other(self, run: Run, config: Config) -> None:
+        """A stage that is done must be one of this very run."""
+        facts = {
+            "data": (run.manifest["data"]["digest"], self.data.digest),
+            "config": map(lasting, (run.config, config)),
+        }
+        for name, (there, here) in facts.items():
+            if there != here:
+                raise RunError(f"{run.folder} was made with another {name}; it cannot go on with this one.")

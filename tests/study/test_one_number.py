@@ -1,0 +1,119 @@
+"""One number, one path: every verb on one small study shows each figure with the same value."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from page_tree import parse, specs
+
+import localpolicy as lp
+from localpolicy.measure.divergence import beyond_floor, times_floor
+from localpolicy.measure.estimate import Interval
+
+SEQUENCES, LENGTH, ITEMS = 240, 5, 12
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Three μ̂ that differ in their seed alone, and LPI, on a log where purchases come second in the alphabet."""
+    folder = tmp_path_factory.mktemp("study")
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, ITEMS, (SEQUENCES, LENGTH))
+    bought = rng.random(items.size) < np.linspace(0.05, 0.6, ITEMS)[items.ravel()]
+    log = pd.DataFrame(
+        {
+            "sequence_id": np.repeat(np.arange(SEQUENCES), LENGTH),
+            "item_id": items.ravel(),
+            "event": np.where(bought, "purchase", "click"),
+            "timestamp": np.arange(items.size),
+        }
+    )
+    rewards = {"purchase": 1.0, "click": 0.2}
+    data = lp.prepare(log, out=folder / "data", rewards=rewards, validation=0.2, test=0.4)
+
+    def train(name: str, objective: str, seed: int, *changes: str):
+        settings = ["model.width=8", "data.length=5", "train.device=cpu", "train.epochs=2", "train.batch_size=32"]
+        config = lp.configure(changes=[f"objective.name={objective}", f"train.seed={seed}", *settings, *changes])
+        return lp.train(data, out=folder / name, config=config).folder
+
+    mle = [train(f"mle-{seed}", "mle", seed) for seed in range(3)]
+    weighted = ("objective.improve=weighted", "objective.beta=0.2")
+    return {"data": data, "mle": mle, "lpi": train("lpi", "lpi_rl", 9, *weighted), "folder": folder}
+
+
+@pytest.fixture(scope="module")
+def shown(study):
+    """What each verb says."""
+    mle, lpi = study["mle"], study["lpi"]
+    return {
+        "evaluate": lp.evaluate(lpi, against=mle),
+        "compare": lp.compare([*mle, lpi], baselines=False),
+        "gate": lp.gate(lpi, against=mle),
+        "sweep": lp.sweep(
+            study["data"], "lpi_rl", over={"beta": [0.2]}, against=mle, out=study["folder"] / "sweep", processes=1,
+            config=lp.configure(changes=["model.width=8", "data.length=5", "train.device=cpu", "train.epochs=1",
+                                         "train.batch_size=32", "objective.name=lpi_rl", "objective.improve=weighted"]),
+        ),
+    }  # fmt: skip
+
+
+def test_the_noise_floor_is_one_number(shown):
+    """Of three estimates, so that the largest pair is not the mean over pairs."""
+    floor = shown["evaluate"].divergence.floor_js.overall
+    pairs = [pair.mean for pair in shown["evaluate"].divergence.floor_js.by_name.values()]
+    assert len(pairs) == 3 and floor.mean == pytest.approx(np.mean(pairs)) and max(pairs) > 1.01 * floor.mean
+    assert shown["compare"].floor == pytest.approx(floor, rel=1e-5)
+    assert shown["gate"].evaluation.divergence.floor_js.overall == pytest.approx(floor, rel=1e-5)
+    assert shown["sweep"].floor["test"] == pytest.approx(floor, rel=1e-5)
+    reason = next(check.reason for check in shown["gate"].checks if check.name == "divergence")
+    assert f"floor {floor.mean:.4f}" in reason
+    assert f"noise floor {floor.mean:.3f}" in shown["evaluate"].summary()
+
+
+def test_a_distance_and_its_multiple_of_the_floor_are_one_number(shown):
+    evaluation, comparison = shown["evaluate"], shown["compare"]
+    js, floor = evaluation.divergence.js.overall, comparison.floor
+    assert comparison["lpi"].divergence.js.overall == pytest.approx(js, rel=1e-5)
+    assert evaluation.divergence.above_floor == pytest.approx(times_floor(js, floor), rel=1e-5)
+    told = {
+        beyond_floor(Interval.from_estimate(each), Interval.from_estimate(known))
+        for each in (js, comparison["lpi"].divergence.js.overall)
+        for known in (floor, evaluation.divergence.floor_js.overall, shown["sweep"].floor["test"])
+    }
+    assert len(told) == 1
+
+
+def test_the_deciding_figure_is_one_figure(shown):
+    """The best paid event's, though clicks come first in the alphabet."""
+    assert {shown["evaluate"].main, shown["compare"].main, shown["gate"].metric} == {"purchase.nDCG@20"}
+    value = shown["evaluate"].estimate("purchase.nDCG@20").mean
+    assert f"purchase.nDCG@20 {value:.4f}" in shown["evaluate"].summary()
+    assert f"lpi {value:.4f}" in shown["compare"].summary()
+    reason = next(check.reason for check in shown["gate"].checks if check.name == "gain")
+    assert f"-> {value:.4f}" in reason
+
+
+def test_pages_and_json_show_what_the_results_hold(shown, tmp_path, monkeypatch):
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    comparison = shown["compare"]
+    page = parse(comparison.to_html(tmp_path / "page.html"))
+    drawn = specs(page)["s1-frontier"]["datasets"]
+    assert drawn["floor"][0]["x"] == comparison.floor.mean
+    said = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    assert said["floor"]["mean"] == comparison.floor.mean
+    by_name = {point["policy"]: point for point in drawn["points"]}
+    for name, policy in said["policies"].items():
+        assert by_name[name]["y"] == policy["metrics"]["purchase"]["nDCG@20"]["mean"], "the figure that decides"
+        assert by_name[name]["x"] == policy["divergence"]["js"]["mean"]
+
+
+def test_an_interval_beside_a_decision_is_that_decisions(shown):
+    comparison = shown["compare"]
+    tests = [gain for gains in comparison.gains.values() for gain in gains.values()]
+    tests += [lead.test for lead in comparison.leads.values()]
+    tests += [bucket.test for event in comparison.events for bucket in comparison.breakdown(event) if bucket.test]
+    for test in tests:
+        assert (test.holm_p < 0.05) == (test.low > 0 or test.high < 0) == bool(test.stars)
