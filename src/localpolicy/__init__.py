@@ -44,6 +44,7 @@ _HOMES = {
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo.page": ("demo",),
+    "localpolicy.report.go": ("go",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.run": ("Run",),
     "localpolicy.serving.audit": ("Audit", "audit"),
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.report.demo.page import demo as demo
+    from localpolicy.report.go import go as go
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.run import Run as Run

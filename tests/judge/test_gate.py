@@ -508,7 +508,7 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
     write_comparison(beside, tmp_path / "page.html")
     alone = evaluate(tmp_path / "deployed.csv", data=data, out=tmp_path / "out")
     assert alone.estimate("all.nDCG@20").mean == 1.0
-    with pytest.raises(Exception, match="name the prepared data with --data"):
+    with pytest.raises(Exception, match="name the prepared data with data="):
         evaluate(tmp_path / "deployed.csv", out=tmp_path / "out")
 
 

@@ -106,7 +106,8 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
                 query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
                     shown = ", ".join(f"{name}={_short(value)}" for name, value in zip(names, came, strict=True))
-                    return f"{table.shown(file)}, row {row}: {problem} ({shown}){more}. {REMEDY}"
+                    at = f"row {row}" + (f" (position {row - 1}, counted from 0)" if table.label else "")
+                    return f"{table.shown(file)}, {at}: {problem} ({shown}){more}. {REMEDY}"
     finally:
         finder.close()
     return f"{_named([select.raw.table for select in selects])}: {_listed(problems)}. {REMEDY}"

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
+from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import DataError, nearest
 
@@ -42,10 +43,23 @@ def check_columns(table: SourceTable) -> None:
         for name in theirs.split("+"):
             if name not in table.names and name != ROW:
                 raise DataError(f"no column '{name}' for '{ours}' in {where}{nearest(name, table.names)}")
-    for ours in REQUIRED:
-        if ours not in table.columns and ours not in table.constants:
-            constant = ", or name the event of every row with --event click" if ours == "event" else ""
-            raise DataError(f"no column '{ours}' in {where}. Map it with --columns {ours}=NAME{constant}.")
+    missing = [ours for ours in REQUIRED if ours not in table.columns and ours not in table.constants]
+    if missing:
+        raise DataError(f"no column '{missing[0]}' in {where}. {_likely_map(table, missing)}")
+
+
+def _likely_map(table: SourceTable, missing: Sequence[str]) -> str:
+    """Every column that must be mapped, at once, with the names that likely mean it."""
+    left = [name for name in table.names if name not in table.columns.values()]
+    meant = columns_meant(left)
+    if plain(meant.get("event", "")) in RATINGS and "reward" not in table.columns:
+        ratings = ". Ratings also need what they are worth, such as --rewards '>=4=1,>=3=0.5,*=0'"
+    else:
+        ratings = ""
+    optional = [name for name in ("timestamp",) if name in meant and name not in table.columns]
+    pairs = ",".join(f"{name}={meant.get(name, 'NAME')}" for name in [*missing, *optional])
+    constant = ", or name the event of every row with --event click" if "event" in missing else ""
+    return f"Map it with --columns {pairs}{constant}{ratings}."
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,10 @@
 Two passes at most. The first, with dropout, carries gradients: log π(a|x) and the critic that is being fitted. The
 second, without dropout and as a constant, gives everything else: the weights' Q and baselines, TD targets, and the
 features of the logging and value heads, which are cut from the backbone.
+
+Where the log has lists or filters, π and μ̂ are distributions over what could be chosen at a position, in value and
+gradient (see `catalogue.open_items`): the draw was among these. Over the whole catalogue the likelihood of lists has
+another optimum than μ, the items' shares of exposure, which are at most 1/k for lists of k.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ class NetworkReader:
     def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
         """The readout of a batch. `coin` picks the Q head that is fitted."""
         network, at = self.network, batch.scored
-        items = _scored(batch.item, batch)
+        items, open_items = _scored(batch.item, batch), OpenItems.of(batch)
         same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
         branch = Branch(items.device)
         hidden = network.hidden(batch)
@@ -86,7 +90,7 @@ class NetworkReader:
                 following = batch.next_token() if "next_value" in self.reads.fields else None
                 frozen = Branch(items.device)  # a frozen μ̂ needs nothing of this network
                 hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
-                constants = self._constants(batch, hidden_eval, coin, following, frozen)
+                constants = self._constants(batch, hidden_eval, open_items, coin, following, frozen)
                 frozen.join([])
                 if "q_sampled" in self.reads.fields:
                     constants["q_sampled"] = self._sampled(constants, items, generator)
@@ -99,17 +103,17 @@ class NetworkReader:
             numbers["return_to_go"] = returns_to_go(batch, gamma=self.reads.gamma)[at]
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
-            numbers["logged_propensity"] = batch.propensity[at]
-            if (open_items := OpenItems.of(batch)) is not None:
-                policy = network.head("policy").detach().logits(current.detach())
-                numbers["logp_open"] = self.catalogue.log_prob_open(policy, items, open_items)
+            stated = batch.propensity[at]  # of nothing, where nobody can say among which items
+            numbers["logged_propensity"] = (
+                stated if open_items is None else stated.masked_fill(open_items.unknown, torch.nan)
+            )
         if "cross_entropy" in self.reads.fields:
             assert self.logging_policy is not None, "a teacher is given"
             student = network.head("policy").logits(current)
             assert isinstance(student, LinearLogits), "refused before training: the catalogue is split over ranks"
             numbers["cross_entropy"] = cross_entropy(student, self.logging_policy.rows_at(batch, at))
         if self.reads.policy:
-            logp = self.catalogue.log_prob(network.head("policy").logits(current), items)
+            logp = self.catalogue.log_prob(network.head("policy").logits(current), items, open_items)
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
@@ -145,6 +149,7 @@ class NetworkReader:
         self,
         batch: Batch,
         hidden_eval: Tensor,
+        open_items: OpenItems | None,
         coin: bool,
         following: tuple[Tensor, Tensor] | None,
         frozen: Branch,
@@ -158,13 +163,14 @@ class NetworkReader:
         if critic is not None and "q_expected" in reads:
             # One pass gives both: the logging head's likelihood, and the critic's mean under it.
             logging = self._logging(batch, hidden_eval, at, frozen)
-            numbers["logp_logging"], mean = catalogue.log_prob_and_mean(logging, items, critic.logits)
+            numbers["logp_logging"], mean = catalogue.log_prob_and_mean(logging, items, critic.logits, open_items)
             numbers["q_expected"] = critic.shifted(mean)
         elif "logp_logging" in reads:
-            numbers["logp_logging"] = catalogue.log_prob(self._logging(batch, hidden_eval, at, frozen), items)
+            logging = self._logging(batch, hidden_eval, at, frozen)
+            numbers["logp_logging"] = catalogue.log_prob(logging, items, open_items)
         if critic is not None and "q_policy" in reads:
             policy = self.network.head("policy").detach().logits(here)
-            numbers["q_policy"] = critic.shifted(catalogue.mean(policy, critic.logits))
+            numbers["q_policy"] = critic.shifted(catalogue.mean(policy, critic.logits, open_items))
         if critic is not None and "q_max" in reads:
             numbers["q_max"] = critic.shifted(catalogue.maximum(critic.logits)[0])
         if "value" in reads:
