@@ -11,7 +11,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,7 +126,7 @@ def _log(here: Path) -> Path:
     return here / "log.db"
 
 
-def _visits(log: Path, content: dict, rng: np.random.Generator, chances: tuple[float, float], size: int, at: int,
+def _visits(log: Path, content: dict[str, Any], rng: np.random.Generator, chances: tuple[float, float], size: int, at: int,
             name: str) -> int:  # fmt: skip
     """Visits over an hour; when the last was made."""
     assignment, database = Assignment.of(content), Database(log)
