@@ -47,14 +47,34 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 
 
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
-    """G_t = Σ_{k>=0} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do."""
+    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
+
+    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the same
+    list are neither later nor its own.
+    """
     layout = Layout.of(batch)
-    block = layout.pad(batch.reward)
-    running = torch.zeros_like(block[:, 0])
+    reward, begins = layout.pad(batch.reward), None
+    if batch.context is not None:
+        begins = layout.pad(batch.context == torch.arange(len(batch.context), device=batch.context.device))
+    block = torch.empty_like(reward)
+    later = torch.zeros_like(reward[:, 0])  # what comes after this list
+    earned = torch.zeros_like(later)  # by this list's places from this one on
     for column in range(layout.columns - 1, -1, -1):
-        running = block[:, column] + gamma * running
-        block[:, column] = running
+        block[:, column] = reward[:, column] + gamma * later
+        if begins is None:
+            later = block[:, column]
+            continue
+        earned = earned + reward[:, column]
+        later = torch.where(begins[:, column], earned + gamma * later, later)
+        earned = torch.where(begins[:, column], 0.0, earned)
     return layout.flatten(block)
+
+
+def lower_rewards(batch: Batch) -> Tensor:
+    """What the places below a list's first one earned, at the first: [M]."""
+    assert batch.context is not None
+    total = torch.zeros_like(batch.reward).index_add_(0, batch.context, batch.reward)
+    return total - batch.reward
 
 
 def _scored(values: Tensor, batch: Batch) -> Tensor:
@@ -183,7 +203,11 @@ class NetworkReader:
     def _next_value(
         self, batch: Batch, hidden_eval: Tensor, coin: bool, following_token: tuple[Tensor, Tensor], frozen: Branch
     ) -> Tensor:
-        """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
+        """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end.
+
+        Where the next step is a list, that is its first place's value: with what comes after the list, and without what
+        the lower places earned, which is added as the log has it.
+        """
         after, exists = following_token
         # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
         tokens = after[exists] if batch.counted is None else after
@@ -196,6 +220,8 @@ class NetworkReader:
         else:
             logging = self._logging(batch, hidden_eval, tokens, frozen)
             following = evaluated.shifted(self.catalogue.mean(logging, evaluated.logits))
+        if batch.context is not None:
+            following = following + lower_rewards(batch)[tokens]
         if batch.counted is not None:
             return torch.where(exists, following, 0.0)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
