@@ -45,7 +45,7 @@ from localpolicy.training.losses import Losses
 from localpolicy.training.manifest import manifest_of
 from localpolicy.training.numerics import half
 from localpolicy.training.schedule import due, learning_rate_factor
-from localpolicy.training.selection import selection_score
+from localpolicy.training.selection import choosing, selection_score
 from localpolicy.training.setup import build_optimiser, build_reader, shard_of
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.tensorboard import event_writer
@@ -95,7 +95,7 @@ class Trainer:
     ) -> Trainer:
         """Build what training needs by a resolved config (see `setup.resolve`).
 
-        `held_out` are the sequences that pick the epoch (default: the validation split).
+        `held_out` are the sequences that pick the epoch (default: the validation split, or half of it).
         """
         shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, backbone=backbone, shard=shard)
@@ -116,7 +116,7 @@ class Trainer:
         not_captured = refusal(config, reader, windows, ranks)
         return cls(
             data, run, config, ranks, reader.network, losses, optimiser, windows,
-            held_out or Windows(data, "validation", config.data, device=device),
+            held_out or choosing(Windows(data, "validation", config.data, device=device), config.train),
             Checkpoints(run.folder / "checkpoint"),
             logging_facts(reader.logging_policy, data, config.objective),
             captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
