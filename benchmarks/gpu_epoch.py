@@ -43,7 +43,7 @@ def main() -> None:
     def timed(*arguments: Any, **options: Any) -> dict[str, float]:
         torch.cuda.synchronize()
         marks.append(time.perf_counter())
-        figures = validate(*arguments, **options)
+        figures: dict[str, float] = validate(*arguments, **options)
         marks.append(time.perf_counter())
         return figures
 
