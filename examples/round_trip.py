@@ -32,6 +32,7 @@ CLIENTS = 16  # shoppers at a time: their records share one flush of the disk
 VISITS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
+ANSWERS = JoinConfig(rewards="none=0,click=1", window=2)
 # Items differ in appeal, and the shop's own policy rather shows the worse ones (quality below 0).
 DIALS = ["contexts=24", "history=2", "taste=0.3", "appeal=1.8", "base=-1.5", "quality=-0.3", "popularity=0.3"]
 TRAIN = ["model.width=16", "data.length=8", "train.device=cpu", "train.learning_rate=0.005", f"train.seed={SEED}"]
@@ -129,7 +130,7 @@ def main(here: Path) -> list[float]:
         # What was served becomes the next log; its propensities are checked before they are believed.
         (log,) = lp.rotate(
             here / "log.db", out=here / f"events-{number}", upto=time.time_ns() // 10**6 + 1,
-            config=JoinConfig(rewards="none=0,click=1"),
+            config=ANSWERS,
         )  # fmt: skip
         audit = lp.audit(log.parent, runs=sorted(here.glob("export-*")))
         assert audit.exit_code == 0, audit
@@ -139,10 +140,13 @@ def main(here: Path) -> list[float]:
         exported, rollout = here / f"export-{number}", here / f"rollout-{number}.json"
         rewards.append(true_reward(lp.export(candidate.folder, out=exported), world))
         # The candidate meets half of the traffic first, and goes back by itself where it does harm.
-        plan(rollout, stages=["50", "100"], salt="s", rules=RolloutRules(units=VISITS // 4, largest_reward=K))
-        with Shop(here, "--candidate", str(exported), "--rollout", str(rollout)) as shop:
+        least = {"units": VISITS // 4, "people": VISITS // 16, "lists": VISITS // 16}
+        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, **least)
+        plan(rollout, candidate=exported, stages=["50", "100"], rules=rules)
+        with Shop(here, "--rollout", str(rollout)) as shop:
             shop.visits(VISITS // 4, f"rollout-{number}")
-            decision = judge(rollout, log=here / "log.db", config=JoinConfig(rewards="none=0,click=1")).decision
+            time.sleep(rules.ripe_ms / 1000)  # shoppers answer at once; then nothing can change any more
+            decision = judge(rollout, log=here / "log.db").decision
             assert decision == "advance", decision
             swap(exported, here / "served")
             current = candidate

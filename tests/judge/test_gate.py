@@ -36,9 +36,9 @@ from localpolicy.measure.summary import ranking
 from localpolicy.measure.truth import true_value
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
-from localpolicy.report.comparison.section import write_comparison
+from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_headline, gate_table
-from localpolicy.report.numbers import share_with_error
+from localpolicy.report.table import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed
@@ -508,7 +508,7 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
     write_comparison(beside, tmp_path / "page.html")
     alone = evaluate(tmp_path / "deployed.csv", data=data, out=tmp_path / "out")
     assert alone.estimate("all.nDCG@20").mean == 1.0
-    with pytest.raises(Exception, match="name the prepared data with --data"):
+    with pytest.raises(Exception, match="name the prepared data with data="):
         evaluate(tmp_path / "deployed.csv", out=tmp_path / "out")
 
 

@@ -29,7 +29,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.comparison.tables import comparison_table, comparison_tables
+from localpolicy.report.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, sha256
@@ -171,7 +171,7 @@ def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):
     write_where(run, about, path="gone/data", from_run="../interactions")
     assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
     write_where(run, about, path="gone/data")  # as older runs say it
-    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with --data"):
+    with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with data="):
         open_data(Run(run), None)
     write_where(run, about, path=str(tmp_path / "moved" / "interactions"))
     assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"

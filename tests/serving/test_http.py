@@ -388,21 +388,28 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
     about = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
     plan = tmp_path / "rollout.json"
-    plan.write_text(json.dumps({"salt": "s", "stage": "shadow", "share": 0.0}))
-    client = start(candidate=folder, rollout=plan)
+    client = start(rollout=plan)
+    assert ask(client, person="p")["arm"] == "", "the rollout's file may come later"
+    content = {"id": "r1", "candidate": {"export": str(folder), "version": "b" * 16}, "salt": "s"}
+    plan.write_text(json.dumps({**content, "stage": "shadow", "share": 0.0}))
+    client.app.state.service.deployment.refresh()
     assert ask(client, person="p")["policy"] == exported.version
-    plan.write_text(json.dumps({"salt": "s", "stage": "50", "share": 0.5}))
+    plan.write_text(json.dumps({**content, "stage": "50", "share": 0.5}))
     client.app.state.service.deployment.refresh()
     arms = {f"p{n}": ask(client, person=f"p{n}") for n in range(40)}
     assert {one["arm"] for one in arms.values()} == {"candidate", "current"}
     for person, one in arms.items():
         assert one["policy"] == ("b" * 16 if one["arm"] == "candidate" else exported.version)
         assert ask(client, person=person)["arm"] == one["arm"]
-    assert set(rows(tmp_path, "SELECT DISTINCT arm, stage FROM requests WHERE stage = '50'")) == {
-        ("candidate", "50"), ("current", "50")
+    assert set(rows(tmp_path, "SELECT DISTINCT arm, stage, rollout FROM requests WHERE stage = '50'")) == {
+        ("candidate", "50", "r1"), ("current", "50", "r1")
     }  # fmt: skip
-    plan.write_text("{")
-    client.app.state.service.deployment.refresh()
-    assert ask(client, person="p")["arm"] == ""
+    assert rows(tmp_path, "SELECT DISTINCT rollout FROM shadow") == [("r1",)]
+    other = {"export": str(folder), "version": "c" * 16}
+    for odd in ("{", "[]", '"x"', json.dumps({**content, "candidate": other, "stage": "50", "share": 0.5}),
+                json.dumps({**content, "stage": "rolled back", "share": 0.0})):  # fmt: skip
+        plan.write_text(odd)
+        client.app.state.service.deployment.refresh()
+        assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
     assert 'localpolicy_shadow_total{outcome="answered"} 1' in text

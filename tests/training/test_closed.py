@@ -159,7 +159,7 @@ def test_a_stage_that_is_done_is_not_taken_over_by_other_settings_or_data(small,
 
 def test_stopping_names_the_run_not_the_stage(small, tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.training.trainer.stop_asked_for", asked)
-    with pytest.raises(Stopped, match=r"Go on with --resume: .*/run$"):
+    with pytest.raises(Stopped, match=r"Go on with resume=True: .*/run$"):
         train(small, out=tmp_path / "run", config=config())
 
 

@@ -23,11 +23,12 @@ def serve(
     share: Annotated[float, typer.Option(help="share of requests that is logged")] = 1.0,
     window: Annotated[float, typer.Option(help="seconds after which feedback is late")] = 3600.0,
     queue: Annotated[int, typer.Option(help="requests that may wait, per worker")] = 256,
-    candidate: Annotated[Path | None, typer.Option(help="the run or export that a rollout tries")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,
-    rollout: Annotated[Path | None, typer.Option(help="the rollout's file (lpi rollout plan)")] = None,
+    rollout: Annotated[
+        Path | None, typer.Option(help="the rollout's file, to be followed once it is there (lpi rollout plan)")
+    ] = None,
 ) -> None:
     """Serve lists over HTTP; each is logged, with exact propensities, before it is answered.
 
@@ -37,6 +38,6 @@ def serve(
 
     run_it(
         run, log=log, host=host, port=port, workers=workers, threads=threads, floor=floor, empty_history=empty_history,
-        share=share, changes=set_ or (), window=window, queue=queue, candidate=candidate, rollout=rollout,
+        share=share, changes=set_ or (), window=window, queue=queue, rollout=rollout,
         token=os.environ.get("LPI_TOKEN"),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from localpolicy.judge.gate_checks import (
     segment_check,
     value_check,
 )
-from localpolicy.judge.gate_rules import GateRules, read_rules
+from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
@@ -134,7 +134,7 @@ def gate(
     run: RunLike,
     *,
     against: Sequence[RunLike],
-    rules: GateRules | Path | str | None = None,
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     data: Prepared | Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     beta: float | None = None,
@@ -148,7 +148,7 @@ def gate(
     """
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
-    rules = rules if isinstance(rules, GateRules) else GateRules() if rules is None else read_rules(rules)
+    rules = rules_of(rules)
     by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     others = list(against[1:] if by_log else against)
     names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -53,6 +55,13 @@ class GateRules(Settings):
     )  # fmt: skip
     require_value_gain: bool = Field(False, description="an off-policy estimate must surely gain, not just not lose")
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+
+def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
+    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    if rules is None or isinstance(rules, Mapping):
+        return GateRules.parse(rules or {}, prefix="rules: ")
+    return rules if isinstance(rules, GateRules) else read_rules(rules)
 
 
 def read_rules(path: Path | str) -> GateRules:

@@ -49,6 +49,9 @@ class EvaluateConfig(Settings):
     lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
     metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="ranking metrics, as nDCG@20")
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
+    sequences: int | None = Field(
+        None, ge=1, description="score about so many sequences, evenly spaced over the split (default: all)"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,9 +207,12 @@ def evaluate_policy(
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
+    windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
+    if config.sequences is not None and config.sequences < len(windows):
+        windows = windows.part(0, -(-len(windows) // config.sequences))
     scores = score(
         policy,
-        Windows(data, config.split, window, device=device_of(policy, *(references or {}).values())),
+        windows,
         events=data.events,
         references=references,
         reward_model=(values or reward_model(policy, data)) if estimable else None,

@@ -45,9 +45,7 @@ class Service:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         check_floor(config.floor)
-        self.deployment = Deployment(
-            config.export, candidate=config.candidate, rollout=config.rollout, threads=config.threads
-        )
+        self.deployment = Deployment(config.export, rollout=config.rollout, threads=config.threads)
         self.log = Log(config.log)
         self.batcher = Batcher(batch=config.batch, seed=config.seed)
         self.metrics = Metrics()
@@ -70,7 +68,8 @@ class Service:
         """Make a list, write it down, then answer."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
-        recommender, arm = self.deployment.recommender(asked.person or request)
+        route = self.deployment.route(asked.person or request)
+        recommender, arm = route.recommender, route.arm
         question = self._question(asked, recommender)
         made = await self.batcher.ask(question)
         logged = self._is_logged(request)
@@ -80,12 +79,12 @@ class Service:
                 items=made.items, propensities=made.propensities, policy=made.policy,
                 beta=None if made.mode == "fallback" else asked.beta, mode=made.mode, floor=question.floor,
                 item_filter=question.item_filter, deferred=asked.defer, share=self.config.share, arm=arm,
-                stage=self.deployment.assignment.stage,
+                stage=route.stage, rollout=route.rollout,
             )  # fmt: skip
             await asyncio.wrap_future(self.log.append(record))
         self._count(made, arm, time.perf_counter() - began)
-        if self.deployment.shadow is not None:
-            self._shadow(asked, request)
+        if route.shadow is not None:
+            self._shadow(asked, request, route.shadow, route.rollout)
         unknown = sum(item not in recommender.index for item in question.items)
         return Listed(
             request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
@@ -132,10 +131,9 @@ class Service:
         if made.failed:
             self.metrics.add("model_failures")
 
-    def _shadow(self, asked: Recommend, request: str) -> None:
+    def _shadow(self, asked: Recommend, request: str, candidate: Recommender, rollout: str) -> None:
         """Ask the candidate too, and only note whether it answers."""
-        candidate = self.deployment.shadow
-        if candidate is None or len(self._tasks) >= self.config.batch:
+        if len(self._tasks) >= self.config.batch:
             return
 
         async def ask_candidate() -> None:
@@ -144,7 +142,7 @@ class Service:
             except LocalPolicyError:
                 failed = True  # the current policy answered the same question
             self.metrics.add("shadow", outcome="failed" if failed else "answered")
-            await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed)))
+            await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed, rollout)))
 
         task = asyncio.create_task(ask_candidate())
         self._tasks.add(task)
@@ -163,7 +161,8 @@ class Service:
         places = len(items) if report.places is None else report.places
         if places > len(items):
             raise DataError(f"the list has {len(items)} places, {places} cannot have been shown.")
-        record = Shown(report.request, places, now() if report.time is None else report.time)
+        arrived = now()
+        record = Shown(report.request, places, arrived if report.time is None else report.time, arrived)
         self.metrics.add("shown")
         return Stored(stored=await asyncio.wrap_future(self.log.append(record)))
 
@@ -172,14 +171,22 @@ class Service:
         logged = await self._find(answer.request)
         if not self._is_logged(answer.request):
             return Stored(stored=False)
-        moment = now() if answer.time is None else answer.time
+        arrived = now()
+        moment = arrived if answer.time is None else answer.time
         made = time_of(answer.request) if logged is None else logged[1]
         assert made is not None, "an id that is none was refused"
         if logged is not None and answer.item not in logged[0]:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
         late = moment > made + self.config.window_ms
         record = Feedback(
-            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late or logged is None
+            answer.id,
+            answer.request,
+            answer.item,
+            answer.event,
+            answer.reward,
+            moment,
+            late or logged is None,
+            arrived,
         )
         stored = await asyncio.wrap_future(self.log.append(record))
         self.metrics.add("feedback", late=str(record.late).lower())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError
 
 SHADOW = "shadow"
+BACK = "rolled back"
 
 
 def hashed_position(unit: str, salt: str) -> float:
@@ -19,11 +21,14 @@ def hashed_position(unit: str, salt: str) -> float:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The candidate's share of traffic now."""
+    """The candidate, and its share of traffic now."""
 
     salt: str
-    stage: str  # '' without a rollout, 'shadow', or the share in percent
+    stage: str  # '' without a rollout, 'shadow', the share in percent, or 'rolled back'
     share: float
+    rollout: str = ""  # its id
+    export: Path | None = None  # where the candidate lies
+    version: str = ""  # which it must be
 
     @classmethod
     def none(cls) -> Assignment:
@@ -33,10 +38,17 @@ class Assignment:
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Assignment:
         """Out of a rollout's file."""
-        share = content["share"]
+        share, candidate = content["share"], content["candidate"] or {"export": None, "version": ""}
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"a rollout's share must be between 0 and 1, got {share!r}.")
-        return cls(str(content["salt"]), str(content["stage"]), float(share))
+        export = None if candidate["export"] is None else Path(candidate["export"])
+        return cls(str(content["salt"]), str(content["stage"]), float(share), str(content["id"]), export,
+                   str(candidate["version"]))  # fmt: skip
+
+    @property
+    def on(self) -> bool:
+        """Whether a rollout goes on."""
+        return self.stage not in ("", BACK)
 
     @property
     def shadow(self) -> bool:

@@ -15,8 +15,7 @@ class ServeConfig(Settings):
 
     export: Path = Field(description="the export that answers; a new one in its place is swapped in")
     log: str = Field(description="a SQLite file, or postgresql://… for several servers")
-    candidate: Path | None = Field(None, description="the export that a rollout tries")
-    rollout: Path | None = Field(None, description="the rollout's file, as 'lpi rollout plan' writes it")
+    rollout: Path | None = Field(None, description="the rollout to follow, once 'lpi rollout plan' writes it here")
     host: str = Field("127.0.0.1", description="where it listens; loopback unless said otherwise")
     port: int = Field(8471, ge=0, le=65535, description="0 lets the system choose")
     workers: int = Field(1, ge=1, le=64, description="processes")

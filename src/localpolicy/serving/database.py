@@ -72,6 +72,22 @@ UPDATE feedback SET rotation = (SELECT r.rotation FROM requests r WHERE r.id = f
 DROP TABLE rotations_by_time;
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """,
+    # Lists belong to a rollout, and what it needs of them survives rotations. Reports say when they arrived.
+    """
+ALTER TABLE requests ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
+ALTER TABLE shadow ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
+ALTER TABLE shown ADD COLUMN arrived BIGINT;
+ALTER TABLE feedback ADD COLUMN arrived BIGINT;
+CREATE INDEX requests_by_rollout ON requests (rollout) WHERE rollout <> '';
+CREATE TABLE evidence (
+    request TEXT PRIMARY KEY, rollout TEXT NOT NULL, time BIGINT NOT NULL, person TEXT, arm TEXT NOT NULL,
+    stage TEXT NOT NULL, policy TEXT NOT NULL, mode TEXT NOT NULL, items TEXT NOT NULL, seen BIGINT);
+CREATE INDEX evidence_by_rollout ON evidence (rollout);
+CREATE TABLE evidence_answers (
+    id TEXT PRIMARY KEY, request TEXT NOT NULL, item TEXT NOT NULL, event TEXT NOT NULL, reward DOUBLE PRECISION,
+    time BIGINT NOT NULL, arrived BIGINT);
+CREATE INDEX evidence_answers_by_request ON evidence_answers (request);
+""",
 )
 
 

@@ -11,12 +11,14 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from localpolicy.errors import LocalPolicyError
+from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.recommender import Recommender
 
 LOG = logging.getLogger(__name__)
+LEAST_SHARED = 0.5  # of the smaller catalogue: less is another shop's
 Stamp = tuple[int, int, int] | None
 
 
@@ -40,6 +42,7 @@ class Slot:
         try:
             made = Recommender(self.folder, threads=self.threads)
             made.check()
+            self._check_catalogue(made)
         except Exception as error:  # whatever is wrong with it, the old one goes on
             self.refused = str(error)
             self.stamp = stamp
@@ -50,68 +53,88 @@ class Slot:
             LOG.warning("refused a new export, %s goes on: %s", self.loaded.version, error)
             return False
         if self.loaded is not None and made.version != self.loaded.version:
-            LOG.warning("swapped %s for %s", self.loaded.version, made.version)
+            LOG.warning("swapped %s for %s%s", self.loaded.version, made.version, _other_items(self.loaded, made))
         self.loaded, self.stamp, self.refused = made, stamp, None
         return True
 
+    def _check_catalogue(self, made: Recommender) -> None:
+        """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
+        if self.loaded is None:
+            return
+        shared = len(made.index.keys() & self.loaded.index.keys())
+        if shared < LEAST_SHARED * min(made.n_items, self.loaded.n_items):
+            raise RunError(f"{self.folder} has another catalogue: it knows {shared:,} of the {self.loaded.n_items:,} "
+                           "items served now. Start a server of its own for it.")  # fmt: skip
+
+
+def _other_items(old: Recommender, new: Recommender) -> str:
+    """What a swap changes of the catalogue, where it changes it."""
+    came, went = len(new.index.keys() - old.index.keys()), len(old.index.keys() - new.index.keys())
+    return f": {came:,} items are new, {went:,} are gone" if came or went else ""
+
+
+class Route(NamedTuple):
+    """Who answers one person (or request), and as which part of a rollout."""
+
+    recommender: Recommender
+    arm: str = ""  # 'current' or 'candidate' while a rollout goes on
+    stage: str = ""
+    rollout: str = ""
+    shadow: Recommender | None = None  # the candidate, where it answers too and nobody sees what
+
 
 class Deployment:
-    """The current policy, the candidate, and who is given which."""
+    """The current policy, the candidate that a rollout's file names, and who is given which."""
 
-    def __init__(
-        self,
-        export: Path,
-        *,
-        candidate: Path | None = None,
-        rollout: Path | None = None,
-        threads: int = 1,
-    ) -> None:
-        self.rollout = rollout
+    def __init__(self, export: Path, *, rollout: Path | None = None, threads: int = 1) -> None:
+        self.rollout, self.threads = rollout, threads
         self.current = Slot(export, threads)
         self.current.refresh()
-        self.candidate = None if candidate is None else Slot(candidate, threads)
-        if self.candidate is not None:
-            self.candidate.refresh()
+        self.candidate: Slot | None = None
         self.assignment = Assignment.none()
         self._stage: Stamp = None
-        self._read_stage()
+        self._read_rollout()
 
     def refresh(self) -> None:
         """Look for new exports and a new stage. Called from one thread at a time."""
         self.current.refresh()
-        if self.candidate is not None:
-            try:
-                self.candidate.refresh()
-            except LocalPolicyError as error:
-                LOG.warning("the candidate cannot be served: %s", error)
-        self._read_stage()
+        self._read_rollout()
 
-    def _read_stage(self) -> None:
-        if self.rollout is None or (stamp := _stamp(self.rollout)) == self._stage:
+    def _read_rollout(self) -> None:
+        """Follow the rollout's file: its stage, its candidate. If it is odd, the current policy goes on."""
+        if self.rollout is None:
             return
-        self._stage = stamp
-        if stamp is None:
-            self.assignment = Assignment.none()
+        if (stamp := _stamp(self.rollout)) != self._stage:
+            self._stage, self.assignment = stamp, Assignment.none()
+            if stamp is not None:
+                try:
+                    self.assignment = Assignment.of(json.loads(self.rollout.read_text(encoding="utf-8")))
+                except Exception as error:
+                    LOG.warning("%s cannot be read (%s); the candidate gets no traffic", self.rollout, error)
+        export = self.assignment.export if self.assignment.on else None
+        if export is None:
+            self.candidate = None
             return
+        slot = self.candidate
+        if slot is None or slot.folder != export:
+            slot = Slot(export, self.threads)
         try:
-            self.assignment = Assignment.of(json.loads(self.rollout.read_text()))
-        except (ValueError, KeyError, LocalPolicyError) as error:
-            LOG.warning("%s cannot be read (%s); the candidate gets no traffic", self.rollout, error)
-            self.assignment = Assignment.none()
+            slot.refresh()
+        except LocalPolicyError as error:
+            LOG.warning("the candidate cannot be served: %s", error)
+        self.candidate = slot
 
-    def recommender(self, unit: str) -> tuple[Recommender, str]:
-        """The policy that answers this person (or request), and the name of its arm."""
+    def route(self, unit: str) -> Route:
+        """Who answers this person (or request)."""
         assert self.current.loaded is not None
-        if self.candidate is None or self.candidate.loaded is None or not self.assignment.stage:
-            return self.current.loaded, ""
-        if self.assignment.is_candidate(unit):
-            return self.candidate.loaded, "candidate"
-        return self.current.loaded, "current"
-
-    @property
-    def shadow(self) -> Recommender | None:
-        """The candidate, while it answers beside the current policy and nobody sees what."""
-        return self.candidate.loaded if self.candidate is not None and self.assignment.shadow else None
+        assignment, slot = self.assignment, self.candidate
+        candidate = None if slot is None else slot.loaded
+        if not assignment.on or candidate is None or candidate.version != assignment.version:
+            return Route(self.current.loaded)  # evidence is about one version of the candidate
+        if assignment.is_candidate(unit):
+            return Route(candidate, "candidate", assignment.stage, assignment.rollout)
+        shadow = candidate if assignment.shadow else None
+        return Route(self.current.loaded, "current", assignment.stage, assignment.rollout, shadow)
 
 
 def _stamp(path: Path) -> Stamp:

@@ -95,11 +95,12 @@ def _requests_of(path: Path, person: str) -> set[str]:
 
 def _erase_log(database: Database, person: str, requests: set[str], record: dict[str, Any]) -> dict[str, int]:
     with database.transaction(alone=True):
-        requests = requests | {id for (id,) in database.rows("SELECT id FROM requests WHERE person = ?", (person,))}
+        for known in ("SELECT id FROM requests WHERE person = ?", "SELECT request FROM evidence WHERE person = ?"):
+            requests = requests | {id for (id,) in database.rows(known, (person,))}
         counts = dict.fromkeys(("feedback", "shown", "requests", "persons"), 0)
         for request in sorted(requests):
-            for table, column in (("feedback", "request"), ("shown", "request"), ("shadow", "request"),
-                                  ("requests", "id")):  # fmt: skip
+            for table in ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests"):
+                column = "id" if table == "requests" else "request"
                 gone = database.execute(f"DELETE FROM {table} WHERE {column} = ?", (request,)).rowcount
                 if table in counts:
                     counts[table] += int(gone)

@@ -22,11 +22,9 @@ COLUMNS = (
 QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
     r.filter, f.content, r.deferred, r.share, r.arm, r.stage, s.places, s.time
 FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
-WHERE {} ORDER BY r.time, r.id"""
+WHERE r.rotation = ? ORDER BY r.time, r.id"""
 ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
-WHERE {} ORDER BY f.time, f.id"""
-BEFORE = ("r.time < ?", "r.time < ?")  # which lists, which answers: those made before a time
-CLAIMED = ("r.rotation = ?", "f.rotation = ?")  # or those that a rotation has claimed
+WHERE f.rotation = ? ORDER BY f.time, f.id"""
 
 
 class JoinConfig(Settings):
@@ -44,26 +42,20 @@ class JoinConfig(Settings):
 
 
 def joined(
-    database: Database,
-    config: JoinConfig,
-    *,
-    upto: int | None = None,
-    rotation: int | None = None,
-    known: set[str] | None = None,
+    database: Database, config: JoinConfig, *, rotation: int, known: set[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Events of the requests made before `upto`, or of those that a rotation has claimed, and of answers likewise.
+    """Events of the requests and answers that a rotation has claimed.
 
     Persons not in `known` begin with their first request's history.
 
     That history is what the policy saw and this log did not: its rows are `context`, which no policy chose.
     """
     worth = RewardMap.parse(config.rewards)
-    lists, replies, border = (*BEFORE, upto) if rotation is None else (*CLAIMED, rotation)
     answers: dict[str, list[tuple[Any, str, float | None, int]]] = {}
-    for request, item, event, reward, time in database.stream(ANSWERS.format(replies), (border,)):
+    for request, item, event, reward, time in database.stream(ANSWERS, (rotation,)):
         answers.setdefault(request, []).append((json.loads(item), event, reward, time))
     known = set() if known is None else known
-    for row in database.rows(QUERY.format(lists), (border,)):
+    for row in database.rows(QUERY, (rotation,)):
         (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
          share, arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:
@@ -81,7 +73,7 @@ def joined(
                 yield _context(sequence, item, at - len(past) + number, policy)
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
-            event, reward = aggregate(((e, _worth(worth, e, r)) for i, e, r, _ in mine if i == item), config)
+            event, reward = aggregate(((e, reward_of(worth, e, r)) for i, e, r, _ in mine if i == item), config)
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
                       content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
@@ -93,7 +85,8 @@ def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]
     return resolved.digest, dumps(resolved.content()) if resolved.digest else ""
 
 
-def _worth(worth: RewardMap, event: str, reward: float | None) -> float:
+def reward_of(worth: RewardMap, event: str, reward: float | None) -> float:
+    """What an answer is worth: what it states, else what the reward map says of its event."""
     return worth.of(event) if reward is None else reward
 
 

@@ -16,27 +16,28 @@ from typing import Any
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Record, Request, Shadowed, Shown
+from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
 GROUP = 512  # records of one transaction at most
 
 REQUEST_COLUMNS = (
     "id", "time", "person", "history", "items", "propensities", "policy", "beta", "mode", "floor", "filter", "deferred",
-    "share", "arm", "stage",
+    "share", "arm", "stage", "rollout",
 )  # fmt: skip
 INSERT_REQUEST = f"INSERT INTO requests ({', '.join(REQUEST_COLUMNS)}) VALUES ({', '.join('?' * len(REQUEST_COLUMNS))})"
 INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
 # A list that a rotation has claimed, or moved, is told nothing more: reports of it are refused, answers to it are late.
 OPEN = "SELECT 1 FROM requests WHERE id = ? AND rotation IS NULL"
 INSERT_SHOWN = (
-    f"INSERT INTO shown SELECT ?, ?, ? WHERE EXISTS ({OPEN}) ON CONFLICT (request) DO UPDATE SET "
-    "places = excluded.places, time = excluded.time WHERE excluded.places > shown.places"
+    f"INSERT INTO shown (request, places, time, arrived) SELECT ?, ?, ?, ? WHERE EXISTS ({OPEN}) "
+    "ON CONFLICT (request) DO UPDATE SET places = excluded.places, time = excluded.time "
+    "WHERE excluded.places > shown.places"
 )  # scrolling on shows more; less is an older report that came late
 INSERT_FEEDBACK = (
-    "INSERT INTO feedback (id, request, item, event, reward, time, late) VALUES (?, ?, ?, ?, ?, ?, ?) "
+    "INSERT INTO feedback (id, request, item, event, reward, time, late, arrived) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO NOTHING"
 )
-INSERT_SHADOW = "INSERT INTO shadow VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class LogError(LocalPolicyError):
@@ -57,16 +58,25 @@ def write(database: Database, record: Record) -> bool:
             record.id, record.time, record.person, dumps(record.history), dumps(record.items),
             dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
             record.item_filter.digest, int(record.deferred), record.share, record.arm, record.stage,
+            record.rollout,
         )  # fmt: skip
         return bool(database.execute(INSERT_REQUEST, values).rowcount)
     if isinstance(record, Shown):
-        report = (record.request, record.places, record.time, record.request)
+        report = (record.request, record.places, record.time, _arrived(record), record.request)
         return bool(database.execute(INSERT_SHOWN, report).rowcount)
     if isinstance(record, Shadowed):
-        return bool(database.execute(INSERT_SHADOW, (record.request, record.policy, int(record.failed))).rowcount)
+        asked = (record.request, record.policy, int(record.failed), record.rollout)
+        return bool(database.execute(INSERT_SHADOW, asked).rowcount)
     late = record.late or not database.rows(OPEN, (record.request,))
-    answer = (record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(late))
+    answer = (
+        record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(late),
+        _arrived(record),
+    )  # fmt: skip
     return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
+
+
+def _arrived(record: Shown | Feedback) -> int:
+    return record.time if record.arrived is None else record.arrived
 
 
 Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made

@@ -36,6 +36,7 @@ class Request:
     share: float  # of traffic that is logged
     arm: str = ""  # 'current' or 'candidate' while a rollout goes on
     stage: str = ""  # and its stage
+    rollout: str = ""  # and its id
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Shown:
 
     request: str
     places: int
-    time: int
+    time: int  # when it happened, as the client says
+    arrived: int | None = None  # when it was told; None: at that time
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Feedback:
     reward: float | None
     time: int  # when it happened
     late: bool  # past the window
+    arrived: int | None = None  # when it was told; None: when it happened
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Shadowed:
     request: str
     policy: str
     failed: bool
+    rollout: str = ""
 
 
 Record = Request | Shown | Feedback | Shadowed

@@ -1,8 +1,12 @@
 """`rollout`: from nobody to everybody in stages, and back at once where the candidate does harm.
 
-The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it; `judge` looks at
-the log and moves it: on to the next stage, back to nobody, or nowhere. Judging more often costs nothing: the tests
-hold at any moment (see `sequential`). All alarms together are false with probability `alpha` at most.
+The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it: which candidate,
+which stages, and by which rules it will be judged. `judge` looks at the log and moves it: on to the next stage, back
+to nobody, or nowhere. Judging more often costs nothing: the tests hold at any moment (see `sequential`), for rewards
+that no longer change (see `units`). All alarms together are false with probability `alpha` at most.
+
+Evidence belongs to one rollout and one version of its candidate. The tests accumulate over its stages; heads are
+counted per stage.
 """
 
 from __future__ import annotations
@@ -15,18 +19,22 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from localpolicy.errors import ConfigError, RunError
+from localpolicy.data.rewards import RewardMap
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.serving.assignment import SHADOW
+from localpolicy.serving.assignment import BACK, SHADOW
+from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.records import new_id, now
 from localpolicy.serving.sequential import benefit, harm, ratio
-from localpolicy.serving.units import Units, read_units
+from localpolicy.serving.units import Units, rollout_lists, units_of
 from localpolicy.settings import Settings
 
-FORMAT = 1
+FORMAT = 2
 STAGES = (SHADOW, "1", "5", "25", "50", "100")  # percent of traffic
-BACK = "rolled back"
+ARMS = {"candidate": 1, "current": 0}
+ROUNDING = 1e-9  # of the range, by which sums of floats may leave it
+CODES = {"advance": 0, "done": 0, "roll back": 3, "hold": 5}
 Decision = Literal["hold", "advance", "roll back", "done"]
 
 
@@ -34,9 +42,14 @@ class RolloutRules(Settings):
     """When a rollout goes on, and when it goes back."""
 
     alpha: float = Field(0.05, gt=0, lt=1, description="chance that any alarm is ever false")
-    largest_reward: float = Field(1.0, gt=0, description="most that a list can bring; more is cut off")
-    units: int = Field(1000, ge=1, description="persons a stage must have seen, both arms together, before the next")
+    answers: JoinConfig = Field(JoinConfig(), description="how answers become rewards, and until when they count")
     horizon: float = Field(3600.0, gt=0, description="seconds after a person's first list that count")
+    places: int = Field(10, ge=1, description="longest list: with the reward map it says what a list can bring")
+    smallest_reward: float | None = Field(None, description="least that a list can bring; null: from the reward map")
+    largest_reward: float | None = Field(None, description="most that a list can bring; null: from the reward map")
+    units: int = Field(1000, ge=1, description="persons a stage must have seen, both arms together")
+    people: int = Field(100, ge=1, description="of them with the candidate")
+    lists: int = Field(100, ge=1, description="lists of these")
     shadow_failures: float = Field(0.001, ge=0, le=1, description="share of shadow answers that may fail")
 
     @property
@@ -49,29 +62,72 @@ class RolloutRules(Settings):
         """Of each guardrail: fallbacks, and the ratio of the arms."""
         return 0.1 * self.alpha
 
+    @property
+    def horizon_ms(self) -> int:
+        """In milliseconds."""
+        return round(self.horizon * 1000)
+
+    @property
+    def ripe_ms(self) -> int:
+        """How long after its first list a unit can still change."""
+        return self.horizon_ms + self.answers.window_ms
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """What a list can bring: as stated, else `places` times what one item can bring."""
+        stated = self.smallest_reward, self.largest_reward
+        if None in stated and self.answers.aggregation == "sum":
+            raise ConfigError("where several answers to one item are summed, no reward map says what a list can bring: "
+                              "state smallest_reward and largest_reward.")  # fmt: skip
+        worth = RewardMap.parse(self.answers.rewards)
+        one = [self.answers.default, *worth.names.values(), *(reward for _, reward in worth.thresholds)]
+        one += [] if worth.otherwise is None else [worth.otherwise]
+        low, high = (self.places * extreme if given is None else given
+                     for given, extreme in zip(stated, (min(one), max(one)), strict=True))  # fmt: skip
+        if not low < high:
+            raise ConfigError(f"a list must be able to bring more than {low:g} and less than {high:g}.")
+        return low, high
+
 
 def plan(
     out: Path | str,
     *,
+    candidate: Path | str | None = None,
     stages: Sequence[str] = STAGES,
     salt: str | None = None,
     rules: RolloutRules | None = None,
 ) -> dict[str, Any]:
-    """Write a rollout that begins with its first stage."""
-    path = Path(out)
+    """Write a rollout of a run or export that begins with its first stage. One that has ended is put aside."""
+    path, rules = Path(out), rules or RolloutRules()
     shares = {stage: _share(stage) for stage in stages}
     if list(shares.values()) != sorted(shares.values()) or len(shares) != len(stages) or not stages:
         raise ConfigError(f"stages must rise, as in {', '.join(STAGES)}; got {', '.join(stages)}.")
+    low, high = rules.range
     if path.exists():
-        raise ConfigError(f"{path} exists: a rollout is planned once. Choose another file.")
+        old = read_plan(path)
+        if old["stage"] != BACK and not old["done"]:
+            raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Choose another file, or "
+                              "judge that one until it is done or rolled back.")  # fmt: skip
+        write_json(path.with_name(f"{path.stem}-{old['id']}{path.suffix}"), old)
     moment = now()
+    name = new_id(moment)
     content = {
-        "format": FORMAT, "salt": salt or new_id(moment), "stages": list(stages), "stage": stages[0],
-        "share": shares[stages[0]], "rules": (rules or RolloutRules()).model_dump(), "since": moment,
+        "format": FORMAT, "id": name, "candidate": None if candidate is None else _candidate(Path(candidate)),
+        "salt": salt or name, "stages": list(stages), "stage": stages[0], "share": shares[stages[0]], "done": False,
+        "rules": {**rules.model_dump(), "smallest_reward": low, "largest_reward": high}, "since": moment,
         "history": [{"time": moment, "stage": stages[0], "why": "planned"}],
     }  # fmt: skip
     write_json(path, content)
     return content
+
+
+def _candidate(path: Path) -> dict[str, str]:
+    """Where the candidate's export lies, and which version it is."""
+    from localpolicy.serving.recommender import read_export
+    from localpolicy.serving.service import exported
+
+    folder = exported(path).resolve()
+    return {"export": str(folder), "version": read_export(folder)["version"]}
 
 
 def _share(stage: str) -> float:
@@ -88,7 +144,7 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     """A rollout's file."""
     content = read_json(Path(path))
     if not isinstance(content, dict) or content.get("format") != FORMAT or "stages" not in content:
-        raise RunError(f"{path} is not a rollout; 'lpi rollout plan' makes one.")
+        raise RunError(f"{path} is not a rollout of this version; 'lpi rollout plan' makes one.")
     return content
 
 
@@ -98,66 +154,104 @@ class RolloutVerdict(Settings):
     decision: Decision = Field(description="go on, wait, or roll back")
     why: str = Field(description="the reason, in a sentence")
     stage: str = Field(description="the stage that was looked at")
-    units: dict[str, int] = Field(description="persons by arm, over all stages")
-    reward: dict[str, float | None] = Field(description="mean reward by arm")
-    evidence: dict[str, float] = Field(description="log wealth of each test, and the level at which it is an alarm")
+    units: dict[str, int] = Field({}, description="persons by arm, over all stages, whose reward can no longer change")
+    waiting: dict[str, int] = Field({}, description="persons by arm whose reward can still change")
+    reward: dict[str, float | None] = Field({}, description="mean reward of a list by arm, of those that cannot change")
+    evidence: dict[str, float] = Field({}, description="log wealth of each test, and the level at which it is an alarm")
+    unknown_events: int = Field(0, description="answers whose event the reward map does not know: not counted")
 
     @property
     def exit_code(self) -> int:
-        """3 where the rollout goes back, else 0."""
-        return 3 if self.decision == "roll back" else 0
+        """0: advance, or done; 3: rolled back; 5: wait."""
+        return CODES[self.decision]
 
 
 def decide(
-    units: Units, rules: RolloutRules, *, stage: str, stages: Sequence[str], shadow: tuple[int, int]
+    units: Units, rules: RolloutRules, *, stage: str, stages: Sequence[str], shadow: tuple[int, int], at: int
 ) -> RolloutVerdict:
-    """What to do, from units of all stages so far; `shadow` counts shadow answers and failures."""
-    evidence = _evidence(units, rules)
-    arms = {"candidate": int(units.arm.sum()), "current": int((1 - units.arm).sum())}
-    reward = {name: _mean(units.reward[units.arm == code]) for name, code in (("candidate", 1), ("current", 0))}
+    """What to do, from units of all stages so far; `shadow` counts shadow answers and failures.
+
+    Arms and first lists cannot change: their alarms are judged at once. Rewards are judged once they are ripe.
+    """
+    ripened = units.first + rules.ripe_ms <= at
+    ripe, here = units.where(ripened), stage == units.stage
+    evidence = _guardrails(units)
+
+    def by_arm(count: Any) -> dict[str, Any]:
+        return {name: count(code) for name, code in ARMS.items()}
 
     def verdict(decision: Decision, why: str) -> RolloutVerdict:
-        return RolloutVerdict(decision=decision, why=why, stage=stage, units=arms, reward=reward, evidence=evidence)
+        return RolloutVerdict(
+            decision=decision, why=why, stage=stage, evidence=evidence,
+            units=by_arm(lambda code: int((ripe.arm == code).sum())),
+            waiting=by_arm(lambda code: int(((units.arm == code) & ~ripened).sum())),
+            reward=by_arm(lambda code: _mean(ripe.reward[ripe.arm == code])),
+        )  # fmt: skip
 
-    for name, level, why in (
-        ("harm", rules.reward_alpha, "the candidate earns less than the current policy"),
-        ("fallbacks", rules.guardrail_alpha, "the candidate falls back more often"),
-        (
-            "ratio",
-            rules.guardrail_alpha,
-            "the arms are not given in the planned ratio: assignment or logging is broken",
-        ),
-    ):
-        if evidence[name] >= -math.log(level):
-            return verdict("roll back", f"{why} (evidence {evidence[name]:.1f}, alarm at {-math.log(level):.1f})")
+    def alarm(name: str, level: float, why: str) -> RolloutVerdict | None:
+        if evidence[name] < -math.log(level):
+            return None
+        return verdict("roll back", f"{why} (evidence {evidence[name]:.1f}, alarm at {-math.log(level):.1f})")
+
+    found = alarm("fallbacks", rules.guardrail_alpha, "the candidate falls back more often") or alarm(
+        "ratio", rules.guardrail_alpha, "the arms are not given in the planned ratio: assignment or logging is broken"
+    )
     answered, failed = shadow
+    if found is None and stage == SHADOW and failed > rules.shadow_failures * answered:
+        found = verdict("roll back", f"{failed:,} of {answered:,} shadow answers failed")
+    if found is not None:
+        return found
+    evidence |= _rewards(ripe, rules)
+    found = alarm("harm", rules.reward_alpha, "the candidate earns less than the current policy")
+    if found is not None:
+        return found
+    last = stage == stages[-1]
     if stage == SHADOW:
-        if failed > rules.shadow_failures * answered and failed > 0:
-            return verdict("roll back", f"{failed:,} of {answered:,} shadow answers failed")
-        seen = answered
+        seen = {"shadow answers": (answered, rules.units)}
     else:
-        seen = int((units.stage == stage).sum())
-    if stage == stages[-1]:
-        return verdict("done", "the last stage is reached and nothing speaks against it")
-    if seen < rules.units:
-        return verdict("hold", f"{seen:,} of {rules.units:,} persons seen in this stage")
-    return verdict("advance", f"{seen:,} persons seen in this stage and no alarm")
+        mine = here & ripened & (units.arm == 1)
+        seen = {
+            "persons": (int((here & ripened).sum()), rules.units),
+            "persons with the candidate": (int(mine.sum()), rules.people),
+            "lists of theirs": (int(units.lists[mine].sum()), rules.lists),
+        }
+    for what, (count, needed) in seen.items():
+        if count < needed:
+            open_ = int((here & ~ripened).sum())
+            more = f"; {open_:,} persons can still answer" if open_ else ""
+            return verdict("hold", f"{count:,} of {needed:,} {what} in this stage{more}")
+    told = ", ".join(f"{count:,} {what}" for what, (count, _) in seen.items())
+    return verdict("done" if last else "advance", f"{told} in this stage and no alarm")
 
 
-def _evidence(units: Units, rules: RolloutRules) -> dict[str, float]:
-    """log wealth of each test now; their largest ever, since an alarm once raised stays raised."""
-    if not len(units.arm):
-        return {"harm": 0.0, "benefit": 0.0, "fallbacks": 0.0, "ratio": 0.0}
-    mixed = (units.probability > 0) & (units.probability < 1)
-    arm, p = units.arm[mixed], units.probability[mixed]
-    reward, fallback = units.reward[mixed], units.fallback[mixed]
+def _guardrails(units: Units) -> dict[str, float]:
+    """log wealth of the tests that need no reward, over all units."""
+    mixed = units.where((units.probability > 0) & (units.probability < 1))
     counts = {q: (int(units.arm[units.probability == q].sum()), int((units.probability == q).sum()))
               for q in np.unique(units.probability)}  # fmt: skip
     return {
-        "harm": _largest(harm(arm, p, reward, largest=rules.largest_reward)),
-        "benefit": _largest(benefit(arm, p, reward, largest=rules.largest_reward)),
-        "fallbacks": _largest(harm(arm, p, 1 - fallback, largest=1.0)),
+        "fallbacks": _largest(harm(mixed.arm, mixed.probability, 1 - mixed.fallback, largest=1.0)),
         "ratio": min(1e9, sum(ratio(given, total - given, float(q)) for q, (given, total) in counts.items())),
+    }
+
+
+def _rewards(ripe: Units, rules: RolloutRules) -> dict[str, float]:
+    """log wealth of the tests of rewards; their largest ever, since an alarm once raised stays raised."""
+    low, high = rules.range
+    slack = ROUNDING * (high - low)
+    outside = ripe.reward[(ripe.reward < low - slack) | (ripe.reward > high + slack)]
+    if len(outside):
+        raise DataError(
+            f"{len(outside):,} of {len(ripe.reward):,} persons brought {outside.min():g} to {outside.max():g} a list; "
+            f"the plan says {low:g} to {high:g}. The test holds within the stated range only, so nothing is judged. "
+            "Plan a new rollout whose smallest_reward and largest_reward hold what a list can bring (--set), or "
+            "with --places, if lists are longer than planned."
+        )
+    mixed = ripe.where((ripe.probability > 0) & (ripe.probability < 1))
+    given = mixed.arm, mixed.probability, np.clip(mixed.reward, low, high)
+    return {
+        "harm": _largest(harm(*given, largest=high, smallest=low)),
+        "benefit": _largest(benefit(*given, largest=high, smallest=low)),
     }
 
 
@@ -169,36 +263,38 @@ def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def judge(
-    path: Path | str, *, log: Path | str, config: JoinConfig | None = None, apply: bool = True, at: int | None = None
-) -> RolloutVerdict:
+def judge(path: Path | str, *, log: Path | str, apply: bool = True, at: int | None = None) -> RolloutVerdict:
     """Look at the log, and move the rollout accordingly (unless `apply` is off)."""
     rollout = read_plan(path)
-    stage = rollout["stage"]
+    stage, stages = rollout["stage"], rollout["stages"]
     if stage == BACK:
-        raise ConfigError(f"{path} was rolled back ({rollout['history'][-1]['why']}). Plan a new rollout.")
-    rules, config = RolloutRules.parse(rollout["rules"]), config or JoinConfig()
-    moment = now() if at is None else at
-    shares = {name: _share(name) for name in rollout["stages"]}
-    horizon = round(rules.horizon * 1000)
-    units = read_units(log, shares, config=config, horizon_ms=horizon, upto=moment)
-    verdict = decide(units, rules, stage=stage, stages=rollout["stages"], shadow=_shadow(log))
-    if apply and verdict.decision in ("advance", "roll back"):
-        stages = rollout["stages"]
-        new = BACK if verdict.decision == "roll back" else stages[stages.index(stage) + 1]
+        return RolloutVerdict(decision="roll back", stage=stage, why=rollout["history"][-1]["why"])
+    rules, moment = RolloutRules.parse(rollout["rules"]), now() if at is None else at
+    shares = {name: _share(name) for name in stages}
+    lists, shadow, unknown = _read(log, rollout, rules)
+    units = units_of(lists, shares, horizon_ms=rules.horizon_ms)
+    verdict = decide(units, rules, stage=stage, stages=stages, shadow=shadow, at=moment)
+    verdict = verdict.model_copy(update={"unknown_events": unknown})
+    if apply and verdict.decision != "hold" and not (verdict.decision == "done" and rollout["done"]):
+        new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
         entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
-        share = 0.0 if new == BACK else shares[new]
-        write_json(Path(path), {**rollout, "stage": new, "share": share, "history": [*rollout["history"], entry]})
+        changed = {"stage": new, "share": 0.0 if new == BACK else shares[new], "done": verdict.decision == "done"}
+        write_json(Path(path), {**rollout, **changed, "history": [*rollout["history"], entry]})
     return verdict
 
 
-def _shadow(log: Path | str) -> tuple[int, int]:
-    """How many shadow answers there were, and how many failed."""
-    from localpolicy.serving.database import Database
-
-    if Path(log).is_dir():
-        return 0, 0
+def _read(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], int]:
+    """This rollout's lists, its shadow answers with failures, and how many answers were of unknown kind."""
     database = Database(log)
-    answered, failed = database.rows("SELECT COUNT(*), COALESCE(SUM(failed), 0) FROM shadow")[0]
-    database.close()
-    return int(answered), int(failed)
+    try:
+        lists, unknown = rollout_lists(database, rollout["id"], rules.answers)
+        query = "SELECT COUNT(*), COALESCE(SUM(failed), 0) FROM shadow WHERE rollout = ?"
+        answered, failed = database.rows(query, (rollout["id"],))[0]
+    finally:
+        database.close()
+    found = {made.policy for made in lists if made.arm == "candidate" and made.mode != "fallback"}
+    expected = {rollout["candidate"]["version"]} if rollout["candidate"] else found
+    if len(found) > 1 or not found <= expected:
+        raise RunError(f"the candidate's lists were made by {', '.join(sorted(found))}; evidence is about one version. "
+                       "Plan a new rollout.")  # fmt: skip
+    return lists, (int(answered), int(failed)), unknown

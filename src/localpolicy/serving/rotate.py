@@ -23,6 +23,7 @@ from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig, joined
 from localpolicy.serving.records import now
+from localpolicy.serving.units import keep_evidence
 
 ROWS = 1 << 16  # of one row group
 TYPES = {
@@ -98,6 +99,7 @@ def _finish(database: Database, out: Path, config: JoinConfig, number: int, name
     with database.transaction(alone=True):
         for person in known - before:
             database.execute("INSERT INTO persons VALUES (?) ON CONFLICT DO NOTHING", (person,))
+        keep_evidence(database, number)
         moved = "(SELECT id FROM requests WHERE rotation = ?)"
         database.execute(f"DELETE FROM shown WHERE request IN {moved}", (number,))
         database.execute("DELETE FROM feedback WHERE rotation = ?", (number,))

@@ -5,8 +5,8 @@ random variables by betting"): wealth starts at 1, and is a nonnegative supermar
 Ville's inequality it ever reaches 1/α with probability at most α, at whatever moment one looks or stops. Nothing is
 asymptotic: the bound holds from the first unit on, for any distribution of bounded rewards.
 
-Unit i is given the candidate (A = 1) with known probability p, and brings R in [0, largest]. With m, a guess of the
-mean made before R is known,
+Unit i is given the candidate (A = 1) with known probability p, and brings R in [smallest, largest]. With m, a guess of
+the mean made before R is known,
 
     x = (A - p)(R - m),     E[x | past] = p (1 - p) (E[R | A = 1] - E[R | A = 0]),
 
@@ -22,13 +22,17 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import betaln
 
-BETS = np.geomspace(0.004, 0.5, 10)  # shares of wealth, in units of 1/largest
+BETS = np.geomspace(0.004, 0.9, 12)  # shares of wealth, in units of 1/(largest - smallest)
 PRIOR = 100.0  # pseudo-counts of the Dirichlet prior around the planned share
 
 
-def harm(arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, *, largest: float) -> np.ndarray:
+def harm(
+    arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, *, largest: float, smallest: float = 0.0
+) -> np.ndarray:
     """log wealth [n] against "the candidate is not worse", after each unit."""
-    reward = np.clip(np.asarray(reward, np.float64) / largest, 0, 1)
+    reward = (np.asarray(reward, np.float64) - smallest) / (largest - smallest)
+    if len(reward) and not (reward.min() >= 0 and reward.max() <= 1):  # cut off, they would be another question
+        raise ValueError(f"rewards must lie within [{smallest:g}, {largest:g}]")
     counted = np.arange(1, len(reward) + 1)
     mean = (0.5 + np.concatenate([[0.0], np.cumsum(reward)[:-1]])) / counted  # of those before; ½ before the first
     x = (arm - probability) * (reward - mean)  # within [-1, 1]
@@ -37,9 +41,11 @@ def harm(arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, *, larges
     return np.asarray(top[:, 0] + np.log(np.exp(wealth - top).mean(1)))
 
 
-def benefit(arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, *, largest: float) -> np.ndarray:
+def benefit(
+    arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, *, largest: float, smallest: float = 0.0
+) -> np.ndarray:
     """log wealth [n] against "the candidate is not better"."""
-    return harm(arm, probability, largest - np.clip(reward, 0, largest), largest=largest)
+    return harm(arm, probability, smallest + largest - reward, largest=largest, smallest=smallest)
 
 
 def ratio(candidates: int, others: int, share: float) -> float:

@@ -39,7 +39,6 @@ def serve(
     run: Path | str,
     *,
     log: str | None = None,
-    candidate: Path | str | None = None,
     token: str | None = None,
     changes: Sequence[str] = (),
     **settings: Any,
@@ -53,10 +52,9 @@ def serve(
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
-    tried = None if candidate is None else exported(Path(candidate))
-    config = ServeConfig.parse(
-        {**settings, "export": folder.resolve(), "candidate": tried and tried.resolve(), "log": log or "lpi-log.db"}
-    ).with_changes(changes)
+    config = ServeConfig.parse({**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}).with_changes(
+        changes
+    )
     _check(config)
     bound = _bind(config)
     LOG.info(
@@ -82,7 +80,7 @@ def serve(
 
 def _check(config: ServeConfig) -> None:
     """Open everything once, here, where an error can be told."""
-    Deployment(config.export, candidate=config.candidate, rollout=config.rollout)
+    Deployment(config.export, rollout=config.rollout)
     Log(config.log).close()
 
 

@@ -4,23 +4,51 @@ A person's visits are not independent, and their arm is the same: so a person co
 reward of their lists within a horizon after the first. One who had the candidate before keeps it, which tells nothing
 new; one who had the current policy at share p and is asked again at share q gets the candidate with probability
 (q - p) / (1 - p), which is what the tests are told.
+
+A unit can change until its horizon is over and the window of its last list has closed. Until then it is not *ripe*:
+its arm and its first list are known, its reward is not. What counts is when an answer arrived, not when the client
+says that it happened: an answer that comes after the window changes nothing, whatever time it states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from localpolicy.data.rewards import RewardMap
+from localpolicy.errors import DataError
 from localpolicy.serving.assignment import SHADOW
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, joined
+from localpolicy.serving.join import JoinConfig, aggregate, reward_of
 
-NEEDED = ["sequence_id", "request", "timestamp", "reward", "arm", "stage", "mode", "place"]
+# A list counts as seen when it was made, or, if it was deferred, when the first report of it arrived.
+SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
+LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
+    FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rollout = ?
+UNION ALL SELECT request, time, person, arm, stage, policy, mode, items, seen FROM evidence WHERE rollout = ?"""
+ANSWER = "f.id, f.request, f.item, f.event, f.reward, COALESCE(f.arrived, f.time), f.time"
+ANSWERS = " UNION ALL ".join(
+    f"SELECT {ANSWER} FROM {answers} f JOIN {lists} l ON l.{key} = f.request WHERE l.rollout = ?"
+    for answers, lists, key in (
+        ("feedback", "requests", "id"), ("feedback", "evidence", "request"), ("evidence_answers", "evidence", "request")
+    )
+)  # fmt: skip
+
+
+class RolloutList(NamedTuple):
+    """One list of a rollout, and what it brought."""
+
+    person: str
+    time: int
+    arm: str
+    stage: str
+    policy: str
+    mode: str
+    reward: float
 
 
 class Units(NamedTuple):
@@ -29,8 +57,14 @@ class Units(NamedTuple):
     arm: np.ndarray  # 1: candidate
     probability: np.ndarray  # of the candidate, given what came before
     reward: np.ndarray  # mean over the unit's lists of the sum over places
-    fallback: np.ndarray  # share of its lists that were fallbacks
+    fallback: np.ndarray  # 1 where its first list was a fallback: known at once, unlike a share of all
+    lists: np.ndarray  # how many
+    first: np.ndarray  # when its first list was made
     stage: np.ndarray  # text
+
+    def where(self, chosen: np.ndarray) -> Units:
+        """Some of them."""
+        return Units(*(column[chosen] for column in self))
 
 
 @dataclass
@@ -38,51 +72,74 @@ class _Unit:
     first: int
     arm: str
     stage: str
-    rewards: dict[str, float] = field(default_factory=dict)
-    fallback: dict[str, bool] = field(default_factory=dict)
+    fallback: bool
+    rewards: list[float] = field(default_factory=list)
 
 
-def units_of(events: Iterable[Mapping[str, Any]], shares: Mapping[str, float], *, horizon_ms: int) -> Units:
-    """Units out of joined events, in order of time."""
+def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horizon_ms: int) -> Units:
+    """Units out of a rollout's lists, in order of time."""
     units: dict[tuple[str, str], _Unit] = {}
-    for row in events:
-        if not row["arm"] or row["stage"] not in shares or row["stage"] == SHADOW:
+    for row in lists:
+        if row.stage not in shares or row.stage == SHADOW:
             continue
-        at = row["timestamp"] if isinstance(row["timestamp"], int) else int(row["timestamp"].timestamp() * 1000)
-        key = row["sequence_id"], row["stage"]
-        unit = units.setdefault(key, _Unit(at, row["arm"], row["stage"]))
-        if at - unit.first <= horizon_ms:
-            unit.rewards[row["request"]] = unit.rewards.get(row["request"], 0.0) + row["reward"]
-            unit.fallback[row["request"]] = row["mode"] == "fallback"
-    kept: list[tuple[int, float, float, float, str]] = []
+        unit = units.setdefault((row.person, row.stage), _Unit(row.time, row.arm, row.stage, row.mode == "fallback"))
+        if row.time - unit.first <= horizon_ms:
+            unit.rewards.append(row.reward)
+    kept: list[tuple[float, float, float, float, int, int, str]] = []
     before: dict[str, float] = {}  # the largest share at which a person had the current policy; 1: had the candidate
     for (person, _), unit in sorted(units.items(), key=lambda keyed: keyed[1].first):
         share, known = shares[unit.stage], before.get(person, 0.0)
         candidate = unit.arm == "candidate"
         if known < 1 and share > known:
             p = (share - known) / (1 - known)
-            reward, fallback = (
-                float(np.mean(list(by_request.values()))) for by_request in (unit.rewards, unit.fallback)
-            )
-            kept.append((candidate, p, reward, fallback, unit.stage))
+            mean = float(np.mean(unit.rewards))
+            kept.append((candidate, p, mean, unit.fallback, len(unit.rewards), unit.first, unit.stage))
         before[person] = 1.0 if candidate else max(known, share)
-    columns = list(zip(*kept, strict=True)) or [(), (), (), (), ()]
-    arm, probability, reward_, fallback_ = (np.array(column, np.float64) for column in columns[:4])
-    return Units(arm, probability, reward_, fallback_, np.array(columns[4], dtype=object))
+    columns: Sequence[Any] = list(zip(*kept, strict=True)) or [()] * 7
+    kinds = (np.float64,) * 4 + (np.int64,) * 2 + (object,)
+    return Units._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
 
 
-def read_units(
-    log: Path | str, shares: Mapping[str, float], *, config: JoinConfig, horizon_ms: int, upto: int
-) -> Units:
-    """Units of a log (database or rotated folder) whose lists were made before `upto`."""
-    path = Path(log)
-    if path.is_dir():
-        files = sorted(path.glob("events-*.parquet"))
-        rows = (row for file in files for row in pq.read_table(file, columns=NEEDED).to_pylist() if row["request"])
-        return units_of(rows, shares, horizon_ms=horizon_ms)
-    database = Database(log)
-    try:
-        events = (row for row in joined(database, config, upto=upto) if row["request"])
-        return units_of(events, shares, horizon_ms=horizon_ms)
-    finally:
-        database.close()
+def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], int]:
+    """A rollout's lists in order of time, rotated or not; and how many answers the reward map does not know."""
+    worth, unknown = RewardMap.parse(config.rewards), 0
+    answers: dict[str, dict[str, tuple[int, str, str, float, int]]] = {}
+    for name, request, item, event, stated, arrived, time in database.stream(ANSWERS, (rollout,) * 3):
+        try:
+            reward = reward_of(worth, event, stated)
+        except DataError:  # one client's odd event stops nobody's judgement
+            unknown += 1
+            continue
+        answers.setdefault(request, {}).setdefault(name, (time, item, event, reward, arrived))
+    lists = []
+    for request, time, person, arm, stage, policy, mode, items, seen in database.rows(LISTS, (rollout,) * 2):
+        closes = time + config.window_ms
+        if seen is None or seen > closes:
+            continue  # built is not seen
+        by_item: dict[str, list[tuple[str, float]]] = {}
+        for _, item, event, reward, arrived in sorted(answers.get(request, {}).values()):
+            if arrived <= closes:
+                by_item.setdefault(item, []).append((event, reward))
+        total = sum(aggregate(mine, config)[1] for mine in by_item.values())
+        total += config.default * (len(json.loads(items)) - len(by_item))
+        lists.append(RolloutList(request if person is None else person, time, arm, stage, policy, mode, total))
+    return sorted(lists, key=lambda made: made.time), unknown
+
+
+def keep_evidence(database: Database, rotation: int) -> None:
+    """Before a rotation's lists leave the log, keep what rollouts need of them; within its transaction.
+
+    Only a newer rollout clears what an older one left.
+    """
+    database.execute(
+        f"""INSERT INTO evidence SELECT r.id, r.rollout, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items,
+            {SEEN} FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rotation = ? AND r.rollout <> ''""",
+        (rotation,),
+    )
+    database.execute(
+        """INSERT INTO evidence_answers SELECT f.id, f.request, f.item, f.event, f.reward, f.time, f.arrived
+            FROM feedback f JOIN evidence e ON e.request = f.request WHERE f.rotation = ? ON CONFLICT DO NOTHING""",
+        (rotation,),
+    )
+    database.execute("DELETE FROM evidence WHERE rollout < (SELECT MAX(rollout) FROM evidence)")
+    database.execute("DELETE FROM evidence_answers WHERE request NOT IN (SELECT request FROM evidence)")

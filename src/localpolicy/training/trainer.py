@@ -72,6 +72,7 @@ class Trainer:
     captured: CapturedSteps | None = None  # where steps may be replayed
     not_captured: str | None = None  # why they may not
     teacher: Policy | None = None  # whom the policy imitates, where it does
+    ends: float | None = None  # when its minutes are over, by perf_counter
 
     @classmethod
     def start(
@@ -142,7 +143,8 @@ class Trainer:
             advance(done.step)
             if critic is not None and not done.metric_lines:
                 done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
-            while done.epoch < config.epochs and not self._out_of_patience(done):
+            self.ends = None if config.minutes is None else began + 60 * config.minutes
+            while done.epoch < config.epochs and not self._out_of_patience(done) and not self._late(done):
                 done = yield from self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
@@ -165,7 +167,8 @@ class Trainer:
             advance(1, note=partial(display.note, done, log))
             (stop,) = ranks.summed(asked())
             # At the epoch's end there is a validation anyway.
-            validates = due(config.validate_every, done.step) and done.batch < self.batches
+            late = self._late(done)
+            validates = (late or due(config.validate_every, done.step)) and done.batch < self.batches
             if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
                 yield from caught_up(config.device)
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
@@ -177,7 +180,7 @@ class Trainer:
                 self.keeping.save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
-            if validates and self._out_of_patience(done):
+            if validates and (late or self._out_of_patience(done)):
                 return done
             yield None
         yield from caught_up(config.device)
@@ -277,6 +280,13 @@ class Trainer:
     def _out_of_patience(self, done: Progress) -> bool:
         patience = self.config.train.patience
         return patience is not None and done.stale >= patience
+
+    def _late(self, done: Progress) -> bool:
+        """Whether its minutes are over, on any rank; a first step is always made."""
+        if self.ends is None or not done.step:
+            return False
+        (late,) = self.ranks.summed(time.perf_counter() > self.ends)
+        return bool(late)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
         self.keeping.finish()
