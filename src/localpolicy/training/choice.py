@@ -129,9 +129,9 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         if open_items is not None:
             log_mu = log_mu.masked_fill(open_items.unknown, torch.nan)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
-        above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
+        place = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
         columns.append(
-            (batch.sequences[batch.row[at]], item, above, batch.history[at] - above, batch.reward[at],
+            (batch.sequences[batch.row[at]], item, place, batch.history[at] - place, batch.reward[at],
              returns_to_go(batch, gamma=gamma)[at], q.at(item), mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
