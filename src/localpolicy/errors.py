@@ -1,12 +1,17 @@
 """Errors that speak to users: what was expected, what came, and what to do.
 
-Every `LocalPolicyError` is something the user can mend; the command line prints its text and leaves with
+Every `LocalPolicyError` is something the user can fix; the command line prints its text and leaves with
 exit code 2. Anything else that escapes is our fault, and leaves with exit code 1.
+
+Messages name options as the command line has them (--skip-bad-rows). To somebody who called a function they read as its
+keywords (skip_bad_rows=True): `as_keywords`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from reprlib import Repr
@@ -16,6 +21,41 @@ _repr = Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 100
 
 LONGEST_MESSAGE = 1900  # characters
+_flags = False  # whether the user typed a command
+
+# What people call it elsewhere -> what it is here. Letters alone count.
+MEANT = {
+    "sequence_id": ("user", "userid", "uid", "session", "sessionid", "visitor", "visitorid", "customer", "customerid"),
+    "item_id": ("item", "itemid", "product", "productid", "movie", "movieid", "article", "articleid", "sku"),
+    "timestamp": ("time", "date", "datetime", "ts", "createdat", "timems"),
+    "event": ("action", "eventtype", "behavior", "behaviour", "rating", "stars"),
+    "reward": ("value", "target", "label", "watchratio"),
+    "seed": ("randomstate", "randomseed", "rng"),
+    "learning_rate": ("lr", "eta", "stepsize", "learningrate"),
+    "batch_size": ("batch", "batchsize", "bs"),
+    "epochs": ("nepochs", "numepochs", "epoch", "iterations", "niter", "maxepochs"),
+    "width": ("dim", "hidden", "hiddensize", "embeddingdim", "factors", "dmodel"),
+    "blocks": ("layers", "nlayers", "numlayers"),
+    "length": ("maxlen", "maxlength", "window", "seqlen", "sequencelength"),
+    "gamma": ("discount",),
+    "patience": ("earlystopping",),
+    "test": ("testsize",),
+    "validation": ("valsize", "validationsize", "val"),
+    "out": ("output", "folder", "path", "dir"),
+    "k": ("n", "topk", "topn"),
+}  # fmt: skip
+# Options that are switches, or are called otherwise in Python.
+KEYWORDS = {
+    "all": "every=", "no-baselines": "baselines=False", "no-keep-log": "keep_log=False", "resume": "resume=True",
+    "resume-older": "resume_older=True", "force": "force=True", "skip-bad-rows": "skip_bad_rows=True",
+    "shard-catalogue": "shard_catalogue=True", "yes": "yes=True",
+}  # fmt: skip
+MAPS = ("columns", "rename", "rewards")
+# A quoted command stays as it is; an option may have a value after it: a word, or name=value pairs, quoted or not.
+_OPTION = re.compile(
+    r"'lpi [^']*'|\(lpi [^)]*\)|--([a-z][a-z-]*)"
+    r"(?:\s+('[^']*'|[^\s=,;:()']+=[^\s;:()]*[^\s;:().,]|(?:duckdb|click|optuna|0)\b))?"
+)
 
 
 def bounded(text: str) -> str:
@@ -24,11 +64,48 @@ def bounded(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Within the block messages name options as they are typed."""
+    global _flags
+    before, _flags = _flags, True
+    try:
+        yield
+    finally:
+        _flags = before
+
+
+def to_caller(text: str) -> str:
+    """A message in the terms of whoever asked: flags of a command, or keywords of a function."""
+    return text if _flags else as_keywords(text)
+
+
+def as_keywords(text: str) -> str:
+    """The same message with `--columns item_id=sku` as `columns={"item_id": "sku"}`."""
+    return _OPTION.sub(_keyword, text)
+
+
+def _keyword(option: re.Match[str]) -> str:
+    name, value = option[1], option[2]
+    if name is None:
+        return option[0]
+    if value is None:
+        return KEYWORDS.get(name, f"{name.replace('-', '_')}=")
+    value = value.strip("'")
+    if name == "set":  # a setting is a keyword of its own
+        return value.rpartition(".")[2]
+    if name in MAPS and "=" in value and ">=" not in value:
+        pairs = (part.rpartition("=") for part in value.split(",") if "=" in part)
+        listed = ", ".join(f'"{key}": {each}' if name == "rewards" else f'"{key}": "{each}"' for key, _, each in pairs)
+        return f"{name}={{{listed}}}"
+    return f"{name.replace('-', '_')}={value}" if value.isdigit() else f'{name.replace("-", "_")}="{value}"'
+
+
 class LocalPolicyError(Exception):
-    """An error that the user can mend: the message says how. A very long message is shortened."""
+    """An error that the user can fix: the message says how. A very long message is shortened."""
 
     def __str__(self) -> str:
-        return bounded(super().__str__())
+        return bounded(to_caller(super().__str__()))
 
 
 class ConfigError(LocalPolicyError):
@@ -69,7 +146,10 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """ " (did you mean 'x'?)" for the known name closest to `name`, or the list of known names."""
+    """ " (did you mean 'x'?)" for the known name that means the same, or is closest to `name`; else the known names."""
     known = sorted(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    letters = re.sub(r"[^a-z0-9]", "", name.rpartition(".")[2].lower())
+    means = next((ours for ours, theirs in MEANT.items() if letters in theirs), None)
+    same = [each for each in known if means is not None and each.rpartition(".")[2] == means]
+    close = same[:1] or get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (did you mean '{close[0]}'?)" if close else f" (known: {', '.join(known)})"

@@ -16,6 +16,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
+    def __init__(self, /, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_line(type(self), problem) for problem in error.errors())) from None
+
+    # Pydantic's mark of an __init__ that only validates: within a larger config ours is not called, and the larger one
+    # reports where in it the problem lies.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, prefix: str = "", context: Mapping[str, Any] | None = None) -> Self:
         """Validate `values`, turning every problem into one line that names the key, which `prefix` completes."""
@@ -54,12 +64,37 @@ def _yaml(text: str, key: str) -> Any:
     return value
 
 
+# Pydantic's kinds of problem -> what was expected, in our words.
+EXPECTED = {
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number greater than or equal to {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number less than or equal to {le:g}",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a text",
+    "literal_error": "{expected}",
+    "dict_type": "names with values",
+    "missing": "a value",
+}
+
+
 def _line(settings: type[BaseModel], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         return f"{key}: no such key{nearest(location[-1], _fields_at(settings, location[:-1]))}"
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {shown(problem['input'])})"
+    came = "" if problem["type"] == "missing" else f", got {shown(problem['input'])}"
+    if problem["type"] in EXPECTED:
+        return f"{key}: expected {EXPECTED[problem['type']].format(**problem.get('ctx', {}))}{came}"
+    said, came = problem["msg"].removeprefix("Value error, "), "" if problem["type"] == "value_error" else came
+    return f"{key}: {said[0].lower()}{said[1:]}{came}" if key else f"{said}{came}"
 
 
 def _fields_at(settings: type[BaseModel], path: list[str]) -> list[str]:

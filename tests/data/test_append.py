@@ -183,7 +183,7 @@ def test_a_data_set_without_its_log_cannot_be_continued(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="keeps no log"):
         prepare(log, out=tmp_path / "new", append=old)
     simulate("bandit", tmp_path / "world", sequences=50, prepared=True)
-    with pytest.raises(ConfigError, match="without --prepared"):
+    with pytest.raises(ConfigError, match="without prepared="):
         prepare(log, out=tmp_path / "new", append=tmp_path / "world")
 
 

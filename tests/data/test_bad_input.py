@@ -58,7 +58,7 @@ def test_a_bad_row_is_named_and_can_be_passed_over(tmp_path: Path, changes: dict
     log = write_csv(tmp_path / "log.csv", rows)
     text = refused(message, log, tmp_path)
     assert f"{log}, row 42: " in text
-    assert "--skip-bad-rows" in text
+    assert "skip_bad_rows=True" in text
     data = prepare("events", [log], out=tmp_path / "data", skip_bad_rows=True)
     assert sum(data.manifest["bad_rows"].values()) == 1
     assert sum(data.manifest["counts"]["events"].values()) == len(rows) - 1
@@ -129,7 +129,7 @@ def test_a_missing_column_is_named_with_its_neighbours(tmp_path: Path) -> None:
         columns={"sequnce_id": "user"},
     )
     rows = [{"sequence_id": r["user"], "item_id": r["item_id"]} for r in rows]
-    refused("--event click", write_csv(tmp_path / "bare.csv", rows), tmp_path)
+    refused('event="click"', write_csv(tmp_path / "bare.csv", rows), tmp_path)
 
 
 def test_an_event_without_a_reward_is_refused(tmp_path: Path) -> None:
@@ -297,5 +297,5 @@ def test_two_prepares_into_one_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     again.verify()
     assert again.manifest["settings"]["validation"] == 0.2
     assert stored(again)
-    with pytest.raises(LocalPolicyError, match="--force"):
+    with pytest.raises(LocalPolicyError, match="force=True"):
         prepare("events", [log], out=tmp_path / "data")

@@ -113,7 +113,11 @@ def test_without_out_a_new_folder_is_made_and_the_log_says_which(
         ((), {}, "no log given"),
         ((pandas.DataFrame(ROWS),), {"source": "retailrocket"}, "a named source reads files"),
         ((pandas.DataFrame({"a": [1]}),), {}, r"no column 'sequence_id' in the pandas DataFrame \(columns: a\)"),
-        ((pandas.DataFrame([{**ROWS[0], "event": None}]),), {}, "the pandas DataFrame, row 1: event is empty"),
+        (
+            (pandas.DataFrame([{**ROWS[0], "event": None}]),),
+            {},
+            r"the pandas DataFrame, row 1 \(position 0, counted from 0\): event is empty",
+        ),
         ((polars.DataFrame(ROWS), pandas.DataFrame({"a": [1]})), {}, r"in the pandas DataFrame \(2 of 2\)"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_time_that_no_calendar_has_is_a_bad_row(tmp_path: Path) -> None:
     rows = random_log()
     rows = [{**row, "timestamp": row["timestamp"] // 1000} for row in rows]
     rows[7]["timestamp"] = 253_402_300_799_000  # in another unit than the others
-    with pytest.raises(DataError, match="row 8: timestamp is beyond the years 1 to 9999"):
+    with pytest.raises(DataError, match="row 8.*: timestamp is beyond the years 1 to 9999"):
         prepare(write_csv(tmp_path / "log.csv", rows), out=tmp_path / "data")
 
 
@@ -77,7 +77,7 @@ def test_gzip_cut_short_is_refused_whatever_the_engine_says(tmp_path: Path, part
 def test_a_propensity_that_would_be_kept_as_zero_is_a_bad_row(tmp_path: Path, value: float) -> None:
     rows = [{**row, "propensity": 0.5} for row in random_log()]
     rows[3]["propensity"] = value
-    with pytest.raises(DataError, match="row 4: propensity is below 1.2e-38, and would be kept as 0"):
+    with pytest.raises(DataError, match="row 4 .*: propensity is below 1.2e-38, and would be kept as 0"):
         prepare(pa.Table.from_pylist(rows), out=tmp_path / "data")
     rows[3]["propensity"] = 2e-38
     data = prepare(pa.Table.from_pylist(rows), out=tmp_path / "data")
@@ -118,13 +118,13 @@ def test_an_endless_line_fills_neither_memory_nor_screen(
 def test_a_long_value_is_shown_in_part(tmp_path: Path) -> None:
     rows = [{**row, "timestamp": str(row["timestamp"])} for row in random_log()]
     rows[3]["timestamp"] = "x" * 500_000
-    with pytest.raises(DataError, match="row 4: timestamp is not a time") as caught:
+    with pytest.raises(DataError, match="row 4 .*: timestamp is not a time") as caught:
         prepare(pa.Table.from_pylist(rows), out=tmp_path / "data")
     assert len(str(caught.value)) < 2000
     columns = {f"a column with a very long name, number {number}": [1] for number in range(10_000)}
     with pytest.raises(DataError, match="no column 'sequence_id'") as caught:
         prepare(pa.table(columns), out=tmp_path / "data")
-    assert len(str(caught.value)) < 2000 and "Map it with --columns" in str(caught.value)
+    assert len(str(caught.value)) < 2000 and "Map it with columns=" in str(caught.value)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 10**9])

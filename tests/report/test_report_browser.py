@@ -12,6 +12,7 @@ from page_tree import parse, specs
 from report_examples import bandit, store
 
 from localpolicy.report.contents import Section
+from localpolicy.report.table import Table, cells
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed")
 
@@ -155,3 +156,20 @@ def test_tables_fit_a_desk_and_a_telephone_and_say_where_they_go_on_between(brow
             assert browser.run(widest) <= 1, "but for rounding"
     cell = f"{region}.querySelector('tbody td')"
     assert browser.run(f"getComputedStyle({cell}, '::before').content") == '"J(π)"', "each cell after its column's name"
+
+
+def test_a_notebooks_table_begins_where_its_cell_does(tmp_path: Path) -> None:
+    """In a pane narrower than the window nothing is shifted out of sight: the table scrolls within its cell."""
+    why = "the gain's interval, said at length, so that the table is wider than its pane " * 4
+    table = Table("DO NOT DEPLOY: improved instead of mle", ["check", "ok", "why"], [cells("gain", "NO", why)] * 3)
+    page = tmp_path / "cell.html"
+    page.write_text(f'<body style="margin:0"><div id="cell" style="width:700px;margin-left:250px">'
+                    f"{table._repr_html_()}</div></body>")  # fmt: skip
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page, width=1150)
+        left = "document.querySelector('{}').getBoundingClientRect().left"
+        assert browser.run(left.format(".scroll")) == browser.run(left.format("#cell"))
+        assert browser.run(left.format("caption")) >= browser.run(left.format("#cell"))
+        right = "document.querySelector('.scroll').getBoundingClientRect().right"
+        assert browser.run(right) <= browser.run("document.querySelector('#cell').getBoundingClientRect().right")
+        browser.picture(tmp_path / "cell.png")

@@ -40,7 +40,7 @@ def test_an_interrupted_folder_leaves_nothing(tmp_path):
 def test_a_folder_is_replaced_only_by_force_and_only_once_whole(tmp_path):
     with whole_folder(tmp_path / "new") as partial:
         (partial / "a").write_text("first")
-    with pytest.raises(LocalPolicyError, match="--force"), whole_folder(tmp_path / "new"):
+    with pytest.raises(LocalPolicyError, match="force=True"), whole_folder(tmp_path / "new"):
         pass
     with pytest.raises(Interrupted), whole_folder(tmp_path / "new", force=True) as partial:
         (partial / "a").write_text("second")

@@ -257,7 +257,7 @@ def test_an_interrupted_writing_leaves_nothing(write: object, tmp_path: Path, mo
 
 def test_an_occupied_folder_is_replaced_only_by_force(tmp_path: Path) -> None:
     simulate("store", tmp_path / "out", sequences=50)
-    with pytest.raises(LocalPolicyError, match="--force"):
+    with pytest.raises(LocalPolicyError, match="force=True"):
         simulate("store", tmp_path / "out", sequences=50)
     simulate("bandit", tmp_path / "out", sequences=50, force=True)
     assert load_world(tmp_path / "out").name == "bandit"

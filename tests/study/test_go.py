@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -11,11 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
+from localpolicy.data.names import columns_meant
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
+from localpolicy.judge.gate import Check, Gate, GateRules
 from localpolicy.runs.run import Run
 from localpolicy.study.go import make_plan, plan, prepare_log
-from localpolicy.study.guess import guess, guess_columns, guess_rewards
+from localpolicy.study.guess import Guess, guess, guess_rewards
 from localpolicy.study.titles import read_titles, title_column
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -50,7 +54,7 @@ def write_shop(path, sessions: int = 400) -> None:
     ],
 )
 def test_columns_are_told_by_their_names(names, expected):
-    found = guess_columns(names)
+    found = columns_meant(names)
     ours = ("sequence_id", "item_id", "event", "timestamp")
     assert " ".join(found.get(name, "-") for name in ours) == expected
 
@@ -68,7 +72,7 @@ def test_events_are_worth_what_their_names_say(tmp_path):
 
 def test_what_cannot_be_guessed_is_asked_for(tmp_path):
     (tmp_path / "odd.csv").write_text("a,b,c\n1,2,view\n")
-    with pytest.raises(DataError, match="no column looks like sequence_id or item_id .*--columns sequence_id=NAME"):
+    with pytest.raises(DataError, match='no column looks like sequence_id or item_id .*columns=."sequence_id": "NAME"'):
         guess(tmp_path / "odd.csv")
     found = guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "b", "event": "c"})
     assert found.rewards == "view=0.2"
@@ -85,6 +89,80 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
         "timestamp,item_id,position,click,propensity_score\n2019-11-24,1,1,0,0.1\n"
     )
     assert guess(tmp_path / "random_all.csv").source == "openbandit"
+
+
+def write_rows(path, header: str, rows) -> None:
+    path.write_text(header + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+
+
+def roles(found) -> dict[str, str]:
+    return {use.column: use.role for use in found.uses}
+
+
+def watched(seed: int = 0, count: int = 400):
+    """Random rows: a person, a film, how much of it was seen, when in milliseconds."""
+    rng = np.random.default_rng(seed)
+    return [
+        (int(rng.integers(90)), int(rng.integers(30)), round(float(rng.uniform(0, 1.5)), 3), 1_700_000_000_000 + n)
+        for n in range(count)
+    ]
+
+
+def test_watch_ratios_and_times_in_milliseconds_are_used(tmp_path):
+    log = tmp_path / "watch.csv"
+    write_rows(log, "user_id,video_id,watch_ratio,time_ms", watched())
+    found = guess(log)
+    assert roles(found) == {
+        "user_id": "sequence_id", "video_id": "item_id", "watch_ratio": "reward", "time_ms": "timestamp"
+    }  # fmt: skip
+    assert found.event == "interaction" and found.rewards is None, "no made-up reward beside the log's own"
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert data.manifest["rewards"] == {}, "each row has its own"
+    assert len(np.unique(data["train"].arrays["reward"])) > 50
+    assert data.manifest["dates"]["first"].startswith("2023-11-14")
+    said = guess(log, columns={"reward": "watch_ratio"})
+    assert said.rewards is None and dict(said.columns)["reward"] == "watch_ratio"
+
+
+def test_a_likely_reward_beside_events_is_asked_about(tmp_path):
+    rows = [(n % 20, n % 7, ("view", "buy")[n % 2], 3.5 + n % 11, 5, f"{n}") for n in range(200)]
+    write_rows(tmp_path / "shop.csv", "user,item,event,price,shop,comment", rows)
+    found = guess(tmp_path / "shop.csv")
+    assert roles(found) == {
+        "user": "sequence_id", "item": "item_id", "event": "event", "price": "", "shop": "", "comment": ""
+    }  # fmt: skip
+    why = {use.column: use.why for use in found.uses}
+    assert "--columns reward=price" in why["price"] and "same value everywhere" in why["shop"]
+    assert why["comment"].startswith("ignored: ")
+    assert any("price could be a reward" in note for note in found.unsure)
+
+
+def test_shown_with_and_without_an_answer_is_an_impression_log(tmp_path):
+    write_rows(tmp_path / "shown.csv", "user,item,clicked", [(n % 97, n % 7, n % 3 == 0) for n in range(400)])
+    found = guess(tmp_path / "shown.csv")
+    assert found.rename == {"False": "none", "True": "click"} and found.rewards == "none=0,click=1"
+    assert prepare_log(tmp_path / "shown.csv", tmp_path / "out", found, seed=0).kind == "impressions"
+
+
+def test_a_score_is_a_rankers_and_many_numbers_are_no_events(tmp_path):
+    rows = [(n % 20, n % 7, n * 37 % 101, n * 17 % 97 / 10) for n in range(300)]
+    write_rows(tmp_path / "log.csv", "user,item,score,rating", rows)
+    found = guess(tmp_path / "log.csv")
+    assert roles(found)["score"] == "" and roles(found)["rating"] == "reward"
+    assert "ranker's score" in next(use.why for use in found.uses if use.column == "score")
+
+
+def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):
+    rows = [row[:3] for row in watched()]
+    write_rows(tmp_path / "any.csv", "user_id,video_id,watch_ratio", rows)
+    found = guess(tmp_path / "any.csv")
+    assert found.sorted_by is None and any("order of the file is taken for time" in note for note in found.unsure)
+    write_rows(tmp_path / "sorted.csv", "user_id,video_id,watch_ratio", sorted(rows))
+    found = guess(tmp_path / "sorted.csv")
+    assert found.sorted_by == "video_id"
+    assert any("sorted by video_id" in note and "Do not trust sequence models" in note for note in found.unsure)
+    write_rows(tmp_path / "by_film.csv", "user_id,video_id,watch_ratio", sorted(rows, key=lambda row: -row[1]))
+    assert guess(tmp_path / "by_film.csv").sorted_by == "video_id", "whatever the direction, and for all people at once"
 
 
 def test_a_log_is_cut_into_columns_as_prepare_does(tmp_path):
@@ -150,10 +228,12 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
     parts = runs["improved"].manifest["made_of"]
     assert parts["logging"] == runs["mle-seed-101"].manifest["policy_sha256"], "judged against what it is made of"
-    assert (out / "baselines" / "item-kNN" / "manifest.json").exists()
+    assert (out / "baselines" / "item-knn" / "manifest.json").exists()
     assert yaml.safe_load((out / "config.yaml").read_text())["model"]["width"] == 8
     commands = (out / "commands.sh").read_text()
     assert "lpi gate" in commands and "objective.logging=" in commands
+    assert f"lpi prepare events {tmp_path}/shop.csv --columns sequence_id=visitor,item_id=product" in commands
+    assert re.search(r"visitor +sequence_id +its name", done.stdout), "every column, and what it is used as"
     weights = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
     assert lpi(*words).exit_code == done.exit_code
     again = {name: (run.folder / "policy.safetensors").stat().st_mtime_ns for name, run in runs.items()}
@@ -165,6 +245,30 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
         lpi(*words)
 
 
+def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
+    """Models are ranked, exit code 6: `lpi go && deploy` must not deploy one of two seeds."""
+    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    write_rows(tmp_path / "clicks.csv", "user,item,time", [(n % 97, n * 7 % 11, 10**9 + n) for n in range(500)])
+    done = lpi("go", tmp_path / "clicks.csv", "--out", tmp_path / "go", "--yes", *SMALL)
+    verdict = json.loads((tmp_path / "go" / "verdict.json").read_text())
+    assert done.exit_code == 6 and verdict["answer"] == "nothing to decide" and verdict["deploy"] is False
+    assert "NOTHING TO DECIDE" in done.stdout and "checks" not in verdict
+    assert all(name in verdict["sentence"] for name in ("mle-seed-101", "item-kNN", "popularity"))
+    commands = (tmp_path / "go" / "commands.sh").read_text()
+    assert "lpi prepare" in commands and "lpi gate" not in commands and "lpi compare" in commands
+    assert "Nothing to decide" in (tmp_path / "go" / "report.html").read_text()
+
+
+def test_rows_in_no_order_of_time_give_no_deploy():
+    place = import_module("localpolicy.study.go")
+    check = Check("gain", "yes", "it gains", plain="it gains")
+    verdict = Gate([check], None, None, GateRules())
+    read = Guess("events", {}, None)
+    assert place._ordered(verdict, read) is verdict
+    doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
+    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[-1].reason
+
+
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",
@@ -172,12 +276,18 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
         "view=0.2,add_to_cart=0.5,purchase=1")  # fmt: skip
     data = Prepared(tmp_path / "data")
     place = import_module("localpolicy.study.go")
-    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: 30.0)
+    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 1.0))
     monkeypatch.setattr(place, "cores", lambda: 2)
-    plan = make_plan(data, minutes=5, seed=0, device="cpu")
-    assert plan.config.train.epochs == 5 and plan.seconds == 300, "two estimates side by side, then the critic"
+    plan = make_plan(data, minutes=10, seed=0, device="cpu")
+    share = place.TRAINING_SHARE
+    assert plan.config.train.epochs == int(share * 600 / 60), "two estimates side by side, then the critic"
+    assert plan.seconds == 60 * plan.config.train.epochs <= share * 600
     assert plan.improve == "lpi_rl" and plan.runs == 3
     slow = make_plan(data, minutes=0.5, seed=0, device="cpu")
-    assert slow.config.train.epochs == 3 and any("longer than 0.5 minutes" in note for note in slow.notes)
+    assert slow.config.train.epochs == 1 and any("too few to learn much" in note for note in slow.notes)
     monkeypatch.setattr(place, "cores", lambda: 1)
-    assert make_plan(data, minutes=5, seed=0, device="cpu").config.train.epochs == 3
+    assert make_plan(data, minutes=10, seed=0, device="cpu").config.train.epochs == int(share * 600 / 90)
+    assert place._affordable(data, plan, 1e9) is None
+    validations = 20 * plan.scoring_seconds / len(data["validation"])
+    monkeypatch.setattr(place, "FEWEST_JUDGED", 1)
+    assert place._affordable(data, plan, 3.5 * validations) == 3, "as many sequences as the time allows"

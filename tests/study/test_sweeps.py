@@ -20,8 +20,8 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.run import evaluate
-from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
+from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.grid import Point, axes
@@ -137,7 +137,7 @@ def test_the_users_own_references(swept):
     assert own.to_dict()["points"]["beta=1"]["by_seed"] == there["by_seed"][:1]
     assert own.floor["validation"].mean == pytest.approx(found.floor["validation"].mean)
     assert not (folder / "own" / "runs" / "mle-seed=101").exists()
-    with pytest.raises(ConfigError, match="two --against"):
+    with pytest.raises(ConfigError, match="two against="):
         again(swept, over=["beta=1"], seeds=1, out=folder / "one", against=runs[:1], max_js=0.5)
     with pytest.raises(RunError, match="not a finished run"):
         again(swept, out=folder / "none", against=[folder / "nowhere"])

@@ -141,7 +141,7 @@ def test_a_split_catalogue_needs_a_frozen_run_of_the_same_items(rank, older, new
     turned = write_small(tmp_path / "turned", item_id=range(111, 99, -1))
     settings = config("ips", older.folder, device="cpu")
     for data in (newer, turned):
-        with pytest.raises(RunError, match="knows other items than .* --shard-catalogue"):
+        with pytest.raises(RunError, match="knows other items than .* shard_catalogue=True"):
             open_logging_policy(settings, data, shard=Shard(Ranks(rank, 2), data.n_items))
     policy = open_logging_policy(settings, small, shard=Shard(Ranks(rank, 2), small.n_items))
     assert len(policy.network.embedding) == small.n_items // 2

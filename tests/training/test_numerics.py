@@ -36,7 +36,7 @@ def test_bf16_is_refused_on_a_gpu_without_it(monkeypatch):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_bf16_and_a_split_catalogue_do_not_go_together(device):
-    with pytest.raises(ConfigError, match="bf16 and --shard-catalogue do not go together"):
+    with pytest.raises(ConfigError, match="bf16 and shard_catalogue=True do not go together"):
         check_numerics(TrainConfig(device=device, precision="bf16", shard_catalogue=True))
 
 

@@ -107,7 +107,7 @@ def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path):
 
     train_until(stop, small, out=tmp_path / "broken", config=settings)
     assert not Run(tmp_path / "broken").finished
-    with pytest.raises(RunError, match="--resume"):
+    with pytest.raises(RunError, match="resume=True"):
         Run(tmp_path / "broken").policy()
     resumed = train(small, out=tmp_path / "broken", config=settings, resume=True)
     assert comparable(resumed) == comparable(whole)
@@ -128,7 +128,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(number_of_signal, 
     # As in a terminal: what is started in the background may ignore the signal, and that would be respected.
     before = signal.signal(number_of_signal, signal.default_int_handler)
     try:
-        with monkeypatch.context() as patch, pytest.raises(Stopped, match="stopped after step 4.*--resume"):
+        with monkeypatch.context() as patch, pytest.raises(Stopped, match="stopped after step 4.*resume=True"):
             patch.setattr(Trainer, "step", interrupted)
             train(small, out=tmp_path / "run", config=settings)
         assert signal.getsignal(number_of_signal) is signal.default_int_handler
@@ -205,10 +205,29 @@ def test_the_data_are_remembered_as_given_and_as_seen_from_the_run(small, tmp_pa
 def test_a_full_folder_is_kept_unless_forced(small, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("mine")
-    with pytest.raises(LocalPolicyError, match="--force"):
+    with pytest.raises(LocalPolicyError, match="force=True"):
         train(small, out=tmp_path / "run", config=config())
     assert train(small, out=tmp_path / "run", config=config(), force=True).finished
     assert (tmp_path / "run" / "thesis.txt").read_text() == "mine", "only what a run wrote is replaced"
+
+
+@pytest.mark.parametrize("steps", [1, 4, 9])
+def test_minutes_end_a_run_after_a_validation(steps, small, tmp_path, monkeypatch):
+    """In the midst of an epoch (of 6 steps) or at its end, the run is whole."""
+    made = 0
+    step = Trainer.step
+
+    def counted(self, *words, **more):
+        nonlocal made
+        made += 1
+        if made == steps:
+            self.ends = -1.0  # the clock is past it
+        step(self, *words, **more)
+
+    monkeypatch.setattr(Trainer, "step", counted)
+    run = train(small, out=tmp_path / "run", config=config(epochs=5, minutes=60.0))
+    assert run.finished and made == steps and run.metrics()[-1]["step"] == steps
+    assert run.policy().recommend([[100]], 3).items
 
 
 def test_best_and_last_are_kept_and_patience_stops(small, tmp_path):
@@ -293,8 +312,8 @@ def test_propensities_are_checked_before_the_first_step(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["objective.beta=0"], "objective.beta: input should be greater than 0"),
-        (["objective.name=pg", "objective.gamma=1"], "objective.gamma: input should be less than 1"),
+        (["objective.beta=0"], "objective.beta: expected a number greater than 0"),
+        (["objective.name=pg", "objective.gamma=1"], "objective.gamma: expected a number less than 1"),
         (["objective.baseline=mean"], "objective.baseline"),
         (["model.wdith=3"], r"model.wdith: no such key \(did you mean 'width'\?\)"),
         (["trian.epochs=3"], r"trian: no such key \(did you mean 'train'\?\)"),

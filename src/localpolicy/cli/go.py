@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localpolicy.cli.evaluate import Device, write_and_print
-from localpolicy.cli.output import show, show_table
+from localpolicy.cli.output import show
 from localpolicy.limits import LARGEST_SEED
+
+if TYPE_CHECKING:
+    from localpolicy.study.go import GoResult
 
 LOG = logging.getLogger(__name__)
 
@@ -28,7 +31,13 @@ def go(
         Path | None,
         typer.Option(help="titles of items: CSV or Parquet with item_id and title (default: the log's own)"),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="minutes for training")] = 15.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="minutes for training and judging")] = 15.0,
+    own: Annotated[
+        Path | None,
+        typer.Option(
+            help="lists of the recommender that is deployed: CSV or Parquet with user, item and rank or score"
+        ),
+    ] = None,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
     changes: Annotated[
         list[str] | None,
@@ -40,62 +49,39 @@ def go(
 ) -> None:
     """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
 
-    Exit code 0: deploy; 3: do not deploy; 4: cannot tell. OUT/commands.sh lists the same steps as single commands.
+    Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists the same steps as
+    single commands.
     """
+    from localpolicy.cli.gate import EXIT
     from localpolicy.cli.prepare import _column_map
     from localpolicy.data.rewards import pairs
-    from localpolicy.judge.gate import read_rules
-    from localpolicy.report.gate import gate_table
-    from localpolicy.report.go import write_go
-    from localpolicy.report.quality import counts_table
-    from localpolicy.study.go import carry_out, prepare_log
-    from localpolicy.study.go import plan as make_plan
-    from localpolicy.study.guess import UnknownColumns, column_names, guess
-    from localpolicy.study.titles import read_titles, title_column
+    from localpolicy.report.go import go as go_on
+    from localpolicy.report.go import go_tables
+    from localpolicy.study.guess import UnknownColumns
 
     asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()
     given = {} if columns is None else _column_map(columns)
-    renamed = None if rename is None else pairs(rename, what="rename")
+
+    def confirm() -> None:
+        typer.confirm("Is this right? (no: stop, and use --columns and --rewards)", default=True, abort=True, err=True)
+
+    def run() -> GoResult:
+        return go_on(
+            log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
+            titles=titles, minutes=minutes, rules=rules, seed=seed, device=device,
+            settings=tuple(changes or ()), shown=show, confirm=confirm if asks else None,
+        )  # fmt: skip
+
     try:
-        guessed = guess(log, columns=given, rewards=rewards, rename=renamed)
+        result = run()
     except UnknownColumns as error:
         if not asks:
             raise
         LOG.info("the columns of %s: %s", log, ", ".join(error.names))
         for name in error.missing:
             given[name] = typer.prompt(f"Which of them is the {name}?", err=True)
-        guessed = guess(log, columns=given, rewards=rewards, rename=renamed)
-    rows = [(ours, theirs) for ours, theirs in guessed.columns.items()]
-    rows += [("source", guessed.source)] if guessed.source != "events" else []
-    rows += [("rewards", guessed.rewards)] if guessed.rewards else []
-    called = titles or (log if title_column(column_names(log)) else None)
-    rows += [("titles of items", str(called))] if called else []
-    show_table(f"How {log} is read", ("what", "in the log"), rows or [("all columns", "as they are called")])
-    for note in guessed.unsure:
-        LOG.info("note: %s.", note)
-    if asks:
-        typer.confirm("Is this right? (no: stop, and use --columns and --rewards)", default=True, abort=True, err=True)
-    item = guessed.columns.get("item_id") if called == log else None
-    data = prepare_log(log, out, guessed, seed=seed)
-    show(counts_table(data))
-    plan = make_plan(data, out, minutes=minutes, seed=seed, changes=changes or (), device=device)
-    for note in plan.notes:
-        LOG.info("note: %s.", note)
-    LOG.info(
-        f"training {plan.runs} runs of at most {plan.config.train.epochs} epochs: about {_minutes(plan.seconds)} at "
-        f"most ({plan.epoch_seconds:.1f} s an epoch; each stops early after {plan.config.train.patience} without gain)"
-    )
-    result = carry_out(data, plan, out, rules=None if rules is None else read_rules(rules), titles=called)
-    write_go(result, out / "report.html", titles=None if called is None else read_titles(called, item=item))
-    write_and_print(
-        [gate_table(result.verdict)], result.verdict.to_dict(), json=out / "verdict.json", markdown=None, latex=None
-    )
+        result = run()
+    write_and_print(go_tables(result)[1:], result.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
     LOG.info("the policy judged: %s%s", result.chosen.folder, f" ({result.said})" if result.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
-    from localpolicy.cli.gate import EXIT
-
-    raise typer.Exit(EXIT[result.verdict.answer])
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    raise typer.Exit({**EXIT, "nothing to decide": 6}[result.answer])

@@ -39,7 +39,7 @@ from localpolicy.cli.simulate import simulate
 from localpolicy.cli.sweep import sweep
 from localpolicy.cli.train import train
 from localpolicy.cli.verify import verify
-from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest
+from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
 
 LOG = logging.getLogger(__name__)
 VERBS = {
@@ -125,6 +125,11 @@ def main() -> None:
     """Run `lpi`."""
     exit_on_closed_pipe()
     show_messages()
+    with on_command_line():
+        _run()
+
+
+def _run() -> None:
     try:
         _check_folder()
         app()

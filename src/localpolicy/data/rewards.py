@@ -55,6 +55,11 @@ class RewardMap:
                 return reward
         if event in (CONTEXT, NO_ANSWER):
             return 0.0
+        if self.otherwise is None and rating is not None and not self.thresholds:
+            raise DataError(
+                f"event '{event}' is a rating, and the reward map says nothing of ratings: add thresholds, such as "
+                f"--rewards '{RATINGS}'."
+            )
         if self.otherwise is None:
             raise DataError(
                 f"event '{event}' is missing from the reward map. Add it (--rewards '{event}=…'), cover the rest "

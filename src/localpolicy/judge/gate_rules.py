@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -19,7 +21,9 @@ class GateRules(Settings):
     """What a policy must show before it is deployed."""
 
     metric: str | None = Field(
-        None, description="what must gain, as purchase.nDCG@20 (default: the best paid event with enough sequences)"
+        None,
+        description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
+        "propensities were logged, else nDCG@20 weighted by rewards)",
     )
     min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
     smallest_gain: float = Field(
@@ -42,17 +46,26 @@ class GateRules(Settings):
     min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
     min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
     value_margin: float = Field(
-        0.05, ge=0, description="the estimated value must surely be above the deployed one less this share of it"
+        0.05,
+        ge=0,
+        description="where `metric` decides: the estimated value must significantly be above the deployed one "
+        "less this share of it",
     )
     estimator: Additive = Field(
         "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
     )
     min_effective_share: float = Field(
         LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
-        "decisions; β and epochs are chosen by the same rule"
+        "decisions, place by place in lists"
     )  # fmt: skip
-    require_value_gain: bool = Field(False, description="an off-policy estimate must surely gain, not just not lose")
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+
+def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
+    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    if rules is None or isinstance(rules, Mapping):
+        return GateRules.parse(rules or {}, prefix="rules: ")
+    return rules if isinstance(rules, GateRules) else read_rules(rules)
 
 
 def read_rules(path: Path | str) -> GateRules:

@@ -1,36 +1,144 @@
-"""The page of `lpi go`: the gate's answer first, then every check, then the whole comparison."""
+"""`go`: from a log to a verdict and a page. How the log is read comes first, the answer last; the page has both."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from localpolicy import __version__
+from localpolicy.errors import to_caller
 from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.comparison.section import comparison_section
+from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
-from localpolicy.report.gate import gate_findings, gate_headline
+from localpolicy.report.gate import gate_findings, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
-from localpolicy.study.go import GoResult
-from localpolicy.study.titles import Titles
+from localpolicy.report.table import Table, cells
+from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
+from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
+from localpolicy.study.guess import Guess, column_names, guess
+from localpolicy.study.titles import Titles, read_titles, title_column
 
+LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"
+
+
+def go(
+    log: Any,
+    *,
+    out: Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    rewards: Mapping[str, float] | str | None = None,
+    rename: Mapping[str, str] | None = None,
+    own: Any = None,
+    titles: Path | str | None = None,
+    minutes: float = 15.0,
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    settings: tuple[str, ...] = (),
+    shown: Callable[[Table], object] = print,
+    confirm: Callable[[], object] | None = None,
+) -> GoResult:
+    """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
+
+    What each column is taken for is shown first; `columns`, `rewards` and `rename` correct it. `own` is the recommender
+    that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
+    folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
+    does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
+    `"train.epochs=4"`.
+    """
+    folder = new_folder("go") if out is None else Path(out)
+    path = _written(log, folder)
+    text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
+    guessed = guess(path, columns=columns, rewards=text, rename=rename)
+    called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
+    shown(guess_table(guessed, path, called))
+    for note in guessed.unsure:
+        LOG.info("note: %s.", to_caller(note))
+    if confirm is not None:
+        confirm()
+    item = guessed.columns.get("item_id") if called == path else None
+    data = prepare_log(path, folder, guessed, seed=seed)
+    planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
+    for note in planned.notes:
+        LOG.info("note: %s.", to_caller(note))
+    LOG.info(
+        f"training {planned.runs} runs of at most {planned.config.train.epochs} epochs: about "
+        f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
+    )
+    result = carry_out(
+        path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
+        rules=None if rules is None else rules_of(rules),
+    )  # fmt: skip
+    for note in result.left_out:
+        LOG.info("note: %s.", to_caller(note))
+    write_go(result, folder / "report.html", titles=None if called is None else read_titles(called, item=item))
+    return result
+
+
+def _written(log: Any, folder: Path) -> Path:
+    """The log as a file: a frame is written into the folder, once."""
+    if not is_table(log):
+        return Path(log)
+    path = folder / "log.parquet"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(plain_table(arrow_stream(log)), path)
+    return path
+
+
+def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
+    """One line per column of the log: used as what, or ignored and why."""
+    rows = [cells(use.column, use.role or "-", to_caller(use.why)) for use in guessed.uses]
+    said = [
+        *([f"Every row is the event '{guessed.event}'."] if guessed.event else []),
+        *([f"Rewards: {guessed.rewards}."] if guessed.rewards else []),
+        *([f"Renamed: {', '.join(f'{a} is {b}' for a, b in guessed.rename.items())}."] if guessed.rename else []),
+        *([f"Titles of items: {titles}."] if titles else []),
+        *(f"Note: {to_caller(note)}." for note in guessed.unsure),
+    ]
+    return Table(f"How {path} is read", ("column", "used as", "why"), rows, " ".join(said))
+
+
+def go_tables(result: GoResult) -> list[Table]:
+    """How the log was read, and the answer."""
+    read = guess_table(result.guessed, result.data.path, None)
+    if result.verdict is not None:
+        return [read, gate_table(result.verdict)]
+    rows = [
+        cells(each.name, f"{each.estimate('all.nDCG@20').mean:.4f}", f"{each.estimate('all.HR@20').mean:.4f}")
+        for each in sorted(result.comparison.evaluations, key=lambda each: -each.estimate("all.nDCG@20").mean)
+    ]
+    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", "nDCG@20", "HR@20"), rows, result.sentence)]
 
 
 def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> Contents:
     """One HTML file; `titles` say what items are called."""
     section = comparison_section(result.comparison, base=path.parent, titles=titles)
-    if result.verdict.deployed is None:
+    verdict = result.verdict
+    if verdict is not None and verdict.deployed is None:
         section = _by_reward(section, result.comparison)
-    section = replace(section, findings=[*gate_findings(result.verdict), *section.findings])
+    if verdict is not None:
+        section = replace(section, findings=[*gate_findings(verdict), *section.findings])
+        if verdict.deployed is not None and verdict.metric in {name for row in section.rows for name in row.metrics}:
+            section = replace(section, main_metric=verdict.metric)  # the figure that is drawn is the one that decides
+    figure = "nothing" if verdict is None else verdict.metric if verdict.deployed else REWARD
+    notes = [*result.notes, *(() if verdict is None else verdict.notes)]
     settings = {
         "localpolicy": __version__,
+        **{f"column {use.column}": f"{use.role or 'not used'}: {use.why}" for use in result.guessed.uses},
         "judged": str(result.chosen.folder),
         **({"the improvement says": result.said} if result.said else {}),
-        "against": result.verdict.against,
-        "the figure that decides": result.verdict.metric if result.verdict.deployed else REWARD,
-        **{f"note {number}": note for number, note in enumerate(result.verdict.notes, start=1)},
+        "against": "nothing" if verdict is None else verdict.against,
+        "the figure that decides": figure,
+        **{f"note {number}": note for number, note in enumerate(notes, start=1)},
     }
     contents = Contents.under(_headline(result), "From the log to a verdict", [section], settings)
     write_report(contents, path)
@@ -39,6 +147,9 @@ def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> C
 
 def _headline(result: GoResult) -> Headline:
     """The gate's answer, and how much of the critic's opinion is in the policy that was judged."""
+    if result.verdict is None:
+        step = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
+        return Headline(result.sentence, [], step)
     headline = gate_headline(result.verdict)
     improvement = result.chosen.manifest.get("improvement")
     if improvement is None:
@@ -63,3 +174,7 @@ def _by_reward(section: Section, comparison: Comparison) -> Section:
     rewards = {name: Interval.of(each.value, each.se) for name, each in estimates.items()}
     rows = [replace(row, metrics={REWARD: rewards[row.name], **row.metrics}) for row in section.rows]
     return replace(section, rows=rows, main_metric=REWARD)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -55,6 +55,10 @@ class TrainConfig(Settings):
         3, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
         "validate_every adds more); null trains all epochs, as the paper's presets do"
     )  # fmt: skip
+    minutes: float | None = Field(
+        None, gt=0, description="stop once so many minutes have passed, as if out of patience: after a validation, in "
+        "the midst of an epoch if need be. How far it comes depends on the machine"
+    )  # fmt: skip
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
     checkpoint_every: int | None = Field(
         None, ge=1, description="steps between checkpoints, beside those at epoch ends"
@@ -97,7 +101,7 @@ class Config(Settings):
 
 
 # Settings of `train` that say where and how a run is computed, not what is: the same run with others is the same run.
-COMPUTED_BY = {"device", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
+COMPUTED_BY = {"device", "minutes", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
 
 # The paper's settings (sections 4.1 and 4.2), and the untied heads of its lineage.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {

@@ -55,6 +55,16 @@ def plain(array: pa.Array) -> pa.Array:
     return array.cast(plain_type(array.type))
 
 
+def plain_table(rows: pa.RecordBatchReader) -> pa.Table:
+    """All rows, in types that files hold."""
+    import pyarrow as pa
+
+    schema = pa.schema([(field.name, plain_type(field.type)) for field in rows.schema])
+    return pa.Table.from_batches(
+        [pa.record_batch([plain(column) for column in batch.columns], schema=schema) for batch in rows], schema
+    )
+
+
 def to_frame(table: pa.Table) -> Any:
     """`table` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
     if find_spec("pandas"):

@@ -17,11 +17,12 @@ import shlex
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import yaml
 
 from localpolicy.data.prepare import prepare
@@ -29,11 +30,11 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate import THE_LOG, Gate, GateRules, gate
+from localpolicy.judge.gate import THE_LOG, Check, Gate, GateRules, gate
+from localpolicy.judge.question import question_of
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.baselines.saved import fit_baseline
-from localpolicy.measure.candidates import RunLike
-from localpolicy.measure.segments import is_rating
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, whole_file, write_json
@@ -46,8 +47,13 @@ from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
 IMPROVED = "improved"  # the run that is judged
-FEWEST, MOST_EPOCHS = 3, 20
+FEWEST, MOST_EPOCHS = 3, 20  # epochs; of fewer it is said that they are too few
 FEWEST_STEPS = 2_000  # in batches of 256, with most epochs: where there are fewer, batches are smaller
+NOTHING = "nothing to decide"
+RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
+TRAINING_SHARE = 0.7  # of the minutes; the rest is for judging
+PASSES = 20  # over the test split, in validations of one policy, that judging all of them costs
+FEWEST_JUDGED = 500  # sequences
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
 
@@ -61,6 +67,8 @@ class Plan:
     runs: int
     epoch_seconds: float  # of one run
     seconds: float  # of all, at most: early stopping may end them sooner
+    scoring_seconds: float = 0.0  # of one pass over the validation split
+    by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
 
 
@@ -93,11 +101,12 @@ def plan(
             raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
         try:
             known = {**content["plan"]}
-            return Plan(**{**known, "notes": tuple(known["notes"]), "config": Config.parse(known["config"])})
+            listed = {name: tuple(known[name]) for name in ("notes", "by_log")}
+            return Plan(**{**known, **listed, "config": Config.parse(known["config"])})
         except (KeyError, TypeError):
             raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
     made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
-    plain = {"notes": list(made.notes), "config": made.config.model_dump()}
+    plain = {"notes": list(made.notes), "by_log": list(made.by_log), "config": made.config.model_dump()}
     content |= {"asked": asked, "plan": {**vars(made), **plain}}
     with whole_file(noted) as partial:
         partial.write_text(yaml.safe_dump(content, sort_keys=False))
@@ -116,12 +125,11 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
     notes = []
     lengths = np.diff(data["train"].offsets)
-    ratings = all(is_rating(event) for event in data.events)
-    bandit = ratings or int(lengths.max()) == 1
-    rewards = {reward for event, reward in data.manifest["rewards"].items() if event in data.events} or {0.0, 1.0}
-    improve = None if len(rewards) == 1 else "lpi_cb" if bandit else "lpi_rl"
+    question = question_of(data)
+    bandit = question.kind == "liking" or int(lengths.max()) == 1
+    improve = None if question.kind == "nothing" else "lpi_cb" if bandit else "lpi_rl"
     if improve is None:
-        notes.append("all events are worth the same: there is nothing to improve on, and the log is imitated only")
+        notes.append(f"{question.why}: models are ranked, and nothing is decided")
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},
@@ -131,20 +139,26 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)
     runs = len(REFERENCE_SEEDS) + (improve is not None)
-    epoch = epoch_seconds(data, config)
+    epoch, scoring = epoch_seconds(data, config)
     # The estimates are trained side by side, the improvement's critic after them.
     together = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1)) + (improve is not None)
-    if not any(change.startswith("train.epochs=") for change in changes):
-        epochs = int(np.clip(60 * minutes / (together * epoch), FEWEST, MOST_EPOCHS))
+    asked = any(change.startswith("train.epochs=") for change in changes)
+    if not asked:
+        epochs = int(np.clip(60 * minutes * TRAINING_SHARE / (together * epoch), 1, MOST_EPOCHS))
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
     seconds = together * epoch * config.train.epochs
-    if seconds > 90 * minutes:
-        notes.append(f"even {config.train.epochs} epochs take longer than {minutes:g} minutes on this machine")
-    return Plan(config, improve, runs, epoch, seconds, tuple(notes))
+    if config.train.epochs < FEWEST and not asked:
+        notes.append(
+            f"{minutes:g} minutes are enough for {config.train.epochs} epochs of this log on this machine: too few to "
+            "learn much. Give more --minutes"
+        )
+    # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
+    by_log = (THE_LOG,) if question.kind == "value" else ()
+    return Plan(config, improve, runs, epoch, seconds, scoring, by_log, tuple(notes))
 
 
-def epoch_seconds(data: Prepared, config: Config) -> float:
-    """How long one epoch takes here: a few steps and one batch of validation, timed, times their number."""
+def epoch_seconds(data: Prepared, config: Config) -> tuple[float, float]:
+    """How long an epoch takes here, and a pass over the validation split: a few steps and one validation, timed."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer.start(data, Run(folder), config)
         batches = trainer.windows.shuffled(config.train.batch_size, seed=0, epoch=0)
@@ -159,18 +173,39 @@ def epoch_seconds(data: Prepared, config: Config) -> float:
         step = (time.perf_counter() - began) / max(steps, 1)
         began = time.perf_counter()
         validate(trainer.policy(), trainer.held_out, config, data=data, step=0, ranks=trainer.ranks)
-        return step * trainer.batches + time.perf_counter() - began
+        scoring = time.perf_counter() - began
+        return step * trainer.batches + scoring, scoring
 
 
-@dataclass(frozen=True)
-class GoResult:
+@dataclass(frozen=True, repr=False)
+class GoResult(Result):
     """What came of it."""
 
+    guessed: Guess
     data: Prepared
     plan: Plan
-    chosen: Run  # the policy that was judged
-    verdict: Gate
+    chosen: Run  # the policy that was judged, or the likeliest where there is nothing to decide
+    verdict: Gate | None  # None: all events are worth the same, so nothing is decided
     comparison: Comparison
+    out: Path
+    left_out: tuple[str, ...] = ()  # what the time did not allow
+
+    @property
+    def answer(self) -> str:
+        """The gate's, or that there is nothing to decide."""
+        return NOTHING if self.verdict is None else self.verdict.answer
+
+    @property
+    def sentence(self) -> str:
+        """The answer as one says it to somebody who decides."""
+        if self.verdict is not None:
+            return self.verdict.sentence
+        ranked = sorted(self.comparison.evaluations, key=lambda each: -each.estimate(RANKED).mean)
+        listed = ", ".join(f"{each.name} {each.estimate(RANKED).mean:.4f}" for each in ranked)
+        return (
+            "Nothing to decide: all events are worth the same, so no policy can earn more than another. Models ranked "
+            f"by how high they place what people took ({RANKED}): {listed}."
+        )
 
     @property
     def said(self) -> str | None:
@@ -180,42 +215,126 @@ class GoResult:
             f"β = {improvement['beta']:.3g}, by {improvement['chosen_by']}." if improvement else None
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how the log was read, and of what was left out."""
+        return (*self.guessed.unsure, *self.left_out)
+
+    def summary(self) -> str:
+        """The answer in a sentence."""
+        return self.sentence.removesuffix(".")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As OUT/verdict.json has it."""
+        verdict = {} if self.verdict is None else self.verdict.to_dict()
+        deploy = self.verdict is not None and self.verdict.deploy
+        return {**verdict, "answer": self.answer, "deploy": deploy, "sentence": self.sentence, "read": list(self.notes)}
+
+    def to_arrow(self) -> pa.Table:
+        """The comparison's numbers."""
+        return self.comparison.to_arrow()
+
 
 def carry_out(
-    data: Prepared, plan: Plan, out: Path, *, rules: GateRules | None = None, titles: Path | None = None
+    log: Path,
+    guessed: Guess,
+    data: Prepared,
+    plan: Plan,
+    out: Path,
+    *,
+    minutes: float = 15.0,
+    seed: int = 0,
+    rules: GateRules | None = None,
+    titles: Path | None = None,
+    own: Any = None,
 ) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
-    The improvement is made of the first estimate and a critic, and judged against that very estimate: no rule that
-    keeps epochs stands between them. β is chosen on validation rows, the verdict is the test rows'.
+    The improvement is made of the first estimate and a critic, and judged against that very estimate, or against `own`:
+    the lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on
+    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over.
     """
+    began, budget = time.monotonic(), 60 * minutes * TRAINING_SHARE
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-    _write_commands(out, plan, titles)
+    _write_commands(out, plan, log, guessed, seed=seed, titles=titles)
+    rounds = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1))
+    share = budget / (rounds + (plan.improve is not None))
     jobs = [
-        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
+        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", _within(with_seed(config, seed), share))
         for seed in REFERENCE_SEEDS
     ]
     references = list(train_all(jobs).values())
-    chosen = references[-1]
+    chosen = max(references, key=lambda run: run.manifest["selected"]["value"])
     if plan.improve is not None:
         objective = {"name": plan.improve, "logging": str(references[0].folder)}
         improved = Config.parse({**config.model_dump(), "objective": objective})
-        chosen = train_all([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)])[IMPROVED]
+        left = max(budget - (time.monotonic() - began), share / 4)
+        job = Job(IMPROVED, data.path, out / "runs" / IMPROVED, _within(improved, left))
+        chosen = train_all([job])[IMPROVED]
     for name in BASELINES:
-        folder = out / "baselines" / name.replace(" ", "-")
+        folder = out / "baselines" / name.replace(" ", "-").lower()
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
+    left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
+    measure: dict[str, Any] = {}
+    sequences = _affordable(data, plan, max(60 * minutes - (time.monotonic() - began), 0.2 * 60 * minutes))
+    if sequences is not None:
+        measure = {"sequences": sequences, "min_history": config.train.min_history}
+        left_out.append(
+            f"only about {sequences:,} of {len(data['test']):,} test sequences are judged, to keep the time"
+        )
     device = config.train.device
-    # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
-    known = data.kind == "impressions" and "propensity" in data["test"].arrays
-    against: list[RunLike] = [*([THE_LOG] if known else []), *(run for run in references if run is not chosen)]
-    verdict = gate(chosen, against=against, rules=rules, data=data, device=device)
-    write_json(out / "verdict.json", verdict.to_dict())
+    verdict = None
+    mine = [] if own is None else [own]
+    if plan.improve is not None:
+        against: list[Any] = [*mine, *([] if mine else plan.by_log), *references]
+        verdict = gate(chosen, against=against, rules=rules, data=data, device=device, config=measure or None)
+        verdict = _ordered(verdict, guessed)
     compared = list(dict.fromkeys([*references, chosen]))
-    comparison = compare(compared, against=references, data=data, device=device)
-    return GoResult(data, plan, chosen, verdict, comparison)
+    metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
+    comparison = compare([*compared, *mine], against=references, data=data, device=device, config=metrics)
+    result = GoResult(guessed, data, plan, chosen, verdict, comparison, out, tuple(left_out))
+    write_json(out / "verdict.json", result.to_dict())
+    return result
+
+
+def _ordered(verdict: Gate, guessed: Guess) -> Gate:
+    """Without times, in rows that are sorted by something else, what models learn is how the file was written."""
+    if guessed.sorted_by is None:
+        return verdict
+    reason = (
+        f"the log has no times and its rows are sorted by {guessed.sorted_by}: a model of sequences predicts that "
+        "order, and its figures say nothing of people. Give the times (--columns timestamp=NAME)"
+    )
+    check = Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
+    return replace(verdict, checks=[*verdict.checks, check])
+
+
+def _within(config: Config, seconds: float) -> Config:
+    """The same, ended by the clock where it is slower than planned."""
+    return config.model_copy(update={"train": config.train.model_copy(update={"minutes": seconds / 60})})
+
+
+def _cut_short(runs: Sequence[Run], epochs: int) -> list[str]:
+    """Which runs the clock ended."""
+    said = []
+    for run in runs:
+        limit, manifest = run.config.train.minutes, run.manifest
+        if limit is not None and manifest["seconds"] >= 60 * limit and manifest["epochs"] < epochs:
+            said.append(
+                f"{run.folder.name} stopped after {manifest['epochs']} of {epochs} epochs, since its time was over: "
+                "more --minutes would train it further"
+            )
+    return said
+
+
+def _affordable(data: Prepared, plan: Plan, seconds: float) -> int | None:
+    """How many test sequences can be judged in the time that is left; None: all of them."""
+    per_sequence = PASSES * plan.scoring_seconds / max(len(data["validation"]), 1)
+    fitting = int(seconds / per_sequence) if per_sequence > 0 else len(data["test"])
+    return None if fitting >= len(data["test"]) else max(fitting, FEWEST_JUDGED)
 
 
 def with_seed(config: Config, seed: int) -> Config:
@@ -223,30 +342,41 @@ def with_seed(config: Config, seed: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
-def _write_commands(out: Path, plan: Plan, titles: Path | None) -> None:
-    """The same steps as single commands."""
+def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None) -> None:
+    """The same steps as single commands, from the log on."""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
-    judged = f"{here}/runs/{IMPROVED}" if plan.improve else estimates[-1]
+    judged = f"{here}/runs/{IMPROVED}" if plan.improve else None
     settings = f"--config {here}/config.yaml"
+    told = {name: value for name, value in guessed.settings().items() if value}
+    words = " ".join(
+        f"--{name} {shlex.quote(value if isinstance(value, str) else ','.join(f'{a}={b}' for a, b in value.items()))}"
+        for name, value in told.items()
+    )
+    prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
     lines = [
         "#!/bin/sh",
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
+        f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}",
         *(
             f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
             for seed, folder in zip(REFERENCE_SEEDS, estimates, strict=True)
         ),
+        *(
+            f"lpi train {here}/data --objective {name} --out {here}/baselines/{name} --resume"
+            for name in ("popularity", "last-item", "item-knn")
+        ),
     ]
-    if plan.improve:
+    if judged:
         lines.append(
             f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
             f"--out {judged} --resume"
         )
-    against = [folder for folder in estimates if folder != judged]
-    lines += [
-        f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in against)}",
-        f"lpi compare {' '.join(dict.fromkeys([*estimates, judged]))} --html {here}/comparison.html"
-        + (f" --titles {shlex.quote(str(titles))}" if titles else ""),
-    ]
+        lines.append(f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in [*plan.by_log, *estimates])}")
+    compared = [*estimates, *([judged] if judged else [])]
+    lines.append(
+        f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)} --html "
+        f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")
+    )
     with whole_file(out / "commands.sh") as partial:
         partial.write_text("\n".join(lines) + "\n")

@@ -1,8 +1,12 @@
-"""What a log's columns and events mean, guessed from their names: shown to the user, never taken in silence."""
+"""What a log's columns and events mean, guessed from names and values: shown to the user, never taken in silence.
+
+Every column of the log gets a line: used as what, or ignored and why. A column that looks like a time or a reward is
+used, or asked about. Where there is no time the order of the file stands for it; that is said, with a test of whether
+the rows are sorted by something that is not time.
+"""
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,31 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.engines.duckdb import DuckDB
-from localpolicy.data.reading import alias
+from localpolicy.data.names import RATINGS, REWARDING, columns_meant, plain
+from localpolicy.data.reading import COLUMNS, alias
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
-# Our column -> names that mean it, the surest first; compared in small letters without marks.
-NAMES: dict[str, tuple[str, ...]] = {
-    "sequence_id": (
-        "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
-        "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
-    ),
-    "item_id": (
-        "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
-        "songid", "song", "sku", "contentid", "content", "videoid", "video", "bookid", "book", "asin", "iid", "pid",
-    ),
-    "event": (
-        "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
-        "interaction", "interactiontype", "type", "rating", "stars", "score",
-    ),
-    "timestamp": (
-        "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
-    ),
-    "propensity": ("propensity", "propensityscore", "pscore"),
-    "policy": ("policy", "policyversion"),
-    "reward": ("reward",),
-}  # fmt: skip
 NEEDED = ("sequence_id", "item_id")
 # Words in the name of an event -> its likely reward; the first that fits.
 LIKELY_REWARDS = (
@@ -47,8 +31,25 @@ LIKELY_REWARDS = (
 )
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
-MOST_EVENTS = 50  # a column with more values is no event, unless they are numbers: ratings
-ONE_EVENT = "click"  # of every row, in a log that has no such column
+MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
+ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
+SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
+REWARDED = "interaction"  # of every row, in a log that states rewards alone
+ANSWERS = {"0": "none", "1": "click", "0.0": "none", "1.0": "click", "false": "none", "true": "click",
+           "False": "none", "True": "click"}  # fmt: skip
+EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
+TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # words of a name
+SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
+FEWEST_STEPS = 50  # … of so many
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of one column of the log."""
+
+    column: str
+    role: str  # our column, or nothing
+    why: str
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,12 @@ class Guess:
 
     source: str  # the reader
     columns: Mapping[str, str]  # our column -> the log's
-    rewards: str | None  # as --rewards; None: the reader's own
+    rewards: str | None  # as --rewards; None: the reader's own, or the log's column
     event: str | None = None  # of every row
     rename: Mapping[str, str] = field(default_factory=dict)  # the log's event -> ours
     unsure: tuple[str, ...] = ()  # what the user should look at
+    uses: tuple[Use, ...] = ()  # every column of the log
+    sorted_by: str | None = None  # without times: the column that the rows of a sequence are sorted by
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
@@ -88,33 +91,227 @@ def guess(
     rewards: str | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> Guess:
-    """Read the names, and the events' values; what the user says holds."""
-    rename = rename or {}
+    """Read the names, and the values; what the user says holds."""
+    rename, given = dict(rename or {}), dict(columns or {})
     names = column_names(path)
-    if not columns and set(names) >= OPEN_BANDIT:
-        return Guess("openbandit", {}, rewards)
-    meant = {**guess_columns(names), **(columns or {})}
+    if not given and set(names) >= OPEN_BANDIT:
+        return Guess("openbandit", {}, rewards, uses=tuple(Use(name, "openbandit", "as published") for name in names))
+    taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
+    meant = {**columns_meant([name for name in names if name not in taken]), **given}
     missing = [name for name in NEEDED if name not in meant]
     if missing:
         raise UnknownColumns(path, missing, names)
-    parts = [part for theirs in meant.values() for part in theirs.split("+")]  # a+b: the two together
+    parts = [part for theirs in meant.values() for part in theirs.split("+")]
     unknown = next((part for part in parts if part not in names), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
-    ours = {name: theirs for name, theirs in meant.items() if name != theirs}
-    if "event" not in meant:
-        said = (
-            f"there is no event column: every row is a '{ONE_EVENT}', so that no event is worth more than another, and "
-            "there is nothing to improve but the likelihood"
+    with opened(path) as (engine, table):
+        return _Reading(path, engine, table, meant, given, rewards, rename).guess()
+
+
+class _Reading:
+    """One log while it is guessed at: roles are settled one after another, each with a reason."""
+
+    def __init__(
+        self,
+        path: Path,
+        engine: DuckDB,
+        table: SourceTable,
+        meant: dict[str, str],
+        given: Mapping[str, str],
+        rewards: str | None,
+        rename: dict[str, str],
+    ) -> None:
+        self.path, self.engine, self.table = path, engine, table
+        self.meant, self.given, self.rewards, self.rename = meant, given, rewards, rename
+        self.why = {part: "as you said" for theirs in given.values() for part in theirs.split("+")}
+        self.event: str | None = None
+        self.unsure: list[str] = []
+
+    def guess(self) -> Guess:
+        self._time()
+        self._event()
+        self._reward()
+        if "event" not in self.meant:
+            self._one_event()
+        elif self.rewards is None and "reward" not in self.meant:
+            counts: Counter[str] = Counter()
+            for value, count in self._values(self.meant["event"]).items():
+                counts[self.rename.get(value, value)] += count
+            self.rewards, unsure = guess_rewards(counts, self.path)
+            self.unsure += unsure
+        order = None if "timestamp" in self.meant else self._order()
+        ours = {name: theirs for name, theirs in self.meant.items() if name != theirs}
+        return Guess(
+            "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()), order
         )
-        return Guess("events", ours, rewards or f"{ONE_EVENT}=1", ONE_EVENT, unsure=(said,))
-    if rewards is not None or "reward" in meant:
-        return Guess("events", ours, rewards, rename=rename)
-    counts: Counter[str] = Counter()
-    for value, count in _values(path, meant["event"]).items():
-        counts[rename.get(value, value)] += count
-    reward_map, unsure = guess_rewards(counts, path)
-    return Guess("events", ours, reward_map, rename=rename, unsure=unsure)
+
+    # ------------------------------------------------------------------ the roles
+
+    def _time(self) -> None:
+        """A column of times that its name did not tell: by words of its name, or by values in the range of epochs."""
+        if "timestamp" in self.meant:
+            theirs = self.meant["timestamp"]
+            unit = self._epoch(theirs)
+            self.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
+            return
+        for name in self._left():
+            words = set(name.lower().replace("-", "_").split("_"))
+            timelike, unit = bool(words & set(TIMELIKE)) or "time" in name.lower(), self._epoch(name)
+            if unit is not None and (timelike or (unit != "s" and not plain(name).endswith("id"))):
+                self.meant["timestamp"], self.why[name] = name, f"its numbers are epoch times ({unit})"
+                return
+            if timelike and self._share(name, "TRY_CAST({} AS TIMESTAMP) IS NOT NULL") > 0.95:
+                self.meant["timestamp"], self.why[name] = name, "its values are times"
+                return
+
+    def _event(self) -> None:
+        """A column of events must hold few values; numbers that vary are a reward instead."""
+        theirs = self.meant.get("event")
+        if theirs is None or "+" in theirs:
+            return
+        if "event" in self.given or self.rewards is not None:
+            return
+        distinct = self._distinct(theirs)
+        if self._numeric(theirs) and distinct > MOST_EVENTS:
+            del self.meant["event"]
+            if "reward" not in self.meant:
+                self.meant["reward"] = theirs
+                self.why[theirs] = f"{distinct:,} different numbers: a reward, no kinds of event"
+
+    def _reward(self) -> None:
+        """A number that varies and is named like one; beside events of several kinds it is only asked about."""
+        if "reward" in self.meant or self.rewards is not None:
+            return
+        likely = [name for name in self._left() if self._rewarding(name)]
+        if not likely:
+            return
+        kinds = "event" in self.meant and ("+" in self.meant["event"] or self._distinct(self.meant["event"]) > 1)
+        if kinds:
+            self.why |= {name: "numbers that vary: a reward? then say --columns reward=" + name for name in likely}
+            self.unsure.append(
+                f"{' and '.join(likely)} could be a reward, and the events are taken instead: say --columns "
+                f"reward={likely[0]} if it is what counts"
+            )
+            return
+        first = likely[0]
+        if self._answers(first):
+            self.meant["event"] = first
+            self.rename |= {value: ANSWERS[value] for value in self._values(first)}
+            self.rewards, self.why[first] = "none=0,click=1", "0 and 1: what was shown without and with an answer"
+        elif plain(first) in RATINGS and self._distinct(first) <= MOST_EVENTS:
+            self.meant["event"], self.why[first] = first, "numbers that people gave: ratings"
+        else:
+            self.meant["reward"], self.why[first] = first, "numbers that vary, named like a reward"
+            if "event" in self.meant:
+                del self.meant["event"]
+        if len(likely) > 1:
+            self.why |= {name: f"{first} is taken for the reward; if it is this: --columns reward={name}"
+                         for name in likely[1:]}  # fmt: skip
+            self.unsure.append(f"{first} is taken for the reward, not {' or '.join(likely[1:])}")
+
+    def _one_event(self) -> None:
+        """Every row is the same event: with a reward of its own, or all worth the same."""
+        if "reward" in self.meant:
+            self.event, self.rewards = REWARDED, None
+            return
+        self.event = ONE_EVENT
+        self.rewards = self.rewards or f"{ONE_EVENT}=1"
+        self.unsure.append(
+            f"there is neither an event nor a reward column: every row is a '{ONE_EVENT}', no event is worth more than "
+            "another, and there is nothing to improve but the likelihood"
+        )
+
+    def _order(self) -> str | None:
+        """Say that the file's order is taken for time, and what the rows of a sequence are sorted by, if anything."""
+        said = "there is no time column: the order of the file is taken for time"
+        for ours in ("item_id", "reward", "event"):
+            theirs = self.meant.get(ours)
+            if theirs is None or "+" in theirs or not self._is_sorted(theirs):
+                continue
+            self.unsure.append(
+                f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not trust "
+                "sequence models here; find the times, or shuffle the rows and take every sequence for a set"
+            )
+            return theirs
+        self.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else")
+        return None
+
+    # ------------------------------------------------------------------ looking at the values
+
+    def _left(self) -> list[str]:
+        used = {part for theirs in self.meant.values() for part in theirs.split("+")}
+        return [name for name in self.table.names if name not in used]
+
+    def _share(self, name: str, condition: str) -> float:
+        """Of the rows that have a value."""
+        value = alias(self.table, name)
+        query = f"SELECT AVG(CASE WHEN {condition.format(value)} THEN 1.0 ELSE 0.0 END) FROM log"
+        return float(self.engine.rows(f"{query} WHERE {value} IS NOT NULL")[0][0] or 0.0)
+
+    def _number(self, name: str) -> str:
+        return f"TRY_CAST({alias(self.table, name)} AS DOUBLE)"
+
+    def _numeric(self, name: str) -> bool:
+        return self._share(name, "TRY_CAST({} AS DOUBLE) IS NOT NULL") > 0.95
+
+    def _distinct(self, name: str) -> int:
+        return int(self.engine.rows(f"SELECT COUNT(DISTINCT {alias(self.table, name)}) FROM log")[0][0])
+
+    def _epoch(self, name: str) -> str | None:
+        """The unit in which its numbers are times since 1970, by their median; None where they are not."""
+        if "+" in name or not self._numeric(name):
+            return None
+        middle = self.engine.rows(f"SELECT MEDIAN({self._number(name)}) FROM log")[0][0]
+        return next((unit for unit, (low, high) in EPOCHS.items() if middle and low <= middle < high), None)
+
+    def _rewarding(self, name: str) -> bool:
+        called = plain(name)
+        is_id = called.endswith(("id", "code", "key")) or "genre" in called
+        if is_id or not any(word in called for word in REWARDING) or self._distinct(name) < 2:
+            return False
+        return self._numeric(name) or self._answers(name)
+
+    def _answers(self, name: str) -> bool:
+        return self._distinct(name) == 2 and set(self._values(name)) <= set(ANSWERS)
+
+    def _is_sorted(self, theirs: str) -> bool:
+        """Whether nearly every step within a sequence goes up, or nearly every one down."""
+        sequence, item = self.meant["sequence_id"].split("+")[0], alias(self.table, theirs)
+        value = self._number(theirs) if self._numeric(theirs) else f"CAST({item} AS VARCHAR)"
+        numbered = f"SELECT row_number() OVER () AS n, {alias(self.table, sequence)} AS s, {value} AS v FROM log"
+        steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
+        query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
+        count, up = self.engine.rows(query)[0]
+        return count >= FEWEST_STEPS and not 1 - SORTED < up < SORTED
+
+    def _values(self, column: str) -> dict[str, int]:
+        """The values of a column (a+b: the two together), the most frequent first."""
+        parts = [f"CAST({alias(self.table, name)} AS VARCHAR)" for name in column.split("+")]
+        value = parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {', '.join(parts)})"
+        query = f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
+        return {str(value): int(count) for value, count in self.engine.rows(query)}
+
+    def _uses(self) -> Iterator[Use]:
+        roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
+        for name in self.table.names:
+            if name in roles:
+                yield Use(name, roles[name], self.why.get(name, "its name"))
+            elif name in COLUMNS:  # prepare reads our own names without being told
+                yield Use(name, name, "its name")
+            else:
+                yield Use(name, "", self.why.get(name, f"ignored: {self._ignored(name)}"))
+
+    def _ignored(self, name: str) -> str:
+        if plain(name) in SCORES:
+            return f"a ranker's score, as in lists of a recommender; if people gave it: --columns event={name}"
+        if self._distinct(name) <= 1:
+            return "the same value everywhere"
+        roles = columns_meant([name])
+        if roles:
+            ours = next(iter(roles))
+            return f"{self.meant.get(ours, 'another column')} is taken for the {ours}"
+        return "nothing here needs it"
 
 
 def column_names(path: Path) -> tuple[str, ...]:
@@ -126,17 +323,6 @@ def column_names(path: Path) -> tuple[str, ...]:
         return tuple(parquet_schema(path).names)
     line = first_line(path)
     return split_line(line, delimiter_of(line))
-
-
-def guess_columns(names: Sequence[str]) -> dict[str, str]:
-    """Our column -> theirs, each of theirs once, the surest names first."""
-    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
-    matches: dict[str, str] = {}
-    for ours, known in NAMES.items():
-        match = next((plain[word] for word in known if word in plain and plain[word] not in matches.values()), None)
-        if match is not None:
-            matches[ours] = match
-    return matches
 
 
 def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str, ...]]:
@@ -164,8 +350,8 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
 
 
 def _likely_reward(event: str) -> float | None:
-    plain = re.sub(r"[^a-z0-9]", "", event.lower())
-    return next((reward for words, reward in LIKELY_REWARDS if any(word in plain for word in words)), None)
+    called = plain(event)
+    return next((reward for words, reward in LIKELY_REWARDS if any(word in called for word in words)), None)
 
 
 def _number(value: str) -> float | None:
@@ -173,15 +359,6 @@ def _number(value: str) -> float | None:
         return float(value)
     except ValueError:
         return None
-
-
-def _values(path: Path, column: str) -> dict[str, int]:
-    """The values of a column (a+b: the two together), the most frequent first."""
-    with opened(path) as (engine, table):
-        parts = [f"CAST({alias(table, name)} AS VARCHAR)" for name in column.split("+")]
-        value = parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {', '.join(parts)})"
-        rows = engine.rows(f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1")
-    return {str(value): int(count) for value, count in rows}
 
 
 @contextmanager

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import alias
 from localpolicy.errors import DataError
-from localpolicy.study.guess import column_names, guess_columns, opened
+from localpolicy.study.guess import column_names, opened
 
 Titles = Mapping[str, str]  # an item's id, as text -> its title
 # Names that mean a title, the surest first; compared in small letters without marks.
@@ -27,7 +28,7 @@ def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
     """The title of each item of a CSV or Parquet file. `item` is the column of the ids, where its name says nothing."""
     path = Path(path)
     names = column_names(path)
-    title, item = title_column(names), item or guess_columns(names).get("item_id")
+    title, item = title_column(names), item or columns_meant(names).get("item_id")
     if title is None or item is None:
         raise DataError(
             f"{path}: expected a column of item ids (such as item_id) and one of titles (such as title); its columns "
