@@ -10,6 +10,7 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate
+from localpolicy.measure.baselines.saved import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison.section import write_comparison
@@ -70,7 +71,7 @@ def _(result: Lists) -> list[Table]:
 
 @tables_of.register
 def _(result: Run) -> list[Table]:
-    return [run_table(result)] if result.finished else []
+    return [run_table(result)] if result.finished and not isinstance(result, BaselineRun) else []
 
 
 @tables_of.register
