@@ -9,6 +9,7 @@ import torch
 
 from localpolicy.catalogue import dense, fused, sharded
 from localpolicy.catalogue.logits import Head, LinearLogits, rows_added_last
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.shards import Shard, ShardedHead
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.adam import TableAdamW
@@ -82,11 +83,38 @@ def check_equal_rows(module, n, v, d, *, device="cpu"):
     assert off.abs().max() <= 1 < (len(copies) - 1) / 2
 
 
-def gradients(module, rows, items, upstream, *, constant_weight=False, keep=False):
+def draw_open(items, *, most=3):
+    """Lists in which every position but the first of each has some above it, and nothing is filtered."""
+    position = torch.arange(len(items), device=items.device)
+    return OpenItems(items, position, position % (most + 1), torch.full_like(position, -1), None)
+
+
+def check_open(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
+    """log π among open items, its mean of values and its gradients, by tiles."""
+    rows, values = (draw_rows(n, v, d, dtype, device=device, seed=seed, scale=scale, bias=bias) for seed in (0, 1))
+    items = draw_items(n, v, device)
+    given = draw_open(items)
+    closed = given.closed_pairs(0, v)
+    assert len(closed.row) and isinstance(fused.softmax_over(rows, closed), fused.FusedSoftmax), "tiles must run"
+    found = fused.log_prob_and_mean(rows, items, values, given)
+    for one, two in zip(found, dense.log_prob_and_mean(exact(rows), items, exact(values), given), strict=True):
+        assert far(one, two) < tolerance
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
+    found, expected = (
+        gradients(module, logits, items, upstream, open_items=given)
+        for module, logits in ((fused, rows), (dense, exact(rows)))
+    )
+    for name, one, two in zip(("hidden", "weight", "bias"), found, expected, strict=False):
+        error = float((one.double() - two).norm() / two.norm().clamp(min=float(upstream.norm())))
+        assert error < tolerance, (name, error)
+
+
+def gradients(module, rows, items, upstream, *, constant_weight=False, keep=False, open_items=None):
     """Of hidden states, weights and biases, where there are any. `keep`: the leaves, too."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
     leaves[1].requires_grad_(not constant_weight)
-    value = module.log_prob(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None)), items)
+    made = LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None))
+    value = module.log_prob(made, items, open_items)
     value.backward(upstream.to(value.dtype))
     grads = [leaf.grad for leaf in leaves if leaf.requires_grad]
     return (leaves, grads) if keep else grads

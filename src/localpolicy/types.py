@@ -109,6 +109,8 @@ class Reads(NamedTuple):
 class Readout:
     """What an objective may read: one number per position, never a row over the catalogue. All [N].
 
+    π and μ̂ are over what could be chosen at the position: all items, unless the log has lists or filters.
+
     Fields an objective did not ask for are absent. "constant" fields carry no gradient and are read without
     dropout. `q` speaks of whichever critic the objective has: r̂(x,a) for bandits, Q(x,a) otherwise.
     """
@@ -116,8 +118,7 @@ class Readout:
     logp: Tensor  # log π(a|x), with gradient (0 where a critic is alone)
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
-    logged_propensity: Tensor | None = None  # μ(a|x) as the log states it
-    logp_open: Tensor | None = None  # log π(a|x) among what could be chosen, constant; None: all items could
+    logged_propensity: Tensor | None = None  # μ(a|x) as the log states it; NaN where it does not
     return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
     q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)
     q_fit: Tensor | None = None  # Q(x,a) of the head being fitted, with gradient

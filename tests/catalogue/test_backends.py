@@ -211,14 +211,53 @@ def test_log_prob_among_what_was_open(name, shape):
     """By hand, position by position; what was shown counts as open."""
     logits, given = rows(*shape, scale=3.0), open_items(*shape)
     formed, items = logits.chunk(0, shape[1]), given.shown
-    found = backend(name).log_prob_open(logits, items, given)
+    values = rows(*shape, seed=1)
+    found = backend(name).log_prob(logits, items, given)
+    mean = backend(name).mean(logits, values, given)
+    again, mean_again = backend(name).log_prob_and_mean(logits, items, values, given)
+    torch.testing.assert_close(found, again)
+    torch.testing.assert_close(mean, mean_again)
     for n in range(shape[0]):
         number = int(given.filter[n])
         closed = {0: {0, shape[1] - 1}, 1: set(range(shape[1])) - {0, shape[1] // 2}}.get(number, set())
         closed = (closed | set(items[n - n % 3 : n].tolist())) - {int(items[n])}
         left = [a for a in range(shape[1]) if a not in closed]
-        expected = math.nan if number == -2 else float(formed[n, items[n]] - formed[n, left].logsumexp(0))
-        assert float(found[n]) == pytest.approx(expected, rel=1e-10, abs=1e-12, nan_ok=True)
+        expected = float(formed[n, items[n]] - formed[n, left].logsumexp(0))
+        assert float(found[n]) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+        worth = (formed[n, left].softmax(0) * values.chunk(0, shape[1])[n, left]).sum()
+        assert float(mean[n]) == pytest.approx(float(worth), rel=1e-10, abs=1e-12)
+    assert given.unknown.tolist() == [number == -2 for number in given.filter.tolist()]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("shape", [(7, 2), (5, 1271), (64, 300)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("staked", [0.0, 1 - 1e-6], ids=["spread", "staked"])
+def test_gradients_among_what_was_open_equal_the_definition(name, shape, dtype, staked):
+    """Also where the policy stakes all but a millionth on what is closed."""
+    n, v = shape
+    given = open_items(n, v)
+    upstream = torch.linspace(-1, 2, n, dtype=torch.float64)
+
+    def gradients(module, dtype):
+        made = rows(n, v, dtype)
+        if staked:
+            closed = given.closed(0, v).double()
+            heavy = torch.log(staked / (1 - staked) * (1 - closed).sum(1) / closed.sum(1).clamp(min=1)).max()
+            # Every position has an item of its own in the hidden state, by which its closed items are raised.
+            hidden = torch.cat([made.hidden.double(), torch.eye(n, dtype=torch.float64)], 1)
+            weight = torch.cat([made.head.weight.double(), heavy * closed.T], 1)
+            made = LinearLogits(hidden.to(dtype), Head(weight.to(dtype), made.head.bias))
+        leaves = [tensor.requires_grad_() for tensor in (made.hidden, *made.head)]
+        value = module.log_prob(made, given.shown, given)
+        (value * upstream.to(value.dtype)).sum().backward()
+        return [value.detach(), *(leaf.grad for leaf in leaves)]
+
+    expected, found = gradients(dense, torch.float64), gradients(backend(name), dtype)
+    assert expected[2].abs().max() > 1e-3, "a zero gradient would compare equal to anything"
+    for one, other in zip(found, expected, strict=True):
+        scale = other.abs().max().clamp(min=1.0)
+        close(one.double() / scale, other / scale, dtype)
 
 
 def test_a_policy_that_stakes_all_on_closed_items_is_not_lost_in_rounding():
@@ -226,4 +265,4 @@ def test_a_policy_that_stakes_all_on_closed_items_is_not_lost_in_rounding():
     given = OpenItems(torch.tensor([0, 2]), torch.tensor([1]), torch.tensor([1]), torch.tensor([-1]), None)
     expected = 1 - math.log(1 + math.e)
     for name in BACKENDS:
-        assert float(backend(name).log_prob_open(logits, torch.tensor([2]), given)[0]) == pytest.approx(expected)
+        assert float(backend(name).log_prob(logits, torch.tensor([2]), given)[0]) == pytest.approx(expected)

@@ -8,6 +8,7 @@ from fused_checks import (
     check_equal_rows,
     check_freed,
     check_gradients,
+    check_open,
     check_range,
     check_sharded,
     check_statistics,
@@ -41,6 +42,13 @@ def test_values_equal_the_definition(shape, bias):
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 def test_gradients_equal_the_definition(shape, bias):
     check_gradients(*shape, torch.float32, tolerance=1e-5, bias=bias)
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_what_is_closed_is_left_out_of_values_and_gradients(shape, scale):
+    """At scale 40 many a position stakes nearly all on an item above it."""
+    check_open(*shape, torch.float32, tolerance=1e-5 * scale, scale=scale)
 
 
 def test_extreme_scores_stay_finite():

@@ -79,40 +79,52 @@ def check_rows(p, whole_p, q, whole_q, items, mine):
         close(found, expected[mine])
     for k in (1, 5, ITEMS):
         close(sharded.top(p, k)[0], dense.top(whole_p, k)[0][mine])
-    position = torch.arange(len(items))
-    filters = ItemFilters(torch.tensor([0, 2, 5]), torch.tensor([1, 8, 0, 7, 10]), torch.tensor([0, 1]))
-    number = position % 4 - 2  # unknown, none, two closed, three left
-    given = OpenItems(items, position, position.new_zeros(len(items)), number, filters)
-    part = OpenItems(items[mine], position[: mine.stop - mine.start], given.above[mine], number[mine], filters)
-    expected = dense.log_prob_open(whole_p, items, given)[mine]
-    torch.testing.assert_close(sharded.log_prob_open(p, items[mine], part), expected, equal_nan=True)
+    given, part = open_items(items, mine)
+    close(sharded.log_prob(p, items[mine], part), dense.log_prob(whole_p, items, given)[mine])
+    both = sharded.log_prob_and_mean(p, items[mine], q, part)
+    for found, expected in zip(both, dense.log_prob_and_mean(whole_p, items, whole_q, given), strict=True):
+        close(found, expected[mine])
+    close(sharded.mean(p, q, part), dense.mean(whole_p, whole_q, given)[mine])
     asked = sharded.catalogue_statistics(p, items[mine])
     close(asked["logp"], dense.log_prob(whole_p, items)[mine])
     close(asked["top"], dense.maximum(whole_p)[1][mine])
+
+
+def open_items(items, mine):
+    """Under filters that are unknown, none, close two and leave three: of all positions, and of mine."""
+    position = torch.arange(len(items))
+    filters = ItemFilters(torch.tensor([0, 2, 5]), torch.tensor([1, 8, 0, 7, 10]), torch.tensor([0, 1]))
+    number = position % 4 - 2
+    given = OpenItems(items, position, position.new_zeros(len(items)), number, filters)
+    part = OpenItems(items[mine], position[: mine.stop - mine.start], given.above[mine], number[mine], filters)
+    return given, part
 
 
 def check_gradients(ranks):
     for bias in (True, False):
         hidden, weight, biases, _, items, upstream = case(ranks.total, bias)
         shard, mine = Shard(ranks, ITEMS), own_positions(ranks)
-        for name in ("log_prob", "at"):
+        given, part = open_items(items, mine)
+        for name in ("log_prob", "among open", "at"):
             leaves = [leaf(hidden), leaf(weight), *([leaf(biases)] if bias else [])]
             rows = LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None))
-            value = dense.log_prob(rows, items) if name == "log_prob" else rows.at(items)
+            among = given if name == "among open" else None
+            value = rows.at(items) if name == "at" else dense.log_prob(rows, items, among)
             expected = torch.autograd.grad((value * upstream).sum(), leaves)
             cut = [leaf(hidden[mine]), leaf(weight[shard.own]), *([leaf(biases[shard.own])] if bias else [])]
             split = ShardedHead(cut[1], cut[2] if bias else None, shard).logits(cut[0])
-            value = sharded.log_prob(split, items[mine]) if name == "log_prob" else split.at(items[mine])
+            among = part if name == "among open" else None
+            value = split.at(items[mine]) if name == "at" else sharded.log_prob(split, items[mine], among)
             found = torch.autograd.grad((value * upstream[mine]).sum(), cut)
             close(found[0], expected[0][mine])
             for one, other in zip(found[1:], expected[1:], strict=True):
                 close(one, other[shard.own])
-        whole, part = leaf(weight), leaf(weight[shard.own])
+        whole, own = leaf(weight), leaf(weight[shard.own])
         pull = draw(len(items), WIDTH, seed=5)
         (expected,) = torch.autograd.grad((whole[items] * pull).sum(), whole)
-        looked_up = lookup(part, items[mine], shard)
+        looked_up = lookup(own, items[mine], shard)
         close(looked_up.detach(), weight[items][mine])
-        (found,) = torch.autograd.grad((looked_up * pull[mine]).sum(), part)
+        (found,) = torch.autograd.grad((looked_up * pull[mine]).sum(), own)
         close(found, expected[shard.own])
 
 

@@ -7,6 +7,7 @@ import torch
 from fused_checks import (
     check_equal_rows,
     check_gradients,
+    check_open,
     check_range,
     check_sharded,
     check_statistics,
@@ -45,6 +46,12 @@ def test_values_equal_the_definition(shape, width, dtype):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gradients_equal_the_definition(shape, width, dtype):
     check_gradients(*shape, width, dtype, tolerance=TOLERANCE[dtype], device="cuda", bias=shape[0] != 65)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
+def test_what_is_closed_is_left_out(shape, dtype):
+    check_open(*shape, 64, dtype, tolerance=TOLERANCE[dtype], device="cuda")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

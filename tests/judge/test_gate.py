@@ -36,9 +36,9 @@ from localpolicy.measure.summary import ranking
 from localpolicy.measure.truth import true_value
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
-from localpolicy.report.comparison.section import write_comparison
+from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_headline, gate_table
-from localpolicy.report.numbers import share_with_error
+from localpolicy.report.table import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed

@@ -18,7 +18,7 @@ from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.types import Readout, Reads
 
 GAMMA = 0.6
-NO_READING = {"logp", "reward", "step", "cross_entropy", "logp_open"}  # teachers: test_distill; filters: elsewhere
+NO_READING = {"logp", "reward", "step", "cross_entropy"}  # teachers: test_distill
 ALL = frozenset(one.name for one in fields(Readout)) - NO_READING
 
 

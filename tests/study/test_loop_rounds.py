@@ -15,8 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
-from localpolicy.report.loop.page import trajectory, write_loop
+from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectory, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.loop import chain as chain_module

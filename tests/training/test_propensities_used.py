@@ -1,4 +1,4 @@
-"""When `mle` uses stated probabilities by itself: all that was shown is in the log, and all could be shown."""
+"""When `mle` uses stated probabilities by itself: all that was shown is in the log."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_on_impressions_and_not_on_interactions(small, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["above", "filter"])
-def test_not_where_some_items_could_not_be_chosen(column, small, monkeypatch):
+def test_on_lists_and_under_filters_too(column, small, monkeypatch):
+    """A list of one, as a service logs it where it shows one item, is no reason to learn from draws alone."""
     arrays = small["train"].arrays
     monkeypatch.setitem(arrays, column, np.zeros(len(arrays["item"]), np.int32))
-    assert used(small) == "unused"
-    with pytest.raises(DataError, match="every item could be chosen"):
-        check_data(small, MLE(propensities="logged"))
+    assert used(small) == "logged"
+    check_data(small, MLE(propensities="logged"))
 
 
 def test_positions_without_a_stated_probability_have_their_likelihood(small, monkeypatch):

@@ -5,7 +5,6 @@ functions:
 
     log_prob(rows, items)                  log softmax at the taken item, with gradients
     log_prob_and_mean(rows, items, values) the same, and Σ_a softmax(rows)_a · values_a (constant), in one pass
-    log_prob_open(rows, items, open_items) log softmax at the taken item among what could be chosen (constant)
     logsumexp(rows)                        log Σ_a exp(row_a)
     mean(rows, values)                     Σ_a softmax(rows)_a · values_a
     maximum(rows)                          max_a row_a and the item that has it
@@ -13,6 +12,9 @@ functions:
     divergence(p, q)                       JS(p, q) and KL(p‖q), in nats
     entropy(rows)                          -Σ p log p
     top(rows, k)                           the k largest, in falling order
+
+The first two and `mean` take `open_items`, too: what could be chosen at each position (`open_items.py`). The softmax is
+then over these alone, in value and gradient.
 
 `dense` is the definition and the oracle of every other backend; `chunked` streams over chunks of the catalogue (cut
 and summed by `chunks.py`), so that its memory does not grow with N x V; `sharded` does the same where ranks split the

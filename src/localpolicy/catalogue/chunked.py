@@ -11,22 +11,28 @@ from torch.nn import functional
 from localpolicy.catalogue import softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, chunks_of, like_of, sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
-from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
+from localpolicy.catalogue.open_items import OpenItems, among
 from localpolicy.catalogue.ties import tie_bounds
 
 
-def log_prob(rows: Logits, items: Tensor) -> Tensor:
-    """log softmax(row)[item]."""
+def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
+    """log softmax(row)[item], among the open items where not all are."""
     if isinstance(rows, LinearLogits):
-        return softmax.log_prob(*rows, items, ChunkedSoftmax())
-    return rows.at(items) - logsumexp(rows)
+        return softmax.log_prob(*rows, items, _softmax(rows, open_items))
+    return rows.at(items) - logsumexp(among(rows, open_items))
 
 
-def log_prob_and_mean(rows: Logits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(
+    rows: Logits, items: Tensor, values: LinearLogits, open_items: OpenItems | None = None
+) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     if not isinstance(rows, LinearLogits):
-        return log_prob(rows, items), mean(rows, values)
-    return softmax.log_prob_and_mean(*rows, items, values.detach(), ChunkedSoftmax())
+        return log_prob(rows, items, open_items), mean(rows, values, open_items)
+    return softmax.log_prob_and_mean(*rows, items, values.detach(), _softmax(rows, open_items))
+
+
+def _softmax(rows: LinearLogits, open_items: OpenItems | None) -> ChunkedSoftmax:
+    return ChunkedSoftmax(None if open_items is None else open_items.closed_pairs(0, rows.shape[1]))
 
 
 @torch.no_grad()
@@ -36,9 +42,9 @@ def logsumexp(rows: Logits) -> Tensor:
 
 
 @torch.no_grad()
-def mean(rows: Logits, values: Logits) -> Tensor:
-    """Σ_a softmax(row)_a value_a."""
-    mean = sums_over_chunks(rows, values).mean
+def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
+    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    mean = sums_over_chunks(among(rows, open_items), values).mean
     assert mean is not None
     return mean
 

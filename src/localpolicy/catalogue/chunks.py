@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import ClosedPairs, OpenLogits
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
 # Numbers in one chunk: on a CPU 2 MiB of float32, about a core's share of cache; on a GPU enough to fill it.
@@ -170,19 +171,23 @@ class Kept:
 
 
 class ChunkedSoftmax:
-    """The sums of `softmax` over chunks. It keeps the chunks for the gradient where they fit."""
+    """The sums of `softmax` over chunks, less what is closed. It keeps the chunks for the gradient where they fit."""
 
     apart = False
 
-    def __init__(self) -> None:
+    def __init__(self, closed: ClosedPairs | None = None) -> None:
         self.kept: Kept | None = None
+        self.closed = closed
+
+    def _open(self, rows: LinearLogits) -> Logits:
+        return rows if self.closed is None else OpenLogits(rows, self.closed)
 
     def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`."""
         hidden = rows.hidden
         if any(wanted) and Kept.worth_it(*rows.shape, hidden):
             self.kept = Kept(*rows.shape, hidden)
-        sums = sums_over_chunks(rows, values, kept=self.kept)
+        sums = sums_over_chunks(self._open(rows), values, kept=self.kept)
         return sums._replace(log_p=rows.at(items) - sums.normaliser)
 
     def gradient(
@@ -198,7 +203,7 @@ class ChunkedSoftmax:
         """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
         hidden, (weight, _) = rows
         upstream = upstream.to(hidden.dtype)
-        for_hidden, for_weight, for_bias = softmax_pull(self.kept, rows, normaliser, upstream, wanted)
+        for_hidden, for_weight, for_bias = softmax_pull(self.kept, rows, self._open(rows), normaliser, upstream, wanted)
         self.kept = None  # a second backward forms the chunks anew
         own = upstream if here is None else upstream * here
         if for_hidden is not None:
@@ -240,17 +245,17 @@ def sums_over_chunks(
 
 
 def softmax_pull(
-    kept: Kept | None, rows: LinearLogits, normaliser: Tensor, upstream: Tensor, wanted: Wanted
+    kept: Kept | None, rows: LinearLogits, opened: Logits, normaliser: Tensor, upstream: Tensor, wanted: Wanted
 ) -> Gradients:
     """The softmax's part in a gradient: softmax @ weight, and softmax.T @ (upstream · hidden), and its row sums.
 
-    The kept chunks are handed on.
+    `opened` are the rows with -inf at what is closed. The kept chunks are handed on.
     """
     hidden, (weight, bias) = rows
     for_hidden = torch.zeros_like(hidden) if wanted[0] else None
     for_weight = torch.empty_like(weight) if wanted[1] else None
     for_bias = torch.empty_like(bias) if wanted[2] and bias is not None else None
-    for start, stop, share, shift in shares(kept, rows, normaliser):
+    for start, stop, share, shift in shares(kept, opened, hidden, normaliser):
         scale = (shift - normaliser).exp().to(hidden.dtype)  # softmax = share · scale
         pull = scale * upstream
         if for_hidden is not None:
@@ -264,10 +269,12 @@ def softmax_pull(
     return for_hidden, for_weight, for_bias
 
 
-def shares(kept: Kept | None, rows: LinearLogits, normaliser: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+def shares(
+    kept: Kept | None, rows: Logits, like: Tensor, normaliser: Tensor
+) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """(start, stop, e^{chunk - shift}, shift) over the catalogue, kept or formed again."""
     if kept is not None:
         yield from kept.chunks
         return
-    for start, stop, (chunk,) in chunks_of(rows.hidden, rows):
-        yield start, stop, chunk.sub_(normaliser[:, None]).exp_().to(rows.hidden.dtype), normaliser
+    for start, stop, (chunk,) in chunks_of(like, rows):
+        yield start, stop, chunk.sub_(normaliser[:, None]).exp_().to(like.dtype), normaliser

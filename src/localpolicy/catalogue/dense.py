@@ -12,27 +12,22 @@ from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.ties import tie_bounds
 
 
-def _formed(rows: Logits) -> Tensor:
+def _formed(rows: Logits, open_items: OpenItems | None = None) -> Tensor:
     formed = rows.chunk(0, rows.shape[1])
-    return formed.float() if formed.dtype.itemsize < 4 else formed
+    formed = formed.float() if formed.dtype.itemsize < 4 else formed
+    return formed if open_items is None else formed.masked_fill(open_items.closed(0, rows.shape[1]), -torch.inf)
 
 
-def log_prob(rows: Logits, items: Tensor) -> Tensor:
-    """log softmax(row)[item]."""
-    return torch.log_softmax(_formed(rows), dim=1).gather(1, items[:, None]).squeeze(1)
+def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
+    """log softmax(row)[item], among the open items where not all are."""
+    return torch.log_softmax(_formed(rows, open_items), dim=1).gather(1, items[:, None]).squeeze(1)
 
 
-def log_prob_and_mean(rows: Logits, items: Tensor, values: Logits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(
+    rows: Logits, items: Tensor, values: Logits, open_items: OpenItems | None = None
+) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant."""
-    return log_prob(rows, items), mean(rows, values)
-
-
-@torch.no_grad()
-def log_prob_open(rows: Logits, items: Tensor, open_items: OpenItems) -> Tensor:
-    """log softmax(row)[item] among the items that were open."""
-    formed = _formed(rows).masked_fill(open_items.closed(0, rows.shape[1]), -torch.inf)
-    logp = torch.log_softmax(formed, dim=1).gather(1, items[:, None]).squeeze(1)
-    return logp.masked_fill(open_items.unknown, torch.nan)
+    return log_prob(rows, items, open_items), mean(rows, values, open_items)
 
 
 @torch.no_grad()
@@ -42,9 +37,9 @@ def logsumexp(rows: Logits) -> Tensor:
 
 
 @torch.no_grad()
-def mean(rows: Logits, values: Logits) -> Tensor:
-    """Σ_a softmax(row)_a value_a."""
-    return (torch.softmax(_formed(rows), dim=1) * _formed(values)).sum(1)
+def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
+    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    return (torch.softmax(_formed(rows, open_items), dim=1) * _formed(values)).sum(1)
 
 
 @torch.no_grad()

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import chunked, softmax
-from localpolicy.catalogue.chunks import sums_over_chunks
+from localpolicy.catalogue.chunks import ChunkedSoftmax, sums_over_chunks
 from localpolicy.catalogue.logits import LinearLogits, Logits
-from localpolicy.catalogue.open_items import log_prob_open as log_prob_open
+from localpolicy.catalogue.open_items import ClosedPairs, OpenItems
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 from localpolicy.catalogue.without import Without
 
@@ -26,6 +26,7 @@ WIDEST = 256
 WIDEST_EXACT = 128  # in evaluation: three products need the room of three
 CAPABILITY = (8, 0)  # the first GPUs with TF32 and bf16 products
 TRAINING, EXACT = "tf32", "tf32x3"
+MOST_CLOSED = 64  # of one position: a tile asks for each of them whether it is there
 
 
 def interpreted() -> bool:
@@ -66,18 +67,19 @@ def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
 
 
 class FusedSoftmax:
-    """The sums of `softmax` over tiles. Backward needs no second pass for hidden states: Σ p·weight is kept."""
+    """The sums of `softmax` over tiles, less what is closed. Σ p·weight is kept: hidden states need no second pass."""
 
     apart = True
 
-    def __init__(self) -> None:
+    def __init__(self, closed: Tensor | None = None) -> None:
         self.kept: Sums | None = None
+        self.closed = closed  # [N, C] items
 
     def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`."""
         from localpolicy.kernels.softmax import softmax_sums
 
-        sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, precision=TRAINING)
+        sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, closed=self.closed, precision=TRAINING)
         # Not the results themselves: they lead to the autograd graph, which leads here, and would keep each other.
         self.kept = Sums(sums.normaliser, pulled=sums.pulled)
         return sums
@@ -101,25 +103,42 @@ class FusedSoftmax:
         wants_weight, wants_bias = wanted[1], wanted[2] and rows.head.bias is not None
         if wants_weight or wants_bias:
             for_weight, for_bias = head_gradient(
-                rows, normaliser, upstream, wants_weight=wants_weight, wants_bias=wants_bias, precision=TRAINING
-            )
+                rows, normaliser, upstream, closed=self.closed, wants_weight=wants_weight, wants_bias=wants_bias,
+                precision=TRAINING,
+            )  # fmt: skip
         forward = self.kept if wanted[0] else self.kept._replace(pulled=None)
         for_hidden = taken_gradient(rows, items, upstream, forward, normaliser, for_weight, for_bias, here=here)
         return for_hidden, for_weight, for_bias
 
 
-def log_prob(rows: Logits, items: Tensor) -> Tensor:
-    """log softmax(row)[item]."""
+def softmax_over(rows: LinearLogits, closed: ClosedPairs | None) -> FusedSoftmax | ChunkedSoftmax:
+    """Tiles where they know such rows and what is closed in them, else chunks."""
     if not serves(rows):
-        return chunked.log_prob(rows, items)
-    return softmax.log_prob(*rows, items, FusedSoftmax())
+        return ChunkedSoftmax(closed)
+    if closed is None:
+        return FusedSoftmax()
+    table = closed.table(most=MOST_CLOSED)
+    return ChunkedSoftmax(closed) if table is None else FusedSoftmax(table)
 
 
-def log_prob_and_mean(rows: LinearLogits, items: Tensor, values: LinearLogits) -> tuple[Tensor, Tensor]:
+def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
+    """log softmax(row)[item], among the open items where not all are."""
+    if not serves(rows):
+        return chunked.log_prob(rows, items, open_items)
+    return softmax.log_prob(*rows, items, softmax_over(rows, _closed(rows, open_items)))
+
+
+def log_prob_and_mean(
+    rows: LinearLogits, items: Tensor, values: LinearLogits, open_items: OpenItems | None = None
+) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     if not (serves(rows) and serves(values)):
-        return chunked.log_prob_and_mean(rows, items, values)
-    return softmax.log_prob_and_mean(*rows, items, values.detach(), FusedSoftmax())
+        return chunked.log_prob_and_mean(rows, items, values, open_items)
+    return softmax.log_prob_and_mean(*rows, items, values.detach(), softmax_over(rows, _closed(rows, open_items)))
+
+
+def _closed(rows: Logits, open_items: OpenItems | None) -> ClosedPairs | None:
+    return None if open_items is None else open_items.closed_pairs(0, rows.shape[1])
 
 
 def sums(rows: Logits, values: Logits | None = None, *, own_values: bool = False, precision: str = EXACT) -> Sums:
@@ -139,8 +158,10 @@ def logsumexp(rows: Logits) -> Tensor:
 
 
 @torch.no_grad()
-def mean(rows: Logits, values: Logits) -> Tensor:
-    """Σ_a softmax(row)_a value_a."""
+def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
+    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    if open_items is not None:
+        return chunked.mean(rows, values, open_items)
     mean = sums(rows, values, precision=TRAINING).mean
     assert mean is not None
     return mean

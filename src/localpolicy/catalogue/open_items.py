@@ -6,18 +6,20 @@ before the draw. Whoever compares a policy with it must ask the policy the same 
     log π(a|x, open) = s_a - log Σ_{b open} e^{s_b}.
 
 What is closed is left out of the sum, rather than taken off 1: for a policy that stakes nearly all on closed items the
-difference would be rounding error alone. The item that was shown counts as open, whatever the filter says.
+difference would be rounding error alone. The gradient is that of a softmax over the open items: what is closed has
+none. The item that was shown counts as open, whatever the filter says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.blocks import blocks_of, part_of
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.without import changeable
 from localpolicy.limits import NO_FILTER, UNKNOWN_FILTER
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Batch, ItemFilters
@@ -78,6 +80,29 @@ class OpenItems:
         _mark(closed, position, self.shown[self.at] - first, torch.zeros_like(position, dtype=torch.bool))
         return closed
 
+    def closed_pairs(self, first: int, stop: int) -> ClosedPairs:
+        """The same as pairs: no more numbers than filters and lists hold."""
+        position = torch.arange(len(self.at), device=self.at.device)
+        allows = torch.zeros_like(position, dtype=torch.bool)
+        said = []  # (position, item, whether it is open): of the same pair the last is right
+        filtered = (self.filter >= 0).nonzero().squeeze(1)
+        if self.filters is not None and len(filtered):
+            number = self.filter[filtered]
+            begins = self.filters.offsets[number]
+            allows[filtered] = self.filters.allows[number].bool()
+            row, at = _expanded(filtered, begins, self.filters.offsets[number + 1] - begins)
+            said.append((row, self.filters.items[at].long(), allows[row]))
+        row, at = _expanded(position, self.at - self.above, self.above)
+        said.append((row, self.shown[at], torch.zeros_like(row, dtype=torch.bool)))
+        said.append((position, self.shown[self.at], torch.ones_like(allows)))
+        rows, items, opens = (torch.cat(column) for column in zip(*said, strict=True))
+        order = (items * len(position) + rows).argsort(stable=True)
+        rows, items, opens = rows[order], items[order], opens[order]
+        last = torch.ones_like(opens)
+        last[:-1] = (items[1:] != items[:-1]) | (rows[1:] != rows[:-1])
+        kept = last & (opens == allows[rows]) & (items >= first) & (items < stop)
+        return ClosedPairs(rows[kept], items[kept] - first, allows if bool(allows.any()) else None, len(position))
+
 
 def _expanded(rows: Tensor, begins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Each row `counts` times, beside the numbers from its `begins` on."""
@@ -96,23 +121,62 @@ def masked(scores: Tensor, open_items: OpenItems, *, first: int = 0) -> Tensor:
     return scores.masked_fill(open_items.closed(first, first + scores.shape[1]), -torch.inf)
 
 
-@torch.no_grad()
-def log_sum_open(rows: Logits, open_items: OpenItems, *, first: int = 0) -> Tensor:
-    """log Σ e^{row_a} over the open ones of these items, of which the first has the index `first`."""
-    sums = [
-        torch.logsumexp(masked(_formed(part_of(rows, start, stop)), open_items.part(start, stop), first=first), dim=1)
-        for start, stop in blocks_of(rows.shape, open_items.at.device.type)
-    ]
-    return torch.cat(sums)
+class ClosedPairs(NamedTuple):
+    """The same as (position, item) pairs, sorted by item: of each position what is closed, or what alone is open."""
+
+    row: Tensor  # [P]
+    item: Tensor  # [P] from the first of these items on
+    allows: Tensor | None  # [N] where the pairs are what alone is open; None: nowhere
+    rows: int  # N
+
+    def close_(self, chunk: Tensor, start: int) -> Tensor:
+        """-inf at what is closed, in the columns from `start` on."""
+        first, stop = torch.searchsorted(self.item, self.item.new_tensor([start, start + chunk.shape[1]])).tolist()
+        row, column = self.row[first:stop], self.item[first:stop] - start
+        closed = chunk.new_tensor(-torch.inf)
+        if self.allows is None:
+            return chunk.index_put_((row, column), closed)
+        alone = self.allows[row]
+        kept = chunk[row[alone], column[alone]]
+        chunk.masked_fill_(self.allows[:, None], -torch.inf)
+        chunk.index_put_((row[~alone], column[~alone]), closed)
+        return chunk.index_put_((row[alone], column[alone]), kept)
+
+    def table(self, *, most: int) -> Tensor | None:
+        """[N, C] closed items of each position, -1 where it has fewer; None where one has more than `most`."""
+        if self.allows is not None:
+            return None
+        counts = torch.bincount(self.row, minlength=self.rows)
+        widest = int(counts.max()) if self.rows else 0
+        if widest > most:
+            return None
+        order = self.row.argsort(stable=True)
+        row, begins = self.row[order], counts.cumsum(0) - counts
+        table = torch.full((self.rows, max(widest, 1)), -1, dtype=torch.int32, device=self.row.device)
+        step = torch.arange(len(row), device=row.device) - begins[row]
+        return table.index_put_((row, step), self.item[order].int())
 
 
-@torch.no_grad()
-def log_prob_open(rows: Logits, items: Tensor, open_items: OpenItems) -> Tensor:
-    """log π(a|x, open), a constant; NaN where nobody can say what was open."""
-    logp = rows.at(items) - log_sum_open(rows, open_items)
-    return logp.masked_fill(open_items.unknown, torch.nan)
+class OpenLogits:
+    """Logits with -inf at what is closed."""
+
+    def __init__(self, rows: Logits, closed: ClosedPairs) -> None:
+        self.rows, self.closed = rows, closed
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.rows.shape
+
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        return self.closed.close_(changeable(self.rows.chunk(start, stop, out=out), out), start)
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]; only asked for items that are open."""
+        return self.rows.at(items)
 
 
-def _formed(rows: Logits) -> Tensor:
-    formed = rows.chunk(0, rows.shape[1])
-    return formed.float() if formed.dtype.itemsize < 4 else formed
+def among(rows: Logits, open_items: OpenItems | None) -> Logits:
+    """These logits over the whole catalogue, where all items are open; else with -inf at what is closed."""
+    return rows if open_items is None else OpenLogits(rows, open_items.closed_pairs(0, rows.shape[1]))

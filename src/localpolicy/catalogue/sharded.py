@@ -17,8 +17,8 @@ from localpolicy.catalogue import fused, softmax
 from localpolicy.catalogue.capped import CappedLogits, ShardedRows, shard_of
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.chunks import ChunkedSoftmax
-from localpolicy.catalogue.logits import LinearLogits
-from localpolicy.catalogue.open_items import OpenItems, log_sum_open
+from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.open_items import ClosedPairs, OpenItems, OpenLogits
 from localpolicy.catalogue.shards import Shard, ShardedLogits
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 from localpolicy.runtime.ranks import Ranks
@@ -37,6 +37,19 @@ def _gathered_linear(rows: LinearLogits | ShardedLogits) -> tuple[LinearLogits, 
     assert isinstance(rows, ShardedLogits)
     every, mine = rows.head.shard.ranks.all_gather(rows.hidden)
     return LinearLogits(every, rows.head.here), mine
+
+
+def _closed(open_items: OpenItems | None, shard: Shard) -> ClosedPairs | None:
+    """What is closed to the positions of all ranks among the items of this one."""
+    if open_items is None:
+        return None
+    return open_items.gathered(shard.ranks).closed_pairs(shard.own.start, shard.own.stop)
+
+
+def _gathered_open(rows: ShardedRows, open_items: OpenItems | None) -> tuple[Logits, slice]:
+    """As `_gathered`, with -inf at what is closed."""
+    (every, mine), closed = _gathered(rows), _closed(open_items, shard_of(rows))
+    return every if closed is None else OpenLogits(every, closed), mine
 
 
 def _over_ranks(sums: Sums, ranks: Ranks) -> Sums:
@@ -60,8 +73,9 @@ class ShardedSoftmax:
 
     apart = False
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, open_items: OpenItems | None = None) -> None:
         self.shard = shard
+        self.open_items = open_items
 
     def sums(self, rows: LinearLogits, items: Tensor, values: ShardedLogits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`, for this rank's positions."""
@@ -70,8 +84,9 @@ class ShardedSoftmax:
         self.here, self.row = self.shard.local(ranks.all_gather(items)[0])
         local_rows = LinearLogits(self.hidden, rows.head)
         local_values = None if values is None else _gathered_linear(values)[0]
-        by_tiles = fused.serves(local_rows) and (local_values is None or fused.serves(local_values))
-        self.local = fused.FusedSoftmax() if by_tiles else ChunkedSoftmax()
+        by_tiles = local_values is None or fused.serves(local_values)
+        closed = _closed(self.open_items, self.shard)
+        self.local = fused.softmax_over(local_rows, closed) if by_tiles else ChunkedSoftmax(closed)
         local = self.local.sums(local_rows, self.row, local_values, wanted)
         assert local.log_p is not None
         everywhere = _over_ranks(local, ranks)
@@ -97,42 +112,35 @@ class ShardedSoftmax:
         return for_hidden, for_weight, for_bias
 
 
-def log_prob(rows: ShardedRows, items: Tensor) -> Tensor:
-    """log softmax(row)[item]."""
+def log_prob(rows: ShardedRows, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
+    """log softmax(row)[item], among the open items where not all are."""
     if isinstance(rows, CappedLogits):
-        return rows.at(items) - logsumexp(rows)
-    return softmax.log_prob(rows.hidden, rows.head.here, items, ShardedSoftmax(rows.head.shard))
+        return rows.at(items) - logsumexp(rows, open_items)
+    return softmax.log_prob(rows.hidden, rows.head.here, items, ShardedSoftmax(rows.head.shard, open_items))
 
 
-def log_prob_and_mean(rows: ShardedRows, items: Tensor, values: ShardedLogits) -> tuple[Tensor, Tensor]:
+def log_prob_and_mean(
+    rows: ShardedRows, items: Tensor, values: ShardedLogits, open_items: OpenItems | None = None
+) -> tuple[Tensor, Tensor]:
     """log softmax(row)[item], and Σ_a softmax(row)_a value_a as a constant, in one pass."""
     if isinstance(rows, CappedLogits):
-        return log_prob(rows, items), mean(rows, values)
+        return log_prob(rows, items, open_items), mean(rows, values, open_items)
     constant = ShardedLogits(values.hidden.detach(), values.head.detach())
-    over = ShardedSoftmax(rows.head.shard)
+    over = ShardedSoftmax(rows.head.shard, open_items)
     return softmax.log_prob_and_mean(rows.hidden, rows.head.here, items, constant, over)
 
 
 @torch.no_grad()
-def log_prob_open(rows: ShardedRows, items: Tensor, open_items: OpenItems) -> Tensor:
-    """log π(a|x, open): see `open_items`."""
-    (every, mine), shard = _gathered(rows), shard_of(rows)
-    local = log_sum_open(every, open_items.gathered(shard.ranks), first=shard.own.start)
-    logp = rows.at(items) - _over_ranks(Sums(local), shard.ranks).normaliser[mine]
-    return logp.masked_fill(open_items.unknown, torch.nan)
-
-
-@torch.no_grad()
-def logsumexp(rows: ShardedRows) -> Tensor:
-    """log Σ_a exp(row_a)."""
-    every, mine = _gathered(rows)
+def logsumexp(rows: ShardedRows, open_items: OpenItems | None = None) -> Tensor:
+    """log Σ_a exp(row_a), over the open items where not all are."""
+    every, mine = _gathered_open(rows, open_items)
     return _over_ranks(fused.sums(every), shard_of(rows).ranks).normaliser[mine]
 
 
 @torch.no_grad()
-def mean(rows: ShardedRows, values: ShardedLogits) -> Tensor:
-    """Σ_a softmax(row)_a value_a."""
-    every, mine = _gathered(rows)
+def mean(rows: ShardedRows, values: ShardedLogits, open_items: OpenItems | None = None) -> Tensor:
+    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    every, mine = _gathered_open(rows, open_items)
     local = fused.sums(every, _gathered(values)[0], precision=fused.TRAINING)
     mean = _over_ranks(local, shard_of(rows).ranks).mean
     assert mean is not None

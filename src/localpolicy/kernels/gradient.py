@@ -23,9 +23,10 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _pull(
-    hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n_rows, n_items, part,
+    hidden, weight, bias, normaliser, upstream, closed, for_weight, for_bias, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, WANTS_WEIGHT: tl.constexpr,
     WANTS_BIAS: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr,
+    CLOSED: tl.constexpr,
 ):  # fmt: skip
     item = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
     cut = tl.program_id(1)
@@ -50,6 +51,11 @@ def _pull(
         x = tl.dot(w, tl.trans(h), input_precision=PRECISION) * LOG2E
         if BIASED:
             x += b[:, None]
+        for number in range(CLOSED):
+            shut = tl.load(closed + row * CLOSED + number, mask=here, other=-1)
+            own = tl.program_id(0) * ITEMS
+            if tl.max(((shut >= own) & (shut < own + ITEMS)).to(tl.int32), 0) > 0:
+                x = tl.where(item[:, None] == shut[None], -float("inf"), x)
         g = tl.exp2(x - shift[None]) * up[None]
         if WANTS_BIAS:
             summed += tl.sum(g, 1)
@@ -98,11 +104,15 @@ def head_gradient(
     normaliser: Tensor,
     upstream: Tensor,
     *,
+    closed: Tensor | None = None,
     wants_weight: bool = True,
     wants_bias: bool = True,
     precision: str = "tf32",
 ) -> tuple[Tensor | None, Tensor | None]:
-    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None where not wanted."""
+    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None where not wanted.
+
+    `closed` [N, C]: items whose p is 0 at a position.
+    """
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     shape = tile(GRADIENT, width, hidden, precision)
@@ -111,9 +121,11 @@ def head_gradient(
     for_weight = hidden.new_empty((cuts, v, width) if wants_weight else (1, 1), dtype=torch.float32)
     for_bias = hidden.new_empty((cuts, v) if wants_bias else (1, 1), dtype=torch.float32)
     _pull[(blocks, cuts)](
-        hidden, weight, bias, normaliser, upstream, for_weight, for_bias, n, v, part,
+        hidden, weight, bias, normaliser, upstream, upstream if closed is None else closed, for_weight, for_bias,
+        n, v, part,
         D=width, DP=padded(width), BIASED=rows.head.bias is not None, WANTS_WEIGHT=wants_weight, WANTS_BIAS=wants_bias,
-        ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision, **shape.launch,
+        ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
+        CLOSED=0 if closed is None else closed.shape[1], **shape.launch,
     )  # fmt: skip
 
     def whole(parts: Tensor) -> Tensor:

@@ -27,12 +27,12 @@ PLAIN = {torch.float32: (1e-30, 1e30), torch.bfloat16: (1e-30, 1e30), torch.floa
 
 @triton.jit
 def _partial(
-    hidden, weight, bias, value_hidden, value_weight, value_bias,
+    hidden, weight, bias, value_hidden, value_weight, value_bias, closed,
     tops, totals, weighteds, pulleds, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, VALUE_D: tl.constexpr, VALUE_DP: tl.constexpr,
     BIASED: tl.constexpr, VALUE_BIASED: tl.constexpr, VALUES: tl.constexpr, OWN_VALUES: tl.constexpr,
     PULL: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, PRECISION: tl.constexpr, RUNNING: tl.constexpr,
-    LEAST: tl.constexpr, MOST: tl.constexpr,
+    LEAST: tl.constexpr, MOST: tl.constexpr, CLOSED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row < n_rows
@@ -81,6 +81,10 @@ def _partial(
             x += (tl.load(bias + item, mask=ok, other=-float("inf")).to(tl.float32) * LOG2E)[None]
         else:
             x = tl.where(ok[None], x, -float("inf"))
+        for number in range(CLOSED):
+            shut = tl.load(closed + row * CLOSED + number, mask=here, other=-1)
+            if tl.max(((shut >= start) & (shut < start + ITEMS)).to(tl.int32), 0) > 0:
+                x = tl.where(item[None] == shut[:, None], -float("inf"), x)
         shifted = x
         if RUNNING:
             largest = tl.maximum(top, tl.max(x, 1))
@@ -151,9 +155,13 @@ def softmax_sums(
     own_values: bool = False,
     pull: bool = False,
     items: Tensor | None = None,
+    closed: Tensor | None = None,
     precision: str = "tf32",
 ) -> Sums:
-    """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too."""
+    """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too.
+
+    `closed` [N, C] are items that are left out of a position's sums; -1 is none.
+    """
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     other = rows if values is None else values
@@ -177,12 +185,13 @@ def softmax_sums(
         return sums
     for running in (False, True):
         _partial[(blocks, cuts)](
-            hidden, weight, bias, value_hidden, value_weight, value_bias,
+            hidden, weight, bias, value_hidden, value_weight, value_bias, tops if closed is None else closed,
             tops, totals, weighteds, pulleds, n, v, part,
             D=width, DP=padded(width), VALUE_D=value_width, VALUE_DP=padded(value_width),
             BIASED=rows.head.bias is not None, VALUE_BIASED=other.head.bias is not None, VALUES=values is not None,
             OWN_VALUES=own_values, PULL=pull, ROWS=shape.positions, ITEMS=shape.items, PRECISION=precision,
-            RUNNING=running, LEAST=PLAIN[hidden.dtype][0], MOST=PLAIN[hidden.dtype][1], **shape.launch,
+            RUNNING=running, LEAST=PLAIN[hidden.dtype][0], MOST=PLAIN[hidden.dtype][1],
+            CLOSED=0 if closed is None else closed.shape[1], **shape.launch,
         )  # fmt: skip
     _combine[(n,)](
         tops, totals, weighteds, pulleds, hidden, weight, bias, tops if items is None else items,

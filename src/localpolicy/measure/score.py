@@ -141,7 +141,8 @@ def score(
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
                 statistics = sharded.catalogue_statistics(rows, part.item[at])
                 if open_items is not None:
-                    statistics["logp_open"] = sharded.log_prob_open(rows, part.item[at], open_items)
+                    among = sharded.log_prob(rows, part.item[at], open_items)
+                    statistics["logp_open"] = among.masked_fill(open_items.unknown, torch.nan)
             else:
                 statistics = catalogue_statistics(
                     rows,

@@ -34,8 +34,11 @@ def average_reward(scores: Scores) -> Estimate:
 
 
 def likelihood(scores: Scores) -> Estimate:
-    """Mean log π(a|x) of what was logged."""
-    return mean_estimate(scores.logp, scores.sequence)
+    """Mean log π(a|x) of what was logged, among what could be chosen as far as the log says what that was."""
+    logp = scores.logp
+    if scores.logp_open is not None:
+        logp = np.where(np.isnan(scores.logp_open), logp, scores.logp_open)
+    return mean_estimate(logp, scores.sequence)
 
 
 def entropy(scores: Scores) -> Estimate:

@@ -37,9 +37,8 @@ class ByRatio(Objective):
 
     def ratio(self, readout: Readout) -> Tensor:
         """ρ = π/μ̂, a constant; 0 where μ̂ = 0: such an action (the item is newer) was not drawn from μ̂."""
-        if self.propensities == "logged":  # of what could be chosen: see `catalogue.open_items`
-            logp = readout.logp if readout.logp_open is None else readout.logp_open
-            ratio = (logp - readout.need("logged_propensity").log()).detach().exp()
+        if self.propensities == "logged":
+            ratio = (readout.logp - readout.need("logged_propensity").log()).detach().exp()
             return torch.where(ratio.isnan(), 0.0, ratio)  # the log does not say what could be
         log_logging = readout.need("logp_logging")
         possible = log_logging.detach() > -torch.inf

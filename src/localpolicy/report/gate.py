@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from localpolicy.judge.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
-from localpolicy.report.numbers import NOTHING
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {

@@ -91,11 +91,6 @@ def _check_propensities(data: Prepared, name: str, *, all_of_them: bool) -> None
             f"{name} with propensities=logged needs a log with propensities; this one has none. Use an impression log, "
             f"or {'propensities=estimated' if all_of_them else 'leave propensities out'}."
         )
-    if not all_of_them and {"above", "filter"} & set(train.arrays):
-        raise DataError(
-            f"{name} with propensities=logged needs a log in which every item could be chosen; this one holds lists or "
-            "filters. Leave propensities out."
-        )
     propensity, event = train.arrays["propensity"], train.arrays["event"]
     context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
     for start in range(0, len(propensity), BLOCK):

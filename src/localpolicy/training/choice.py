@@ -94,7 +94,7 @@ class HeldOut(NamedTuple):
     reward: np.ndarray
     returns: np.ndarray  # G, discounted as the critic's targets
     taken: np.ndarray  # Q(x, a)
-    expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a)
+    expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
     item: np.ndarray
     log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
@@ -113,9 +113,9 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         hidden = network.hidden_without_dropout(batch)[at]
         q, item = critic.logits(hidden), batch.item[at]
         estimate, open_items = logging.logits(hidden), OpenItems.of(batch)
-        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q)
+        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q, open_items)
         if open_items is not None:
-            log_mu = catalogue.log_prob_open(estimate, item, open_items)
+            log_mu = log_mu.masked_fill(open_items.unknown, torch.nan)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         columns.append(
             (batch.sequences[batch.row[at]], item, batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
@@ -204,11 +204,7 @@ class _Curve:
             open_items = OpenItems.of(batch)
             for index, beta in enumerate(betas):
                 logits = self.network.policy(hidden, beta=beta / self.slope)
-                logp[index].append(
-                    self.catalogue.log_prob(logits, item)
-                    if open_items is None
-                    else self.catalogue.log_prob_open(logits, item, open_items)
-                )
+                logp[index].append(self.catalogue.log_prob(logits, item, open_items))
                 js[index].append(self.catalogue.divergence(logits, reference)[0])
                 if self.model is not None:
                     expected[index].append(self.catalogue.mean(logits, self.model.logits(batch)))

@@ -42,9 +42,8 @@ def resolve(config: Config, data: Prepared) -> Config:
 
 
 def states_propensities(data: Prepared) -> bool:
-    """Whether the log states μ(a|x) of what it holds: where all that was shown is in it, and all could be shown."""
-    columns = data["train"].arrays
-    return data.kind == "impressions" and "propensity" in columns and not {"above", "filter"} & set(columns)
+    """Whether the log states μ(a|x) of what it holds: where all that was shown is in it."""
+    return data.kind == "impressions" and "propensity" in data["train"].arrays
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
