@@ -68,7 +68,7 @@ def _id(item: Any, kind: pa.DataType, number: int) -> Hashable:
 
 
 def _listed(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _of_frame(frame: Any, kind: pa.DataType) -> Histories:
