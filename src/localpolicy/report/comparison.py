@@ -21,7 +21,7 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.scorer import Deployable
-from localpolicy.measure.segments import groups, segments
+from localpolicy.measure.segments import segments
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_findings, comparison_headline
 from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
@@ -139,15 +139,13 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
     """The main metric by segments of the positions."""
-    group, _, name = column.rpartition(".")
-    counted, values = groups(evaluation.scores)[group], evaluation.scores.metric(name)
-    shown = []
+    (values, sequence), counted, shown = evaluation.values(column), evaluation.positions(column), []
     for label, here in segments(evaluation.scores, evaluation.counts).items():
-        chosen = here & counted
+        chosen = here[counted]
         if not chosen.any():
             continue
         kind, _, part = label.partition(" ")
-        value = mean_estimate(values[chosen], evaluation.scores.sequence[chosen])
+        value = mean_estimate(values[chosen], sequence[chosen])
         interval = Interval.from_estimate(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
         shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})

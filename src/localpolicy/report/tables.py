@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from localpolicy.judge.breakdown import Bucket
@@ -10,11 +11,13 @@ from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import OffPolicy
+from localpolicy.measure.off_policy.estimate import INTERVAL
+from localpolicy.measure.off_policy.intervals import Bounds
 from localpolicy.measure.segments import is_rating
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
-from localpolicy.report.table import Cell, Table, cells, largest_shown, number, share_with_error, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, cells, largest_shown, number, share_with_error, with_error
 from localpolicy.runs.run import Run
 
 
@@ -87,25 +90,37 @@ def divergence_table(divergence: Divergence) -> Table:
 
 
 def off_policy_table(off_policy: OffPolicy) -> Table:
-    """Estimates of J, or the reason why there is none."""
+    """Estimates of J, or the reason why there is none; of a log of lists each question has rows of its own."""
     overlap = off_policy.overlap
+    what = "lists" if off_policy.beside else "decisions"
     weights = (
-        f"{overlap.n:,} decisions, effective sample {overlap.effective:,.0f}; largest weight "
+        f"{overlap.n:,} {what}, effective sample {overlap.effective:,.0f}; largest weight "
         f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
         f"{off_policy.propensities}. Contexts are those of the log."
     )
-    shown = {"the log itself": off_policy.logged, **off_policy.estimates}
     rows = []
-    for name, estimate in shown.items():
-        intervals = [estimate.intervals.get(kind) for kind in ("normal", "bootstrap", "empirical Bernstein")]
-        texts = ["—" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}" for interval in intervals]
-        rows.append(cells(name, with_error(estimate.value, estimate.se), *texts))
-    note = weights if off_policy.refusal is None else f"NO ESTIMATE: {off_policy.refusal}. {weights}"
-    return Table(
-        "Value by off-policy estimates",
-        ["estimator", "J", "95 % normal", "bootstrap", "empirical Bernstein"],
-        rows,
-        note,
+    for each in (off_policy, *off_policy.beside.values()):
+        prefix = f"{each.estimand}: " if off_policy.beside else ""
+        for name, estimate in {"the log itself": each.logged, **each.estimates}.items():
+            texts = [_bounds(estimate.intervals.get(kind)) for kind in (INTERVAL, "empirical Bernstein")]
+            value = number(estimate.value) if math.isnan(estimate.se) else with_error(estimate.value, estimate.se)
+            rows.append(cells(prefix + name, value, *texts))
+    refused = [
+        f"NO ESTIMATE{f' of the {each.estimand}' if off_policy.beside else ''}: {each.refusal}."
+        for each in (off_policy, *off_policy.beside.values())
+        if each.refusal is not None
+    ]
+    note = " ".join([*refused, weights])
+    if off_policy.beside:
+        note += " 'One place changed' leaves the places above to the log: it is no list's value, and decides nothing."
+    return Table("Value by off-policy estimates", ["estimator", "J", "95 %", "empirical Bernstein"], rows, note)
+
+
+def _bounds(interval: Bounds | None) -> str:
+    if interval is None:
+        return NOTHING
+    return (
+        f"{interval.low:.4f} to {interval.high:.4f}" if math.isfinite(interval.high) else f"at least {interval.low:.4f}"
     )
 
 
