@@ -23,7 +23,7 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.runtime.folders import new_folder, refuse_foreign
+from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Axis, Point, axes, grid, optuna_search
 from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled
@@ -218,27 +218,28 @@ def sweep(
             "these come first (name such runs with --against, and it is known at once).", max_js,
         )  # fmt: skip
     _warn_of_shared_seeds(study, seeds)
-    floor = study.floor()
-    _refuse_budget(max_js, floor, study)
-    tried: dict[Point, Tried] = {}
+    with training_lock(Path(out)):  # the same sweep started twice: the second is refused, and the first goes on
+        floor = study.floor()
+        _refuse_budget(max_js, floor, study)
+        tried: dict[Point, Tried] = {}
 
-    def measure(points: Sequence[Point]) -> None:
-        """All seeds of all these points, several at a time."""
-        arms = {point: [_arm(config, point, seed) for seed in range(seeds)] for point in points}
-        measured = study.measure([arm for each in arms.values() for arm in each])
-        tried.update({point: Tried(point, [measured[arm.name] for arm in each]) for point, each in arms.items()})
+        def measure(points: Sequence[Point]) -> None:
+            """All seeds of all these points, several at a time."""
+            arms = {point: [_arm(config, point, seed) for seed in range(seeds)] for point in points}
+            measured = study.measure([arm for each in arms.values() for arm in each])
+            tried.update({point: Tried(point, [measured[arm.name] for arm in each]) for point, each in arms.items()})
 
-    def trial(point: Point) -> float:
-        measure([point])
-        return tried[point].selection_score
+        def trial(point: Point) -> float:
+            measure([point])
+            return tried[point].selection_score
 
-    if search == "grid":
-        measure(listed)
-    else:
-        optuna_search(swept, trials or TRIALS, trial)
-    every = list(tried.values())
-    if all(point.selection_score == -math.inf for point in every):
-        raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
+        if search == "grid":
+            measure(listed)
+        else:
+            optuna_search(swept, trials or TRIALS, trial)
+        every = list(tried.values())
+        if all(point.selection_score == -math.inf for point in every):
+            raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
         objective=config.objective.name,
         select=resolve(config, data).train.select,
