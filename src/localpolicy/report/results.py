@@ -27,8 +27,8 @@ from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.study.go import GoResult
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.sweep_result import Sweep
+from localpolicy.study.rounds import Loop
+from localpolicy.study.sweep import Sweep
 
 
 @tables_of.register
