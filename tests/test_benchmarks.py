@@ -60,7 +60,9 @@ def test_it_measures_something_small(name, arguments, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", sorted({*STARTED, *TINY, *IMPORTED} - {"scale_model.py"}))
 def test_it_starts(name, monkeypatch, capsys):
-    try:
+    if name in IMPORTED:
+        play(name, [], monkeypatch)
+        return
+    with pytest.raises(SystemExit) as ended:
         play(name, ["--help"], monkeypatch)
-    except SystemExit as ended:
-        assert not ended.code
+    assert not ended.value.code
