@@ -11,8 +11,8 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge.gate_checks import value_check
 from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions, off_policy
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
@@ -24,7 +24,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
-from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.choice import MULTIPLES, choose
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import train

@@ -17,7 +17,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ class Run(Result):
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         if self.finished:
-            self._refuse_altered("config.yaml")
+            self.refuse_altered("config.yaml")
         path = self.folder / "config.yaml"
         content = read_yaml(path)
         if not isinstance(content, dict):
@@ -166,17 +166,20 @@ class Run(Result):
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
                 )
             weights = LIKELIEST
-        self._refuse_altered(weights, "policy.json", "items.parquet")
+        self.refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
-    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
-        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+    def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history: lists of item ids, or a frame with a row per event.
+
+        See `Policy.recommend` for the options.
+        """
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def verify(self) -> list[str]:
         """Read every file that decides a result and compare its digest; gives their names."""
         digests = self._digests()
-        self._refuse_altered(*digests)
+        self.refuse_altered(*digests)
         return list(digests)
 
     def _digests(self) -> dict[str, str]:
@@ -188,7 +191,8 @@ class Run(Result):
         known = {name: str(recorded[name]) for name in FILES if name in recorded}
         return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
 
-    def _refuse_altered(self, *names: str) -> None:
+    def refuse_altered(self, *names: str) -> None:
+        """Raise where one of its files is missing, or other than training left it. Before any of them is opened."""
         digests = self._digests()
         for name in names:
             path = self.folder / name
@@ -200,7 +204,7 @@ class Run(Result):
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
         if self.finished:
-            self._refuse_altered("metrics.jsonl")
+            self.refuse_altered("metrics.jsonl")
         try:
             return [json.loads(line) for line in self._metric_lines()]
         except json.JSONDecodeError as error:
