@@ -40,7 +40,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, utf8, whole_file, write_json
 from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, cores, train_all
-from localpolicy.study.seeds import REFERENCE_SEEDS
+from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
