@@ -20,7 +20,7 @@ from typing import Any
 
 from collect import collect, read
 
-from localpolicy.report.comparison.section import comparison_section
+from localpolicy.report.comparison import comparison_section
 from localpolicy.study.demo import run_scenario
 from localpolicy.study.scenarios import SCENARIOS
 

@@ -43,7 +43,7 @@ _HOMES = {
         "RewardWeighted", "SAC", "SQN",
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
-    "localpolicy.report.demo.page": ("demo",),
+    "localpolicy.report.demo": ("demo",),
     "localpolicy.report.go": ("go",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.run": ("Run",),
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from localpolicy.objectives import RewardWeighted as RewardWeighted
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
-    from localpolicy.report.demo.page import demo as demo
+    from localpolicy.report.demo import demo as demo
     from localpolicy.report.go import go as go
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure

@@ -50,7 +50,7 @@ def test_towers_of_convolutions_and_their_dial_give_what_pytorch_gives(small, tm
     run = small_run(small, tmp_path / "run", objective="lpi_rl", backbone="convolution", epochs=2)
     assert isinstance(run.policy().network, Towers)
     # A critic that was silenced in so short a training would leave nothing to dial.
-    monkeypatch.setattr(Run, "_refuse_altered", lambda self, *names: None)
+    monkeypatch.setattr(Run, "refuse_altered", lambda self, *names: None)
     found = export(_resaved(run, tmp_path / "again").folder, out=tmp_path / "export")
     for beta in (None, 0.2, 5.0):
         same(Run(tmp_path / "again"), found, beta)

@@ -20,8 +20,8 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.run import evaluate
-from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
+from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.grid import Point, axes

@@ -23,6 +23,7 @@ from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.run import settings_of, world_of
 from localpolicy.measure.segments import WHATEVER_EVENT
+from localpolicy.measure.summary import WEIGHTED
 from localpolicy.measure.truth import EPISODES, true_value
 from localpolicy.simulation.truth import load_world
 
@@ -92,7 +93,7 @@ def compare(
     settings = settings_of(config, _min_history(every))
     metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
     if columns:
-        refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT} - {NO_ANSWER}, metrics)
+        refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, metrics)
         metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
     settings = settings.model_copy(update={"metrics": metrics})
     candidates = every[: len(compared)]

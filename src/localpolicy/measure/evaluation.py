@@ -17,7 +17,7 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
+from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
 from localpolicy.measure.scorer import Scorer, device_of
@@ -25,6 +25,7 @@ from localpolicy.measure.segments import groups, is_rating
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     DEFAULT_METRICS,
+    WEIGHTED,
     as_json,
     average_reward,
     coverage,
@@ -33,6 +34,7 @@ from localpolicy.measure.summary import (
     popularity,
     ranking,
     reward_at_1,
+    reward_weighted,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
@@ -102,8 +104,15 @@ class Evaluation(Result):
         if name == "AR@1":
             return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
+        if group == WEIGHTED:
+            return reward_weighted(self.scores, metric_name)
         here = groups(self.scores)[group]
         return self.scores.metric(metric_name)[here], self.scores.sequence[here]
+
+    def positions(self, name: str) -> np.ndarray:
+        """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
+        group = name.rpartition(".")[0]
+        return groups(self.scores)["all" if group == WEIGHTED else group]
 
     @property
     def main(self) -> str:
@@ -224,7 +233,6 @@ def evaluate_policy(
         description=f"scoring {name}",
     )
     counts = np.asarray(data.catalogue["count"].to_numpy())
-    log = decisions(scores, propensities=propensities)
     largest = max(data.manifest["rewards"].values(), default=None)
     rewards = {"AR@1": average_reward(scores)}
     if imputation is not None:
@@ -242,9 +250,7 @@ def evaluate_policy(
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },
         divergence=divergence(scores, described, counts=counts),
-        off_policy=None
-        if log is None
-        else off_policy(log, largest_reward=largest, rules=rules, propensities=propensities or "logged"),
+        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         events=paid_events(data),
         scores=scores,
         counts=counts,
@@ -271,11 +277,14 @@ def deciding_figure(
 ) -> tuple[str, list[str]]:
     """The figure that policies are judged by, and why it is not the best paid event's.
 
-    It is nDCG@20 of the best paid event that at least `least` sequences hold, else of everything taken. Where `columns`
-    were asked for it is one of them: that figure, else the first nDCG that has positions.
+    It is nDCG@20 of all events weighted by their rewards, where these differ; else of the paid event that at least
+    `least` sequences hold, else of everything taken. Where `columns` were asked for it is one of them: that figure,
+    else the first nDCG that has positions.
     """
     measured, few = groups(evaluation.scores), []
-    for event in (*(event for event in evaluation.events if event in measured), "all"):
+    weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
+    measured |= dict.fromkeys(weighted, measured["all"])
+    for event in (*weighted, *(event for event in evaluation.events if event in measured), "all"):
         count = sequences_of(evaluation.scores.sequence[measured[event]])
         if count >= least or event == "all":
             break

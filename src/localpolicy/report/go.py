@@ -15,7 +15,7 @@ from localpolicy.errors import to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.comparison.section import comparison_section
+from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline, gate_table
 from localpolicy.report.html.page import write_report

@@ -12,19 +12,16 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
-from localpolicy.report.comparison.section import write_comparison
-from localpolicy.report.comparison.tables import comparison_tables
-from localpolicy.report.evaluation import evaluation_tables
+from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.skeleton import tables_page
-from localpolicy.report.lists import lists_table
-from localpolicy.report.loop.page import loop_contents, loop_tables, trajectories
+from localpolicy.report.loop import loop_contents, loop_tables, trajectories
 from localpolicy.report.quality import counts_table
-from localpolicy.report.run import run_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table
+from localpolicy.report.tables import comparison_tables, evaluation_tables, lists_table, run_table
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file

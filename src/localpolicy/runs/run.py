@@ -159,7 +159,7 @@ class Run(Result):
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         if self.finished:
-            self._refuse_altered("config.yaml")
+            self.refuse_altered("config.yaml")
         path = self.folder / "config.yaml"
         content = read_yaml(path)
         if not isinstance(content, dict):
@@ -190,7 +190,7 @@ class Run(Result):
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
                 )
             weights = LIKELIEST
-        self._refuse_altered(weights, "policy.json", "items.parquet")
+        self.refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
     def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
@@ -200,7 +200,7 @@ class Run(Result):
     def verify(self) -> list[str]:
         """Read every file that decides a result and compare its digest; gives their names."""
         digests = self._digests()
-        self._refuse_altered(*digests)
+        self.refuse_altered(*digests)
         return list(digests)
 
     def _digests(self) -> dict[str, str]:
@@ -212,7 +212,8 @@ class Run(Result):
         known = {name: str(recorded[name]) for name in FILES if name in recorded}
         return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
 
-    def _refuse_altered(self, *names: str) -> None:
+    def refuse_altered(self, *names: str) -> None:
+        """Raise where one of its files is missing, or other than training left it. Before any of them is opened."""
         digests = self._digests()
         for name in names:
             path = self.folder / name
@@ -224,7 +225,7 @@ class Run(Result):
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
         if self.finished:
-            self._refuse_altered("metrics.jsonl")
+            self.refuse_altered("metrics.jsonl")
         try:
             return [json.loads(line) for line in self._metric_lines()]
         except json.JSONDecodeError as error:

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from localpolicy.errors import DataError, LocalPolicyError
-from localpolicy.runtime.files import PARTIAL, flush, read_json, write_json
+from localpolicy.runtime.files import PARTIAL, flush, followed, read_json, write_json
 from localpolicy.runtime.full_disk import told_when_full
 from localpolicy.runtime.locks import is_open_at, lock_file, lock_if_free
 
@@ -42,7 +42,7 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
     A folder that exists and is not empty is replaced only with `force`, only if it is one that we made, and only once
     the new one is whole. `later` names files that will be added to it.
     """
-    path = Path(path)
+    path = followed(Path(path))  # a link stays, and its folder is replaced where it lies
     check_target(path, force=force)
     with told_when_full(path), partial_folder(path) as partial:
         partial.chmod(0o755)
@@ -182,8 +182,11 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _refuse_file(path: Path) -> None:
-    if path.is_file():
-        raise LocalPolicyError(f"{path} is a file; expected a folder that does not exist yet.")
+    """Raise on whatever is no folder: a file, a device, a pipe, a link to one of them."""
+    path = followed(path)
+    if path.exists() and not path.is_dir():
+        what = "a file" if path.is_file() else "a device, a pipe or a socket"
+        raise LocalPolicyError(f"{path} is {what}; expected a folder that does not exist yet.")
 
 
 def _is_content(path: Path) -> bool:

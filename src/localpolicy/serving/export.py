@@ -100,7 +100,7 @@ def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
 
 
 def _dump(path: Path, content: list[Any]) -> None:
-    path.write_text(json.dumps(content, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _compare(

@@ -88,9 +88,9 @@ def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, floa
     Where the log says too little of the policy the bound is the smallest reward.
     """
     (bound,) = value_bounds([log], estimator, scale=scale)
-    lowest = float(log.reward.min())
+    lowest = float(log.earned.min())
     low = max(bound.low, lowest) if bound.enough else lowest
-    covered = overlap(log.weight, log.sequence)
+    covered = overlap(log)
     return {
         "value": bound.value,
         "value_low": low,

@@ -77,10 +77,10 @@ def arms_of(config: LoopConfig) -> list[PolicySpec]:
         settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
-        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
+        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
         for beta in config.betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
-            arms.append(PolicySpec(f"{name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
     names = [arm.name for arm in arms]
     if len(set(names)) < len(names):
         raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")

@@ -1,6 +1,6 @@
 """A comparison as a report: what was found in plain words, then every figure it rests on.
 
-`lpi compare --html` and the demo make their pages here, so that there is one report.
+`lpi compare --html`, `lpi go` and the demo make their pages here, so that there is one report.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy import __version__
 from localpolicy.data.store import Prepared
@@ -20,11 +21,10 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.scorer import Deployable
-from localpolicy.measure.segments import groups, segments
-from localpolicy.report.comparison.findings import comparison_findings
-from localpolicy.report.comparison.headline import comparison_headline
-from localpolicy.report.comparison.sample_lists import Names, sample_lists
-from localpolicy.report.contents import Contents, PolicyRow, Section, StageCurve
+from localpolicy.measure.segments import segments
+from localpolicy.model.policy import Policy
+from localpolicy.report.comparison_words import comparison_findings, comparison_headline
+from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -139,15 +139,13 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
     """The main metric by segments of the positions."""
-    group, _, name = column.rpartition(".")
-    counted, values = groups(evaluation.scores)[group], evaluation.scores.metric(name)
-    shown = []
+    (values, sequence), counted, shown = evaluation.values(column), evaluation.positions(column), []
     for label, here in segments(evaluation.scores, evaluation.counts).items():
-        chosen = here & counted
+        chosen = here[counted]
         if not chosen.any():
             continue
         kind, _, part = label.partition(" ")
-        value = mean_estimate(values[chosen], evaluation.scores.sequence[chosen])
+        value = mean_estimate(values[chosen], sequence[chosen])
         interval = Interval.from_estimate(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
         shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
@@ -251,3 +249,53 @@ def _words(column: str) -> str:
 
 def _exact(value: float) -> Interval:
     return Interval(value, value, value)
+
+
+# ---------------------------------------------------------------------- what μ̂ and π would show
+
+
+SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
+
+Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
+
+
+def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:
+    """What μ̂ and the best other policy would show after a few held-out histories."""
+    order = sorted(
+        zip(comparison.evaluations, comparison.candidates, strict=True),
+        key=lambda pair: -pair[0].estimate(comparison.main).mean,
+    )
+    estimates = {reference.name for reference in comparison.references}
+    others = [candidate for _, candidate in order if candidate.name not in estimates]
+    policies = {
+        names.get(candidate.name, candidate.name): candidate.policy
+        for candidate in [*comparison.references[:1], *[other for other in others if other.run is not None][:1]]
+        if isinstance(candidate.policy, Policy)
+    }
+    split = comparison.evaluations[0].settings["split"]
+    return [_sample(policies, comparison.data, split, index, titles) for index in _long_enough(comparison.data, split)]
+
+
+def _long_enough(data: Prepared, split: str) -> list[int]:
+    """A few sequences with something to read, spread over the split."""
+    lengths = np.diff(data[split].offsets)
+    long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
+    return [int(index) for index in long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]]
+
+
+def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int, titles: Titles) -> SampleLists:
+    sequence = data[split][index]
+    ids = data.catalogue["item_id"].take(pa.array(sequence["item"][:-1])).to_pylist()
+    events = [data.events[code] for code in sequence["event"][:-1]]
+    lists = {}
+    for name, policy in policies.items():
+        listed = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
+        shares = listed.log_probability[0].exp().tolist()
+        lists[name] = [(_called(item, titles), share) for item, share in zip(listed.items[0], shares, strict=True)]
+    history = [f"{_called(item, titles)} ({event})" for item, event in zip(ids, events, strict=True)]
+    return SampleLists(history, lists)
+
+
+def _called(item: object, titles: Titles) -> str:
+    """Its title, where one is known, else its id."""
+    return titles.get(str(item), str(item))

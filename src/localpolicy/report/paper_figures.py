@@ -10,10 +10,9 @@ from typing import Any
 from scipy import stats
 
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.report.comparison.tables import bucket_cell
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.numbers import ends, with_error
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import Cell, Table, ends, with_error
+from localpolicy.report.tables import bucket_cell
 from localpolicy.study.paper.figures import EVENTS, SYMBOLS, DialFigure
 from localpolicy.study.paper.inputs import DataSet
 from localpolicy.study.paper.recipe import POLICIES, TUNED

@@ -1,14 +1,202 @@
-"""Table 3 shown: the paper's layout, what was published, our own rows, and how the points were chosen."""
+"""The paper's tables shown beside what was published, and what the paper says of its Table 3, checked on ours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import paired_family
-from localpolicy.report.numbers import number
-from localpolicy.report.paper.findings import SEEN, findings
-from localpolicy.report.table import Cell, Table, largest_shown
-from localpolicy.study.paper.recipe import LABELS, POLICIES, SELECT
+from localpolicy.report.contents import CheckedClaim
+from localpolicy.report.table import Cell, Table, interval_text, largest_shown, number
+from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.recipe import LABELS, POLICIES, SELECT, TUNED
+from localpolicy.study.paper.table1 import FIGURES, Table1
+from localpolicy.study.paper.table2 import Table2
 from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
 from localpolicy.study.seeds import REFERENCE_SEEDS
+
+SEEN = ("purchase.nDCG@20", "click.nDCG@20")
+
+
+def findings(table: Table3) -> list[CheckedClaim]:
+    """The claims of section 4.2, in its order."""
+    return [
+        _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
+        _all_above(table, ("lpi_rl",), ("sqn", "sac")),
+        _largest_in_most(table),
+        _ips_worst(table),
+        _above_noise(table),
+    ]
+
+
+def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> CheckedClaim:
+    """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
+
+    It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
+    """
+    claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
+    pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
+    if len(pairs) < len(upper) * len(lower):
+        return CheckedClaim(claim, None, "not all of them are trained")
+    tests = paired_family(
+        {
+            f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": (
+                high.pooled.values(name)[0],
+                *low.pooled.values(name),
+            )
+            for high, low in pairs
+            for name in SEEN
+        }
+    )
+    better = sum(test.sign > 0 for test in tests.values())
+    worse = sum(test.sign < 0 for test in tests.values())
+    least, test = min(tests.items(), key=lambda pair: pair[1].difference)
+    holds = True if better == len(tests) else False if worse else None
+    text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
+    return CheckedClaim(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
+
+
+def _largest_in_most(table: Table3) -> CheckedClaim:
+    claim = "LPI has the largest figure in most columns"
+    if len(table.rows) < len(POLICIES):
+        return CheckedClaim(claim, None, "not all policies are trained")
+    won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
+    sure = sum(bool(lead.test.stars) for lead in won)
+    return CheckedClaim(claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {sure} of them with stars")
+
+
+def _ips_worst(table: Table3) -> CheckedClaim:
+    claim = "IPS-PG has the lowest figures and the largest JS"
+    if len(table.rows) < len(POLICIES):
+        return CheckedClaim(claim, None, "not all policies are trained")
+    lowest = sum(
+        min(table.rows, key=lambda row: row.pooled.estimate(name).mean).objective == "ips_pg" for name in COLUMNS
+    )
+    furthest = max(table.rows, key=lambda row: row.js.mean if row.js is not None else 0.0)
+    js = 0.0 if furthest.js is None else furthest.js.mean
+    return CheckedClaim(
+        claim,
+        lowest == len(COLUMNS) and furthest.objective == "ips_pg",
+        f"lowest in {lowest} of {len(COLUMNS)} columns; furthest: {_short(furthest)} at JS {js:.3f}",
+    )
+
+
+def _above_noise(table: Table3) -> CheckedClaim:
+    """Not a claim of the paper, but reading its JS column assumes it."""
+    claim = "all policies differ from μ̂ by more than another seed does"
+    others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
+    if table.floor is None or not others:
+        return CheckedClaim(claim, None, "the noise floor is not known")
+    floor = Interval.from_estimate(table.floor["test"])
+    beyond = [row for row in others if row.js is not None and beyond_floor(Interval.from_estimate(row.js), floor)]
+    names = ", ".join(_short(row) for row in beyond) or "none"
+    return CheckedClaim(claim, len(beyond) == len(others), f"above the floor of {interval_text(floor)}: {names}")
+
+
+def _rows(table: Table3, objectives: Sequence[str]) -> list[Row]:
+    return [row for name in objectives if (row := table.row(name)) is not None]
+
+
+def _short(row: Row) -> str:
+    return POLICIES[row.objective]
+
+
+def _names(objectives: Sequence[str]) -> str:
+    return ", ".join(POLICIES[name] for name in objectives)
+
+
+# ---------------------------------------------------------------------- Table 1
+
+
+def table1_table(table: Table1) -> Table:
+    """Ours beside the paper's."""
+    every = [row.estimate("iAR@1").mean for row in table.rows]
+    rows = []
+    for row in table.rows:
+        ar, imputed, js = (row.estimate(name) for name in FIGURES)
+        there = table.published.get(row.name, {})
+        cells = [
+            Cell(row.label),
+            Cell(number(ar.mean)),
+            Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
+            Cell(number(js.mean, 3)),
+            Cell(number(row.policy("entropy"), 2)),
+            Cell(f"{row.policy('coverage@1'):.1%}"),
+        ]
+        for name in FIGURES if table.published else ():
+            distance = table.distance(row, name)
+            beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
+            cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else "—"))
+        rows.append(cells)
+    heads = [
+        *FIGURES,
+        "entropy",
+        "shown first",
+        *((f"published {name}" for name in FIGURES) if table.published else ()),
+    ]
+    return Table(f"Table 1: {table.data.name}", ["policy", *heads], rows, _table1_note(table))
+
+
+def _table1_note(table: Table1) -> str:
+    parts = [table.data.about]
+    if table.recipe.fast:
+        parts.insert(0, "FAST VERSION: a small network, short contexts, few epochs; it says that the recipe runs.")
+    if table.missing:
+        parts.append(f"NOT COMPLETE: {len(table.missing)} arms are still to be trained.")
+    parts += [f"{name} could not be trained: {reason}" for name, reason in table.failed.items()]
+    if table.rows:
+        errors = ", ".join(f"{name} {max(row.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
+        counts = sorted({len(row.seeds) for row in table.rows})
+        parts.append(
+            f"Largest standard errors, clustered by user: {errors}; seeds at each row: {' or '.join(map(str, counts))}."
+        )
+    if table.quality:
+        parts.append(
+            f"The imputation orders {table.quality['order']:.0%} of held-out pairs rightly (an item's mean rating: "
+            f"{table.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
+            "that are some user's first."
+        )
+    if table.floor is not None:
+        seeds = " and ".join(map(str, REFERENCE_SEEDS))
+        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    if table.published and not (table.data.original and table.data.source == "netflix"):
+        parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
+    return " ".join(parts)
+
+
+# ---------------------------------------------------------------------- Table 2
+
+
+SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
+
+
+def table2_tables(counts: Table2) -> list[Table]:
+    """One table per data set."""
+    return [_counts(counts, data) for data in counts.sets]
+
+
+def _counts(counts: Table2, data: DataSet) -> Table:
+    counted, expected = counts.found(data), counts.expected(data)
+    there = {row["what"]: row for row in expected.get("counts", [])}
+    names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
+    rows = []
+    for name in names:
+        row = there.get(name)
+        count = row["found"] if row is not None else counted.get(name, 0)
+        agrees = "—" if row is None else "yes" if row["agrees"] else "no"
+        published = "—" if row is None else f"{row['expected']:,}"
+        note = "" if row is None else row["note"]
+        rows.append(
+            [Cell(SHOWN.get(name, f"# of {name}")), Cell(f"{count:,}"), Cell(published), Cell(agrees), Cell(note)]
+        )
+    reason = expected.get("reason") or ""
+    note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
+    return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)
+
+
+# ---------------------------------------------------------------------- Table 3
+
 
 # What our rows add: tied heads to each policy that has both; the closed form to μ̂, and to the paper's.
 OUR_PAIRS = (
