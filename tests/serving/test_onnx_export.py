@@ -83,7 +83,7 @@ def test_one_history_or_many_is_the_same(exported):
 
 def test_the_recommender_needs_no_torch(exported):
     code = (
-        "import sys; from localpolicy.serving.recommender import Recommender\n"
+        "import sys; from localpolicy import Recommender\n"
         f"made = Recommender({str(exported.folder)!r}); made.check()\n"
         "print(made.recommend([[100, 101]], 3, seed=0).items)\n"
         "heavy = {'torch', 'pyarrow', 'pydantic', 'duckdb', 'scipy'} & set(sys.modules)\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def serve(
 
         from localpolicy.serving.app import SETTINGS, TOKEN
         from localpolicy.serving.limits import PatientProtocol
+        from localpolicy.serving.metrics import FOLDER
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
@@ -69,6 +71,8 @@ def serve(
         + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
+    if config.workers > 1 and not os.environ.get(FOLDER):
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="localpolicy-metrics-")
     if token:
         os.environ[TOKEN] = token
     server = uvicorn.Config(
