@@ -31,10 +31,9 @@ _HOMES = {
     "localpolicy.measure.evaluation": ("Evaluation",),
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.measure.run": ("evaluate",),
-    "localpolicy.study.loop.config": ("loop_config",),
-    "localpolicy.study.loop.loop": ("loop",),
-    "localpolicy.study.sweep": ("sweep",),
-    "localpolicy.study.sweep_result": ("Sweep",),
+    "localpolicy.study.rounds": ("loop_config",),
+    "localpolicy.study.loop": ("loop",),
+    "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
@@ -105,10 +104,10 @@ if TYPE_CHECKING:
     from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
-    from localpolicy.study.loop.config import loop_config as loop_config
-    from localpolicy.study.loop.loop import loop as loop
+    from localpolicy.study.loop import loop as loop  # type: ignore[no-redef]  # the module has its name
+    from localpolicy.study.rounds import loop_config as loop_config
+    from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep
-    from localpolicy.study.sweep_result import Sweep as Sweep
     from localpolicy.training.distill import distill as distill
     from localpolicy.training.train import train as train
     from localpolicy.types import Readout as Readout

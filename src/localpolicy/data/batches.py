@@ -60,6 +60,12 @@ class Windows:
         part.chosen = torch.arange(number, len(self.offsets) - 1, parts, device=self.device)
         return part
 
+    def only(self, sequences: np.ndarray) -> Windows:
+        """These sequences of the split alone."""
+        part = self.part(0, 1)
+        part.chosen = torch.from_numpy(np.asarray(sequences, np.int64)).to(self.device)
+        return part
+
     def _numbers(self, index: Tensor) -> Tensor:
         """The split's indices of these sequences of the part."""
         return index if self.chosen is None else self.chosen[index]

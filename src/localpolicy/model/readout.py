@@ -49,8 +49,8 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
 
-    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the same
-    list are neither later nor its own.
+    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the
+    same list are neither later nor its own.
     """
     layout = Layout.of(batch)
     reward, begins = layout.pad(batch.reward), None

@@ -18,7 +18,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +193,11 @@ class Run(Result):
         self.refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
-    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
-        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+    def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history: lists of item ids, or a frame with a row per event.
+
+        See `Policy.recommend` for the options.
+        """
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def verify(self) -> list[str]:
