@@ -37,7 +37,8 @@ HEAD = """# Settings
 Written by `make docs` from the configuration models; do not edit. A run's own, resolved, are in its `config.yaml`;
 `lpi train --print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`,
 then `--set key=value`, then short forms such as `--beta`; later ones win. An unknown key is refused with the nearest
-known one.
+known one. Where the default is `auto` the log's own size and density decide (`docs/results/defaults.md`); a run that starts
+from another, or goes on, has what that one has. The manifest's `auto` says what was chosen and why.
 """
 
 
@@ -106,6 +107,8 @@ def page() -> str:
     """The whole page."""
     lines = [HEAD, "## `lpi train`", ""]
     for group, field in Config.model_fields.items():
+        if group == "auto":
+            continue  # written by a run, not given to it
         lines += [f"### {group}: {field.description}", ""]
         if group == "objective":
             lines += objective_rows()

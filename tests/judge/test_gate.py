@@ -21,13 +21,16 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import BY_RANK, Gate, GateRules, _decided_by_value, gate
-from localpolicy.judge.gate_baselines import baselines_by_value, baselines_check
-from localpolicy.judge.gate_checks import Check, gain_check, ruler_check, value_check
+from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
+from localpolicy.judge.gate_baselines import baselines_check
+from localpolicy.judge.gate_checks import Check, gain_check, ruler_check
+from localpolicy.judge.gate_value import baselines_by_value, family, value_check
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.baselines.saved import fit_baseline, load_baseline
 from localpolicy.measure.estimate import mean_estimate, wilson
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
+from localpolicy.measure.off_policy.estimators import Contributions
+from localpolicy.measure.off_policy.intervals import skewed
 from localpolicy.measure.other_catalogue import on_data
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.run import evaluate
@@ -36,9 +39,9 @@ from localpolicy.measure.summary import ranking
 from localpolicy.measure.truth import true_value
 from localpolicy.model.histories import recommend_with
 from localpolicy.objectives import objective_of
-from localpolicy.report.comparison.section import write_comparison
+from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_headline, gate_table
-from localpolicy.report.numbers import share_with_error
+from localpolicy.report.table import share_with_error
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed
@@ -154,7 +157,9 @@ def test_three_answers():
         "Do not deploy new instead of old: it ranks buy events higher, but it ranks view events lower and it collapses."
     )
     assert "deploy new instead of old: it ranks view events lower." in verdict_of("cannot tell", "no").sentence
-    assert "About 990 positions would tell; there are 300" in verdict_of("cannot tell", needed=987).sentence
+    more = verdict_of("cannot tell", needed=987)
+    assert "About 990 positions would tell; there are 300" in more.sentence
+    assert "About 990 positions (24 days of such a log) would tell" in replace(more, days=7.0).sentence
     baseline = verdict_of("yes", "no", instead="item-kNN")
     assert "'item-kNN' does better. Deploy that one" in baseline.sentence
     assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
@@ -200,21 +205,42 @@ def test_a_baseline_that_does_better_is_what_should_be_deployed():
     assert few.outcome == "cannot tell" and few.needed == LEAST and "2 sequences are too few" in few.reason
 
 
-def test_baselines_are_judged_by_reward_where_the_log_is():
+def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     rng = np.random.default_rng(0)
     reward = (rng.random(20_000) < 0.3).astype(float)
-    shares = {"high": np.where(reward > 0, 1.3, 0.9), "log": np.ones(20_000), "far": np.where(reward > 0, 0.0, 1.0)}
-    policies = {name: valued(name, np.maximum(weight, 1e-9), reward) for name, weight in shares.items()}
-    assert baselines_by_value(policies["high"], [policies["log"]], GateRules()).outcome == "yes"
-    lost = baselines_by_value(policies["log"], [policies["high"]], GateRules())
+    shares = {"high": np.where(reward > 0, 1.3, 0.9), "log": np.ones(20_000)}
+    policies = {name: valued(name, weight / weight.mean(), reward) for name, weight in shares.items()}
+    rules = GateRules()
+    assert baselines_by_value(policies["high"], None, [policies["log"]], rules).outcome == "yes"
+    lost = baselines_by_value(policies["log"], None, [policies["high"]], rules)
     assert lost.outcome == "no" and lost.instead == "high" and lost.value < 0
+    beaten = baselines_by_value(policies["log"], policies["high"], [policies["high"]], rules)
+    assert beaten.outcome == "no" and beaten.instead is None, "it earns no more than what is deployed"
+    same = valued("same", np.where(np.arange(20_000) % 2, 0.9, 1.1), reward)
+    unsure = baselines_by_value(policies["log"], None, [same], rules)
+    assert unsure.outcome == "yes" and "Not told from same" in unsure.reason, "it does not block a gain"
     one = np.zeros(20_000)
     one[0] = 1e6
     unknown = valued("unknown", np.maximum(one, 1e-9), reward)
-    assert baselines_by_value(policies["high"], [unknown], GateRules()).outcome == "not asked"
-    partly = baselines_by_value(policies["high"], [policies["log"], unknown], GateRules())
-    assert partly.outcome == "yes" and "too small to estimate unknown" in partly.reason
-    assert baselines_by_value(policies["high"], [], GateRules()).outcome == "not asked"
+    alone = baselines_by_value(policies["high"], None, [unknown], rules)
+    assert alone.outcome == "not asked" and "unknown" in alone.reason, "neither blocks nor passes, and is named"
+    partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)
+    assert partly.outcome == "yes" and "too little of their reward: unknown" in partly.reason
+    assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
+
+
+def test_intervals_of_several_differences_are_holms():
+    """The clearest of three at 1 - α/3, the next at 1 - α/2; after one that is not significant the level stays."""
+    rng = np.random.default_rng(0)
+    gaps = {
+        name: Contributions(rng.normal(mean, 1, 400), np.arange(400), np.zeros(400), np.zeros(400))
+        for name, mean in {"small": 0.01, "large": 1.0, "middle": 0.5}.items()
+    }
+    found = family(gaps, 0.95)
+    for name, level in {"large": 0.05 / 3, "middle": 0.05 / 2, "small": 0.05}.items():
+        assert found[name] == pytest.approx(skewed(gaps[name], confidence=1 - level))
+    alike = {name: gaps["small"] for name in ("one", "two")}
+    assert family(alike, 0.95)["two"] == pytest.approx(skewed(gaps["small"], confidence=1 - 0.05 / 2))
 
 
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
@@ -228,6 +254,24 @@ def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
         value_taken=none, value_expected=none,
     )  # fmt: skip
     return replace(found, off_policy=off_policy(decisions(found.scores), largest_reward=1.0))
+
+
+def test_a_deployed_policy_far_from_the_log_is_not_the_log():
+    """100 items shown at random; D stakes .95 on the best, of which the log says little: its value is refused.
+
+    The log's mean (.31) stood for D's (.87) here, and X (.38) was to be deployed instead of D.
+    """
+    rng = np.random.default_rng(0)
+    worth = np.clip(0.3 + 0.12 * rng.standard_normal(100), 0.02, 0.6)
+    worth[7] = 0.9
+    better, staked = np.exp(worth / 0.25) / np.exp(worth / 0.25).sum(), np.full(100, 0.05 / 99)
+    staked[7] = 0.95
+    action = rng.choice(100, 3_000)
+    reward = (rng.random(3_000) < worth[action]).astype(float)
+    new, deployed = (valued(name, 100 * policy[action], reward) for name, policy in (("X", better), ("D", staked)))
+    assert staked @ worth > 2 * better @ worth and value_check(new, None, GateRules()).outcome == "yes"
+    check = value_check(new, deployed, GateRules())
+    assert check.outcome == "cannot tell" and "no estimate of D, which is deployed" in check.reason
 
 
 def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
@@ -246,29 +290,16 @@ def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
     rules = GateRules()
     assert value_check(good, same, rules).outcome == "yes"
     assert value_check(bad, same, rules).outcome == "no"
-    equal = value_check(same, None, rules)
-    assert equal.outcome == "yes" and equal.low < 0, "no worse by 5 % is enough by default"
-    assert value_check(same, None, GateRules(require_value_gain=True)).outcome == "cannot tell"
-    assert value_check(same, None, GateRules(value_margin=0.0)).outcome == "cannot tell"
-    assert value_check(made("x", np.ones(3)), None, rules).outcome == "not asked", "no propensities"
+    equal = value_check(same, None, rules, decides=False)
+    assert equal.outcome == "yes" and equal.low < 0, "no worse by 5 % is enough where it does not decide"
+    assert value_check(same, None, rules).outcome == "no", "all of the interval is below the smallest gain worth having"
+    unsure = value_check(same, None, GateRules(smallest_gain=0.0))
+    assert unsure.outcome == "cannot tell" and (unsure.value <= 0 or unsure.needed > count)
+    assert value_check(same, None, GateRules(value_margin=0.0), decides=False).outcome == "cannot tell"
+    nothing = made("x", np.ones(3))
+    assert value_check(nothing, None, rules, decides=False).outcome == "not asked", "no propensities"
     refused = valued("far", np.r_[np.full(99, 1e-6), 1e6], np.ones(100))
     assert value_check(refused, None, rules).outcome == "cannot tell"
-
-
-def test_where_the_value_surely_gains_ranks_are_facts_and_refuse_nothing():
-    def check(name, outcome, **more):
-        return Check(name, outcome, f"{name} reason", **more)
-
-    ranks = [check("gain", "no"), check("baselines", "no", instead="item-kNN"), check("coverage", "no")]
-    for outcome in ("no", "cannot tell", "not asked"):
-        checks = [*ranks, check("value", "yes")]
-        assert _decided_by_value(checks, check("value", outcome)) is checks, "less than a sure gain decides nothing"
-    sure = check("value", "yes", value=0.1, low=0.05, high=0.15)
-    decided = _decided_by_value([*ranks, check("value", "cannot tell")], sure)
-    assert [(one.name, one.outcome) for one in decided] == [
-        ("value", "yes"), ("gain", "not asked"), ("baselines", "not asked"), ("coverage", "no"),
-    ]  # fmt: skip
-    assert decided[1].reason == "not asked, since the value surely gains: gain reason" and decided[2].instead is None
 
 
 def policy_of_a_moving_world(data, name, tmp_path, **objective):
@@ -285,7 +316,7 @@ def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_pa
     config = {"min_history": 3}
     verdict = gate(lpi, against=[mle], config=config)
     assert verdict.answer == "deploy" and verdict.checks[0].name == "value"
-    assert {check.outcome for check in verdict.checks if check.name in BY_RANK} == {"not asked"}
+    assert {check.outcome for check in verdict.checks if check.name in BY_RANK[:-1]} == {"not asked"}
     ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
     assert ranks.checks[0].name == "gain" and ranks.checks[0].outcome != "not asked", "a metric that was named decides"
     truth = [true_value(run.policy(), world).value for run in (mle, lpi)]
@@ -381,7 +412,7 @@ def broken_apart(place, tmp_path):
 def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     """The weights kept by purchase nDCG are good; by the common figure they are not, and that decides."""
     copy, about = broken_apart(place, tmp_path)
-    found = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
+    found = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False, metric="purchase.nDCG@20"))
     gain = next(check for check in found.checks if check.name == "gain")
     assert gain.outcome == "no" and "chosen by purchase.nDCG@20, that of mle0 by logp" in gain.reason
     as_kept = gain_check(found.evaluation, found.deployed, found.metric, found.rules)
@@ -393,7 +424,7 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     assert beside.to_dict()["notes"] == list(beside.notes)
     about["likeliest"].pop("sha256")
     (copy / "manifest.json").write_text(json.dumps(sealed(about)))
-    older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False))
+    older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False, metric="purchase.nDCG@20"))
     refused = next(check for check in older.checks if check.name == "gain")
     assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.reason
     assert "--set train.select='purchase.nDCG@20'" in refused.reason
@@ -405,7 +436,7 @@ def test_runs_kept_alike_are_compared_as_they_were_kept(place):
     found = gate(place / "mle1", against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.name == "gain")
     assert "was chosen by" not in gain.reason and not found.deploy
-    assert gain.n == 225 and found.metric == "purchase.nDCG@20"
+    assert gain.n == 675 and found.metric == "reward-weighted.nDCG@20"
 
 
 def test_one_seed_on_both_sides_is_flagged(place, tmp_path):
@@ -512,6 +543,53 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
         evaluate(tmp_path / "deployed.csv", out=tmp_path / "out")
 
 
+def perfect_lists(data, people):
+    """What each of these people took first, as the frame of somebody's own recommender."""
+    ids, items = data.sequence_ids("test").to_pylist(), data.catalogue["item_id"].to_pylist()
+    sequences = list(data["test"])
+    return [
+        {"user_id": ids[number], "item_id": items[item], "score": 9.0 - place, "rank": place}
+        for number in people
+        for place, item in enumerate(dict.fromkeys(sequences[number]["item"].tolist()), start=1)
+    ]
+
+
+def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_people(place, tmp_path):
+    data = Prepared(place / "data")
+    half = range(0, len(data["test"]), 2)
+    frame = pa.Table.from_pylist(perfect_lists(data, half))
+    found = compare([place / "mle0", place / "mle1", frame], data=data, baselines=False)
+    own = found.evaluations[-1]
+    assert own.name == "own lists" and set(own.scores.sequence) <= set(half)
+    assert (own.scores.rank <= 8).all(), "everything that was taken is in their own list"
+    for other in found.evaluations[:-1]:
+        np.testing.assert_array_equal(other.scores.sequence, own.scores.sequence)
+    assert any(f"lists for {len(half)} of the {len(data['test'])} sequences" in note for note in found.notes)
+    judged = gate(place / "mle0", against=[frame, place / "mle1"], rules={"baselines": False}, data=data)
+    np.testing.assert_array_equal(judged.evaluation.scores.sequence, own.scores.sequence)
+    assert judged.deployed.name == "own lists"
+    with pytest.raises(ConfigError, match="rules: min_gian: no such key .did you mean 'min_gain'"):
+        gate(place / "mle0", against=[place / "mle1"], rules={"min_gian": 1}, data=data)
+    with pytest.raises(ConfigError, match="expected a run.*got a value of type int"):
+        compare([place / "mle0", 7], data=data)
+
+
+def test_lists_whose_owners_are_not_said_are_refused_and_a_rank_beats_a_score(place, tmp_path):
+    data = Prepared(place / "data")
+    rows = [{"who": 1, "item_id": 100}, {"who": 2, "item_id": 100}]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
+    with pytest.raises(DataError, match="1 items are listed more than once, and no column says whose"):
+        read_recorded(tmp_path / "lists.csv", data, "test")
+    rows = [
+        {"item": 100, "score": 1.0, "rank": 2},
+        {"item": 101, "score": 9.0, "rank": 2.5},
+        {"item": 102, "score": 3.0, "rank": 1},
+    ]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
+    found = read_recorded(tmp_path / "lists.csv", data, "test")
+    assert found.order == "rank" and found.item.tolist() == [2, 0, 1] and "the rank is taken" in found.notes[0]
+
+
 def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_everyones(place, tmp_path):
     data = Prepared(place / "data")
     ids = data.sequence_ids("test").to_pylist()
@@ -532,7 +610,7 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
 @pytest.mark.parametrize(
     ("rows", "names", "said"),
     [
-        ([("a", 1)], ["sequence_id", "movie"], "no column item_id"),
+        ([("a", 1)], ["sequence_id", "what"], "no column item_id"),
         ([("nobody", 100)], ["sequence_id", "item_id"], "no list is of a sequence of the test split"),
         ([(100, 0.9), (101, 0.9)], ["item_id", "probability"], "sum to 1.8"),
         ([(100, "x")], ["item_id", "score"], "score must be numbers"),
@@ -553,6 +631,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     value = found.checks[0]
     assert value.name == "value" and "against the log's own" in value.reason and value.n
     assert "its lower end must be above 0" in value.reason, "no worse is no reason to deploy"
+    assert found.question.kind == "value" and found.days is None
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -603,7 +682,7 @@ def test_the_verb_gives_three_exit_codes(place, tmp_path):
 
     def code(text):
         rules.write_text(text)
-        words = [place / "mle1", "--against", place / "mle0", "--rules", rules, "--json", tmp_path / "g.json"]
+        words = [place / "chosen", "--against", place / "mle0", "--rules", rules, "--json", tmp_path / "g.json"]
         done = CliRunner().invoke(app, [str(word) for word in words])
         assert json.loads((tmp_path / "g.json").read_text())["answer"].upper() in done.stdout
         return done.exit_code

@@ -9,8 +9,9 @@ from scipy import stats
 
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gains import column_leads
-from localpolicy.judge.gate_checks import Check, gain_check, segment_check, value_check
+from localpolicy.judge.gate_checks import Check, gain_check, segment_check
 from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import OverlapRules, decisions, off_policy
 from localpolicy.measure.summary import ranking
@@ -66,13 +67,13 @@ def test_how_sure_a_gain_must_be_is_the_rules_to_say():
     assert gain(hits(5, 10), hits(0, 10), confidence=0.99) == "cannot tell"
 
 
-def value(wins: int, losses: int, *, confidence: float = 0.95, require: bool = False) -> str:
+def value(wins: int, losses: int, *, confidence: float = 0.95, decides: bool = True) -> str:
     """The check of a policy whose estimated gain is +1 at `wins` of 10 decisions and -1 at `losses`."""
     gaps = np.array([1.0] * wins + [-1.0] * losses + [0.0] * (10 - wins - losses))
     taken = np.full(10, 2.0)
     judged = measured(rank=[HIT] * 10, propensity=np.ones(10), value_taken=taken, value_expected=taken + gaps)
-    rules = GateRules(confidence=confidence, require_value_gain=require, overlap=EASY, estimator="dr")
-    return value_check(judged, None, rules).outcome
+    rules = GateRules(confidence=confidence, overlap=EASY, estimator="dr")
+    return value_check(judged, None, rules, decides=decides).outcome
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def value(wins: int, losses: int, *, confidence: float = 0.95, require: bool = F
 def test_a_value_that_could_be_lower_by_chance_cannot_be_told(wins, losses, outcome):
     """The log earned nothing here, so that the margin, a share of it, is 0 too."""
     assert value(wins, losses) == outcome
-    assert value(wins, losses, require=True) == outcome
+    assert value(wins, losses, decides=False) == outcome
 
 
 def test_how_sure_a_loss_of_value_must_be_is_the_rules_to_say():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from localpolicy.report.html.skeleton import tables_page
-from localpolicy.report.numbers import number, with_error
-from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text
+from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text, number, with_error
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]

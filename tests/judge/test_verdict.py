@@ -23,13 +23,13 @@ from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.breakdown import breakdown
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import GateRules, gate
+from localpolicy.judge.gate import BY_RANK, GateRules, gate
 from localpolicy.measure.candidates import open_data
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.comparison.tables import comparison_table, comparison_tables
+from localpolicy.report.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, sha256
@@ -194,14 +194,15 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
     found = compare([runs[f"interactions.{name}"] for name in ("mle0", "mle1", "lpi_rl2")])
     names = [one.name for one in found.evaluations]
     assert names[3:] == ["popularity", "last item", "item-kNN"]
-    assert found.columns == ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
+    events = ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
+    assert found.columns == [*events, "reward-weighted.nDCG@20"]
     for column, lead in found.leads.items():
         means = {one.name: one.estimate(column).mean for one in found.evaluations}
         assert means[lead.best] == max(means.values())
         assert lead.test.difference == pytest.approx(means[lead.best] - means[lead.second])
         assert lead.test.holm_p >= lead.test.p
     table = comparison_table(found)
-    for place in range(1, 5):
+    for place in range(1, 6):
         largest = max(row[place].text for row in table.rows)
         assert [row[place].best for row in table.rows] == [row[place].text == largest for row in table.rows]
     # Seeds of one configuration are a family, other objectives are not.
@@ -339,15 +340,26 @@ LENIENT = {
 }  # fmt: skip
 
 
-def test_a_copy_of_the_deployed_policy_gains_nothing(runs):
-    found = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]])
-    assert not found.deploy
+def test_two_seeds_of_one_recipe_are_no_verdict(runs):
+    found = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]], rules=GateRules(**LENIENT))
+    assert found.answer == "nothing to decide" and not found.deploy and "two seeds of one recipe" in found.sentence
+    assert {check.outcome for check in found.checks} == {"not asked"}, "what was measured is shown, and asks nothing"
+    result = lpi("gate", runs["interactions.mle1"], "--against", runs["interactions.mle0"])
+    assert result.exit_code == 6 and "NOTHING TO DECIDE" in result.stdout
+
+
+def test_without_propensities_rewards_weigh_the_ranks(runs):
+    found = gate(runs["interactions.lpi_rl2"], against=[runs["interactions.mle0"]])
     checks = {check.name: check for check in found.checks}
-    assert checks["gain"].passed is not True
+    assert found.question.kind == "rewards" and found.metric == "reward-weighted.nDCG@20"
+    values, _ = found.evaluation.values(found.metric)
+    scores = found.evaluation.scores
+    ndcg = np.where(scores.rank <= 20, 1 / np.log2(scores.rank + 1), 0.0)
+    assert values.mean() == pytest.approx((ndcg * scores.reward).sum() / scores.reward.sum())
     assert checks["divergence"].outcome == "not asked" and "no budget" in checks["divergence"].reason
     assert checks["value"].outcome == "not asked" and "no propensities" in checks["value"].reason
-    willing = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]], rules=GateRules(**LENIENT))
-    assert willing.deploy
+    with pytest.raises(RunError, match="states no propensities"):
+        gate(runs["interactions.lpi_rl2"], against=["log"])
 
 
 def test_each_rule_can_say_no(runs):
@@ -362,7 +374,6 @@ def test_each_rule_can_say_no(runs):
     assert failed([deployed], max_floor_ratio=2.0) == [("divergence over floor", "cannot tell")]
     assert failed([deployed, other], max_floor_ratio=1e-6) == [("divergence over floor", "no")]
     assert failed([deployed], min_coverage_ratio=50.0) == [("coverage", "no")]
-    assert failed([deployed], require_value_gain=True) == [("value", "cannot tell")]
     with pytest.raises(ConfigError, match="below the noise floor"):
         failed([deployed, other], max_js=1e-6)
     with pytest.raises(ConfigError, match="no figure 'buys.nDCG@20'"):
@@ -370,7 +381,8 @@ def test_each_rule_can_say_no(runs):
 
 
 def test_a_segment_that_surely_loses_says_no(runs):
-    found = gate(runs["interactions.mle1"], against=[runs["interactions.mle0"]], rules=GateRules(metric="all.nDCG@20"))
+    new, rules = runs["interactions.lpi_rl2"], GateRules(metric="all.nDCG@20")
+    found = gate(new, against=[runs["interactions.mle0"]], rules=rules)
     from localpolicy.judge.gate_checks import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
@@ -389,10 +401,12 @@ def test_without_overlap_the_value_cannot_be_told(runs):
         runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=GateRules(overlap={"min_effective": 1.0})
     )
     value = next(check for check in found.checks if check.name == "value")
-    assert "decisions worth" in value.reason and value.n
+    assert "decisions, effective sample" in value.reason and value.n
     strict = GateRules(overlap={"min_effective": 1e9})
     refused = gate(runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=strict)
-    assert next(check for check in refused.checks if check.name == "value").outcome == "cannot tell"
+    value = next(check for check in refused.checks if check.name == "value")
+    assert refused.checks[0] is value and value.outcome == refused.answer == "cannot tell", "ranks do not step in"
+    assert value.needed and {check.outcome for check in refused.checks if check.name in BY_RANK[:-1]} == {"not asked"}
 
 
 def test_the_verbs(runs, tmp_path):

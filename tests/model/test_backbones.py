@@ -11,7 +11,7 @@ from torch import nn
 
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.errors import ConfigError
-from localpolicy.model.backbones import BACKBONES, Layout
+from localpolicy.model.backbones import BACKBONES, Layout, backbone_called
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.types import START
 
@@ -163,3 +163,9 @@ def test_ends_alone_are_as_they_would_be_among_all_tokens(blocks):
     assert ends.ends_only and ends.previous_item.tolist() == [2, 3, 4, 5, -1, -1, 6]
     whole = network.hidden_without_dropout(replace(ends, ends_only=False))[ends.scored]
     torch.testing.assert_close(network.hidden_without_dropout(ends)[ends.scored], whole)
+
+
+@pytest.mark.parametrize("name", ["os:system", "os:path", "builtins:dict", "localpolicy.errors:nearest"])
+def test_a_name_in_a_file_is_never_called_unless_it_is_a_network(name):
+    with pytest.raises(ConfigError, match=r"not a subclass of torch\.nn\.Module"):
+        backbone_called(name)

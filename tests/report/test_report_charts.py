@@ -12,10 +12,10 @@ from page_tree import cells, parse, specs
 from report_examples import bandit, crowded, store, three
 
 from localpolicy.measure.divergence import beyond_floor
-from localpolicy.report.comparison.section import _stages
+from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
-from localpolicy.report.html.palette import OBJECTIVES, series_styles
-from localpolicy.report.numbers import (
+from localpolicy.report.html.charts import OBJECTIVES, series_styles
+from localpolicy.report.table import (
     decimals,
     ends,
     excludes_zero,
@@ -26,10 +26,10 @@ from localpolicy.report.numbers import (
     range_text,
 )
 
-lines = pytest.importorskip("localpolicy.report.html.curves", reason="the extra `report` is not installed")
-steps = pytest.importorskip("localpolicy.report.html.rounds", reason="the extra `report` is not installed")
+lines = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
+steps = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.html.frontier", reason="the extra `report` is not installed")
-cuts = pytest.importorskip("localpolicy.report.html.segments", reason="the extra `report` is not installed")
+cuts = pytest.importorskip("localpolicy.report.html.spread", reason="the extra `report` is not installed")
 whole_ticks = pytest.importorskip(
     "localpolicy.report.html.charts", reason="the extra `report` is not installed"
 ).whole_ticks
@@ -134,7 +134,7 @@ def test_letters_are_dark_enough_to_read() -> None:
     assert contrast(OBJECTIVES["reward_weighted"][0]) < 3, "no colour for letters"
     section = store()
     chart = dots.frontier(section, drawn(section), "f")
-    legend = steps._legend(len(section.rows))
+    legend = steps._picture_legend(len(section.rows))
     words = [layer for spec in (chart.spec, legend) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
     assert {layer["name"] for layer in words} == {"floor_words", "level_words", "names", "legend_words"}
     for layer in words:

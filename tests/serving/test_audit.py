@@ -15,7 +15,10 @@ from onnx import numpy_helper
 
 from localpolicy.errors import DataError
 from localpolicy.serving.audit import audit
+from localpolicy.serving.audit_findings import distribution, uniformity
+from localpolicy.serving.audit_lists import Evidence
 from localpolicy.serving.database import Database
+from localpolicy.serving.draw import conditional_propensities, plackett_luce, transforms
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
 from localpolicy.serving.recommender import Recommender
@@ -98,8 +101,6 @@ def test_argmax_played_softmax_logged(exported, tmp_path):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
         best = exported.recommend([history], 3, events=[events], filters=[record["item_filter"]], sample=False)
         logits = exported.logits([history], [events])
-        from localpolicy.serving.draw import conditional_propensities
-
         gone = record["item_filter"].forbidden(history, exported.index)
         logged = conditional_propensities(logits, best.indices, forbidden=[gone])
         return {**record, "items": best.items[0], "propensities": logged[0].tolist()}
@@ -147,7 +148,6 @@ def test_other_faults_are_named(exported, tmp_path):
 
 def test_lists_drawn_flatter_than_logged(exported, other, tmp_path):
     """Right propensities for what was shown, but shown by another policy: only the distribution tells."""
-    from localpolicy.serving.draw import conditional_propensities
 
     def fault(record):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
@@ -160,39 +160,70 @@ def test_lists_drawn_flatter_than_logged(exported, other, tmp_path):
     assert found.exit_code == 3 and "not drawn with the logged probabilities" in faults(found)
 
 
-def test_whole_lists_are_counted_where_a_context_comes_often(exported, tmp_path):
-    """Places that are each right, but not independent: only whole lists tell."""
-    item_filter = Filter(candidates=(100, 101, 102))
+def relogged(exported, choose):
+    """A fault that shows what `choose(scores, first item, rng)` says, and logs the policy's own propensities for it."""
+    rng = np.random.default_rng(5)
 
-    def log(path, fault):
-        rng = np.random.default_rng(0)
-        database = Database(path, create=True)
-        found = exported.recommend([[]] * 600, 2, filters=[item_filter] * 600, seed=3)
-        with database.transaction():
-            for number, items in enumerate(found.items):
-                chosen = fault(items, rng)
-                write(database, Request(
-                    id=new_id(START), time=START + number, person=None, history=[], items=chosen[0],
-                    propensities=chosen[1] if len(chosen) > 1 else found.propensity[number].tolist(),
-                    policy=exported.version, beta=None, mode="drawn", floor=0.0, item_filter=item_filter,
-                    deferred=False, share=1.0))  # fmt: skip
-        database.close()
-        return audit(path, runs=[exported.folder])
+    def fault(record):
+        history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
+        logits = exported.logits([history], [events])
+        gone = record["item_filter"].forbidden(history, exported.index)
+        scores = logits[0].astype(float)
+        scores[gone] = -np.inf
+        indices = choose(scores, exported.index[record["items"][0]], rng)[None]
+        logged = conditional_propensities(logits, indices, forbidden=[gone])
+        return {**record, "items": [exported.ids[index] for index in indices[0]], "propensities": logged[0].tolist()}
 
-    true = log(tmp_path / "true.db", lambda items, rng: (items,))
-    assert [one.status for one in true.findings if one.check == "whole lists"] == ["passed"]
+    return fault
 
-    def second_place_best(items, rng):
-        from localpolicy.serving.draw import conditional_propensities
 
-        left = sorted({100, 101, 102} - {items[0]}, key=lambda item: -exported.logits([[]])[0][exported.index[item]])
-        shown = [items[0], left[0]]
-        gone = np.setdiff1d(np.arange(12), [exported.index[item] for item in (100, 101, 102)])
-        indices = np.array([[exported.index[item] for item in shown]])
-        return shown, conditional_propensities(exported.logits([[]]), indices, forbidden=[gone])[0].tolist()
+def best_after_the_first(scores, first, rng):
+    return np.array([first, *[item for item in np.argsort(-scores) if item != first][:2]])
 
-    false = log(tmp_path / "false.db", second_place_best)
-    assert [one.check for one in false.findings if one.status == "fault"] == ["whole lists"]
+
+def worst_last(scores, first, rng):
+    order = np.argsort(-scores)
+    return order[np.isfinite(scores[order])][[0, 1, -1]]
+
+
+def at_twice_the_temperature(scores, first, rng):
+    return np.argsort(-(scores / 2 + rng.gumbel(size=len(scores))))[:3]
+
+
+@pytest.mark.parametrize(
+    ("choose", "said"),
+    [
+        (best_after_the_first, "places 2 to 3 always take the most probable item that is left"),
+        (worst_last, "argmax played"),
+        (at_twice_the_temperature, "items are not drawn with the logged probabilities"),
+    ],
+)
+def test_every_place_is_tested_given_those_above(exported, tmp_path, choose, said):
+    """First places and propensities may all be right: what is drawn below them is tested too."""
+    fault = relogged(exported, choose)
+    found = audit(simulate(tmp_path / "log.db", exported, lists=600, fault=fault), runs=[exported.folder])
+    assert found.exit_code == 3 and said in faults(found), faults(found)
+
+
+@pytest.mark.parametrize("largest", [0.5, 0.99, 0.999999])
+def test_true_logs_of_peaked_policies_are_not_accused(largest):
+    """One item holds nearly everything and 50 lists were drawn: 200 such logs, and no accusation (1e-4 is promised)."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.r_[largest, np.full(199, (1 - largest) / 199)])[None].repeat(50, 0)
+    accused = 0
+    for _ in range(200):
+        evidence = Evidence(lists=50)
+        evidence.add(*transforms(logits, plackett_luce(logits, 2, rng=rng).indices, rng=rng))
+        (finding,) = distribution(evidence)
+        accused += finding.status == "fault"
+    assert accused == 0
+
+
+def test_the_test_of_uniformity_is_exact():
+    """Of two values the distance is d >= 1/2 or more exactly where both are at least d, or both at most 1 - d."""
+    for d in (0.6, 0.75, 0.9):
+        assert uniformity(np.array([d, 1.0])) == pytest.approx(2 * (1 - d) ** 2)
+        assert uniformity(np.array([d, 1.0])) == pytest.approx(uniformity(np.array([0.0, 1 - d])))
 
 
 def test_what_cannot_be_told(exported, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serving import draw
-from localpolicy.serving.draw import conditional_propensities, plackett_luce, top
+from localpolicy.serving.draw import conditional_propensities, plackett_luce, top, transforms
 
 LOGITS = np.log(np.array([[0.4, 0.1, 0.25, 0.05, 0.2]]))
 
@@ -140,3 +140,44 @@ def test_the_best_are_those_of_a_whole_sort_equal_ones_by_index(size, spread):
         gone = [np.flatnonzero(np.isneginf(row)) for row in scores]
         found = top(np.where(np.isneginf(scores), 0, scores), k, forbidden=gone).indices
         assert found.tolist() == np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()
+
+
+class Share:
+    """Stands for a generator whose numbers are all the same."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def random(self, shape):
+        return np.full(shape, self.number)
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.3])
+def test_transforms_divide_the_unit_interval_by_the_law_of_each_place(floor):
+    """Over every list of 3 out of 5: given the places above, the items' intervals tile (0, 1) by their probability."""
+    logits = np.log(np.array([[0.9, 0.05, 0.04, 0.007, 0.003]]))
+    lists = np.array(list(permutations(range(5), 3)))
+    given = dict(logits=np.repeat(logits, len(lists), axis=0), index=lists, floor=floor)
+    chance = conditional_propensities(given["logits"], lists, floor=floor)
+    (low, best), (high, _) = (transforms(rng=Share(number), **given) for number in (0.0, 1.0))
+    for order in (0, 1):
+        assert high[order] - low[order] == pytest.approx(chance, rel=1e-5, abs=1e-7)
+        for row, one in enumerate(lists):
+            for place in range(3):
+                rivals = (lists[:, :place] == one[:place]).all(1)
+                starts = np.unique(low[order, rivals, place].round(6))
+                ends = np.unique(high[order, rivals, place].round(6))
+                assert starts[0] == 0 and ends[-1] == pytest.approx(1)
+                assert starts[1:] == pytest.approx(ends[:-1], abs=2e-6)
+                if order == 0:
+                    left = [item for item in range(5) if item not in one[:place]]
+                    assert best[row, place] == (one[place] == min(left)), (
+                        "the order of the weights is that of the items"
+                    )
+
+
+def test_equal_items_share_their_interval():
+    lists = np.array([[0], [1], [2]])
+    logits = np.repeat(np.log([[0.25, 0.25, 0.5]]), 3, axis=0)
+    (low, _), (high, _) = (transforms(logits, lists, rng=Share(number)) for number in (0.0, 1.0))
+    assert low[0, :, 0] == pytest.approx([0.5, 0.5, 0]) and high[0, :, 0] == pytest.approx([1, 1, 0.5])

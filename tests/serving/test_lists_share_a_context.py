@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from localpolicy.catalogue import chunked
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
@@ -14,6 +15,8 @@ from localpolicy.measure.baselines.history import recent
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.readout import NetworkReader, returns_to_go
+from localpolicy.types import Reads
 
 #         one list of 3    alone  a list of 2
 ITEMS = [[3, 1, 4,         2,     0, 4], [1, 2]]  # fmt: skip
@@ -90,3 +93,38 @@ def test_what_stands_above_is_no_history_that_counts(data):
     """A list is measured whole or not at all: its second place has no more history than its first."""
     scores = score(Uniform(), Windows(data, "train", WindowConfig(length=10)), events=data.events, min_history=1)
     assert scores.list_number.tolist() == [0, 1, 1] and scores.history.tolist() == [3, 4, 5]
+
+
+def test_returns_step_by_list(data):
+    """A place earns its own reward, and every later list all of its places': lower places are no later step."""
+    first, alone, last, other = [0.3, 0.1, 0.4], [0.2], [0.0, 0.4], [0.1, 0.2]
+    after_first = sum(alone) + 0.5 * sum(last)
+    expected = [*(r + 0.5 * after_first for r in first), alone[0] + 0.5 * sum(last), *last, *other]
+    torch.testing.assert_close(returns_to_go(batch(data), gamma=0.5), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("target", ["max", "expected"])
+def test_the_next_value_is_of_the_next_list(target, data):
+    """Its first place's value, and what its lower places earned: E[R' + γ …] = E[Q(x', a'_1)] + E[Σ_{i>1} r'_i]."""
+    made = network()
+    torch.manual_seed(1)
+    for name in ("q_a", "q_b"):
+        torch.nn.init.normal_(made.heads[name].bias)
+    reads = Reads(frozenset({"q_fit", "next_value"}), "q", 0.5, target, logging="head")
+    reader = NetworkReader(made, reads, chunked)
+    reader = reader if target == "max" else NetworkReader(with_logging(made), reads, chunked)
+    found = reader.read(batch(data), step=0, coin=True).next_value
+    hidden = made.hidden_without_dropout(batch(data))
+    q_a, q_b = (made.head(name).logits(hidden).chunk(0, 5) for name in ("q_a", "q_b"))
+    values = q_b.gather(1, q_a.argmax(1, keepdim=True)).squeeze(1) if target == "max" else q_b.mean(1)
+    expected = [values[3]] * 3 + [values[4] + 0.4] + [torch.tensor(0.0)] * 4
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def with_logging(made: Network) -> Network:
+    """The same network with a logging head that takes all items alike."""
+    heads = ("policy", "q_a", "q_b", "logging")
+    other = Network(ModelConfig(width=8, event_embeddings=True), items=5, events=2, length=10, heads=heads).eval()
+    other.load_state_dict(made.state_dict(), strict=False)
+    torch.nn.init.zeros_(other.heads["logging"].projection)
+    return other

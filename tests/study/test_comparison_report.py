@@ -19,9 +19,8 @@ from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import Paired, holm, paired
-from localpolicy.report.comparison.findings import comparison_findings
-from localpolicy.report.comparison.headline import comparison_headline
-from localpolicy.report.comparison.section import comparison_section, write_comparison
+from localpolicy.report.comparison import comparison_section, write_comparison
+from localpolicy.report.comparison_words import comparison_findings, comparison_headline
 from localpolicy.report.contents import Contents, Headline, Interval, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config

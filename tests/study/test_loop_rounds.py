@@ -15,15 +15,12 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop.findings import loop_verdict, summary, symptoms
-from localpolicy.report.loop.page import trajectory, write_loop
+from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectory, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.loop import chain as chain_module
-from localpolicy.study.loop import loop as loop_module
-from localpolicy.study.loop.config import arms_of, loop_config
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.seeds import over_seeds
+from localpolicy.study import loop as loop_module
+from localpolicy.study.measured import over_seeds
+from localpolicy.study.rounds import Loop, arms_of, loop_config
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -33,7 +30,7 @@ WORLDS = {
         "sequences": 300,
         "items": 12,
         "dials": ("contexts=15",),
-        "objectives": ("mle", "lpi_cb:improve=weighted"),
+        "objectives": ("mle", "lpi_cb_weighted"),
         "betas": (0.3,),
         **TINY,
     },
@@ -41,7 +38,7 @@ WORLDS = {
         "sequences": 80,
         "items": 20,
         "dials": ("categories=4", "mean_length=6"),
-        "objectives": ("lpi_rl:improve=weighted",),
+        "objectives": ("lpi_rl_weighted",),
         "betas": (0.1,),
         **TINY,
     },
@@ -52,7 +49,7 @@ WORLDS = {
 def small_pages():
     """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localpolicy.study.loop.measure.VISITS", 10)
+        patch.setattr("localpolicy.study.rounds.VISITS", 10)
         patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
         yield
 
@@ -87,8 +84,8 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
     world = result.world
     assert isinstance(world, BanditWorld)
     shares = [world.logging]
-    for number, said in enumerate(result.rounds["lpi_cb β=0.3 improve=weighted"][0], start=1):
-        policy = Run(out / f"seed-0/lpi_cb-improve-weighted-beta-0.3/round-{number:02d}/run").policy()
+    for number, said in enumerate(result.rounds["lpi_cb_weighted β=0.3"][0], start=1):
+        policy = Run(out / f"seed-0/lpi_cb_weighted-beta-0.3/round-{number:02d}/run").policy()
         shares.append(bandit_probabilities(policy, world))
         weight = world.context_probabilities
         assert said["truth"] == {"mean": pytest.approx(world.value(shares[-1])), "se": 0.0}
@@ -106,7 +103,7 @@ def test_figures_of_the_bandit_are_the_exact_sums(done):
 
 def test_figures_of_the_store_come_with_errors(done):
     _, result = done["store"]
-    one, two = result.rounds["lpi_rl β=0.1 improve=weighted"][0]
+    one, two = result.rounds["lpi_rl_weighted β=0.1"][0]
     assert one["js_before"] == one["js_first"], "the policy before the first round is μ"
     assert two["js_before"]["mean"] != two["js_first"]["mean"]
     for said in (one, two):
@@ -121,7 +118,7 @@ def test_figures_of_the_store_come_with_errors(done):
 
 @pytest.mark.parametrize(
     ("world", "arm"),
-    [("bandit", "lpi_cb-improve-weighted-beta-0.3"), ("store", "lpi_rl-improve-weighted-beta-0.1")],
+    [("bandit", "lpi_cb_weighted-beta-0.3"), ("store", "lpi_rl_weighted-beta-0.1")],
 )
 def test_a_policy_writes_the_log_that_the_next_is_trained_on(world, arm, done):
     out, _ = done[world]
@@ -146,8 +143,8 @@ def test_a_policy_writes_the_log_that_the_next_is_trained_on(world, arm, done):
 
 
 def test_all_logs_can_be_kept(tmp_path):
-    loop(tiny("bandit", keep_logs=True, objectives=("lpi_cb:improve=weighted",)), out=tmp_path, rounds=2)
-    chain = tmp_path / "seed-0/lpi_cb-improve-weighted-beta-0.3"
+    loop(tiny("bandit", keep_logs=True, objectives=("lpi_cb_weighted",)), out=tmp_path, rounds=2)
+    chain = tmp_path / "seed-0/lpi_cb_weighted-beta-0.3"
     both, start = Prepared(chain / "round-01/data"), Prepared(tmp_path / "seed-0/start/data")
     assert len(both) == 2 * len(start)
     assert both.manifest["policies"] == ["logging", Run(chain / "round-01/run").version]
@@ -203,8 +200,7 @@ class Killed(BaseException):
 )
 def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, monkeypatch):
     _, result = done[world]
-    modules = [module for module in (loop_module, chain_module) if hasattr(module, step)]
-    calls, real = [0], getattr(modules[0], step)
+    calls, real = [0], getattr(loop_module, step)
 
     def dies(*given, **options):
         calls[0] += 1
@@ -213,8 +209,7 @@ def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, m
         return real(*given, **options)
 
     with monkeypatch.context() as patch:
-        for module in modules:
-            patch.setattr(module, step, dies)
+        patch.setattr(loop_module, step, dies)
         with pytest.raises(Killed):
             loop(tiny(world), out=tmp_path, rounds=2)
     again = loop(tiny(world), out=tmp_path, rounds=2)
@@ -250,7 +245,7 @@ def test_files_agree(done):
         assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
     picture = (out / "loop.svg").read_text()
-    assert picture.startswith("<svg") and "lpi_cb β=0.3 improve=weighted" in picture
+    assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture
     assert (out / "report.html").stat().st_size < 2_000_000
 
 
@@ -302,10 +297,10 @@ def test_arms_have_names_and_settings():
     observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
     config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
     assert [arm.name for arm in arms_of(config)] == [
-        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb β=2 improve=weighted advantage=observed",
+        "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb_weighted β=2 advantage=observed",
     ]  # fmt: skip
-    form = {"improve": "weighted", "advantage": "observed", "beta": 2}
-    assert arms_of(config)[-1].objective == {"name": "lpi_cb", **form}
+    form = {"advantage": "observed", "beta": 2}
+    assert arms_of(config)[-1].objective == {"name": "lpi_cb_weighted", **form}
     assert [arm.objective for arm in arms_of(loop_config("bandit", objectives=("lpi_cb",)))] == [{"name": "lpi_cb"}]
 
 
@@ -358,7 +353,7 @@ def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "step", diverges)
     result = loop(tiny("bandit"), out=tmp_path, rounds=2)
     assert [len(result.rounds[arm.name][0]) for arm in result.arms] == [2, 1]
-    assert result.rounds["lpi_cb β=0.3 improve=weighted"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
+    assert result.rounds["lpi_cb_weighted β=0.3"][0] == [{"stopped": "step 0: the term 'policy' is nan."}]
     write_loop(result, tmp_path / "shown")
     assert "the term 'policy' is nan" in (tmp_path / "shown" / "loop.md").read_text()
 
@@ -369,7 +364,7 @@ def test_every_round_has_its_own_luck(done):
     assert len(logs[0]) != len(logs[1]) or not np.array_equal(*logs)
     seeds = [Run(out / f"seed-0/mle/round-0{number}/run").config.train.seed for number in (1, 2)]
     assert len({*seeds}) == 2
-    assert len({chain_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
+    assert len({loop_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
 
 
 def test_a_closed_form_starts_from_the_policy_that_served(tmp_path):
@@ -391,7 +386,7 @@ def test_any_number_of_processes_gives_the_same_files(done, tmp_path):
     write_loop(result, out)
     write_loop(again, tmp_path)
     weights = "seed-0/{}/round-02/run/policy.safetensors"
-    arms = [weights.format(arm) for arm in ("mle", "lpi_cb-improve-weighted-beta-0.3")]
+    arms = [weights.format(arm) for arm in ("mle", "lpi_cb_weighted-beta-0.3")]
     for name in ("loop.json", "loop.md", "loop.svg", "settings.json", *arms):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes(), name
     listed = [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) for folder in (tmp_path, out)]

@@ -87,10 +87,11 @@ def test_a_distance_and_its_multiple_of_the_floor_are_one_number(shown):
 
 
 def test_the_deciding_figure_is_one_figure(shown):
-    """The best paid event's, though clicks come first in the alphabet."""
-    assert {shown["evaluate"].main, shown["compare"].main, shown["gate"].metric} == {"purchase.nDCG@20"}
-    value = shown["evaluate"].estimate("purchase.nDCG@20").mean
-    assert f"purchase.nDCG@20 {value:.4f}" in shown["evaluate"].summary()
+    """That of all events, at the prices of their rewards."""
+    figure = "reward-weighted.nDCG@20"
+    assert {shown["evaluate"].main, shown["compare"].main, shown["gate"].metric} == {figure}
+    value = shown["evaluate"].estimate(figure).mean
+    assert f"{figure} {value:.4f}" in shown["evaluate"].summary()
     assert f"lpi {value:.4f}" in shown["compare"].summary()
     reason = next(check.reason for check in shown["gate"].checks if check.name == "gain")
     assert f"-> {value:.4f}" in reason
@@ -106,7 +107,7 @@ def test_pages_and_json_show_what_the_results_hold(shown, tmp_path, monkeypatch)
     assert said["floor"]["mean"] == comparison.floor.mean
     by_name = {point["policy"]: point for point in drawn["points"]}
     for name, policy in said["policies"].items():
-        assert by_name[name]["y"] == policy["metrics"]["purchase"]["nDCG@20"]["mean"], "the figure that decides"
+        assert by_name[name]["y"] == policy["metrics"]["reward-weighted"]["nDCG@20"]["mean"], "the figure that decides"
         assert by_name[name]["x"] == policy["divergence"]["js"]["mean"]
 
 

@@ -11,12 +11,11 @@ from shop_logs import from_markdown, write_shop
 from localpolicy.cli.paper_options import recipe_of
 from localpolicy.measure.significance import paired
 from localpolicy.report.html.skeleton import tables_page
-from localpolicy.report.paper.findings import findings
-from localpolicy.report.paper.table3 import claims, main_table, our_gains, table3_tables
+from localpolicy.report.paper import claims, findings, main_table, our_gains, table3_tables
 from localpolicy.runs.config import Config
 from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point
-from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, Recipe
 from localpolicy.study.paper.table3 import COLUMNS, table3
 

@@ -23,20 +23,15 @@ from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.html.pictures import MISSING
 from localpolicy.report.html.skeleton import tables_page
-from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
-from localpolicy.report.paper.findings import findings
-from localpolicy.report.paper.table1 import table1_table
-from localpolicy.report.paper.table2 import table2_tables
-from localpolicy.report.paper.table3 import choices, main_table, table3_tables
+from localpolicy.report.paper import choices, findings, main_table, table1_table, table2_tables, table3_tables
+from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.figures import dial_figure
-from localpolicy.study.paper.inputs import DataSet, data_sets
+from localpolicy.study.paper.data import DataSet, Table2, data_sets
 from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.study.paper.table1 import BanditRecipe, table1
-from localpolicy.study.paper.table2 import Table2
-from localpolicy.study.paper.table3 import COLUMNS, best_point, table3
+from localpolicy.study.paper.table3 import COLUMNS, best_point, dial_figure, table3
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -255,12 +250,12 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.report.paper.findings.paired_family",
+            "localpolicy.report.paper.paired_family",
             lambda values, p=p: dict.fromkeys(values, SimpleNamespace(difference=0.1, se=0.05, sign=int(p < 0.05))),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.report.paper.findings.paired_family",
+        "localpolicy.report.paper.paired_family",
         lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, se=0.05, sign=0)),
     )
     assert findings(table)[0].holds is None
@@ -295,9 +290,9 @@ def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
         svg, png = draw(spec, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
-    monkeypatch.setattr("localpolicy.report.paper.figures.can_draw", lambda: False)
+    monkeypatch.setattr("localpolicy.report.paper_figures.can_draw", lambda: False)
     assert draw(lambda: dial_spec(shown), folder / "pictures", "none") == []
-    assert messages("localpolicy.report.paper.figures") == [MISSING]
+    assert messages("localpolicy.report.paper_figures") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):

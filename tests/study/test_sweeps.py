@@ -20,14 +20,12 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.run import evaluate
-from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
+from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.study.grid import Point, axes
-from localpolicy.study.search import optuna_search
-from localpolicy.study.sweep import sweep
-from localpolicy.study.sweep_result import Tried, best_within
+from localpolicy.study.grid import Point, axes, optuna_search
+from localpolicy.study.sweep import Tried, best_within, sweep
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(

@@ -18,9 +18,11 @@ from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
 from localpolicy.model.weights import load_weights
+from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditConfig, BanditWorld, write_prepared
+from localpolicy.training import setup
 from localpolicy.training.distill import distill
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
@@ -47,6 +49,29 @@ def comparable(run):
 @pytest.fixture(scope="module")
 def whole(small, tmp_path_factory):
     return train(small, out=tmp_path_factory.mktemp("closed") / "run", config=config(checkpoint_every=2))
+
+
+@pytest.mark.parametrize("name", ["lpi_rl", "mle"])
+def test_settings_are_resolved_once_in_a_training(name, small, tmp_path, monkeypatch):
+    """Stages have the settings of the run, and what the closed form changes in them."""
+    asked, rule = [], setup.rule
+    monkeypatch.setattr(setup, "rule", lambda *given: asked.append(given) or rule(*given))
+    train(small, name, out=tmp_path, epochs=1, width=4)
+    assert len(asked) == 1
+
+
+class Twice(MLE):
+    """An estimate of the log, and then another from where it ended."""
+
+    def fit(self, fitting):
+        first = yield from fitting.logging_policy("head")
+        assert first.manifest["objective"] == "mle" and first.folder.parent == fitting.run.stages
+        return (yield from fitting.network())
+
+
+def test_an_objective_of_ones_own_brings_its_way_to_be_fitted(small, tmp_path):
+    run = train(small, Twice(), out=tmp_path, epochs=1, width=4)
+    assert run.finished and (run.stages / "logging" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(("name", "critic", "k"), [("lpi_cb", "reward", 1), ("lpi_rl", "q", 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from math import log, log1p
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from broken_runs import train_until
@@ -208,3 +209,23 @@ def test_a_run_that_fails_after_a_checkpoint_keeps_it(small, tmp_path, monkeypat
     with pytest.raises(RunError, match="no more"):
         train(small, out=tmp_path / "run", config=config("mle", checkpoint_every=1))
     assert Run(tmp_path / "run").saved
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("policy.safetensors", _flipped), ("policy.json", lambda path: path.write_text(path.read_text() + " ")),
+     ("items.parquet", lambda path: path.write_bytes(path.read_bytes()[:-9])),
+     ("items.parquet", lambda path: pq.write_table(pq.read_table(path)[::-1], path))],
+    ids=["a bit of a weight", "a letter", "cut short", "other order of items"],
+)  # fmt: skip
+def test_a_damaged_run_starts_nothing(older, newer, tmp_path, name, damage):
+    copy = shutil.copytree(older.folder, tmp_path / "copy")
+    damage(copy / name)
+    with pytest.raises(RunError, match=f"{name} was altered"):
+        started(newer, copy)

@@ -61,7 +61,7 @@ def compare(
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.judge.compare import compare as measure
-    from localpolicy.report.comparison.tables import comparison_tables
+    from localpolicy.report.tables import comparison_tables
 
     result = measure(
         runs,
@@ -77,7 +77,7 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
-        from localpolicy.report.comparison.section import write_comparison
+        from localpolicy.report.comparison import write_comparison
         from localpolicy.study.titles import read_titles
 
         write_comparison(result, html, titles=None if titles is None else read_titles(titles))

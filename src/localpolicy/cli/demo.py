@@ -20,7 +20,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
-    from localpolicy.report.demo.page import demo as run
+    from localpolicy.report.demo import demo as run
 
     contents = run(out=out, seed=seed, force=force)
     for section in contents.sections:
@@ -29,7 +29,7 @@ def demo(
 
 
 def _show(section: Section) -> None:
-    from localpolicy.report.numbers import with_interval
+    from localpolicy.report.table import with_interval
 
     metrics = tuple(name for name in section.rows[0].metrics if "nDCG" in name)
     rows = [_cells(row, metrics) for row in section.rows]
@@ -46,7 +46,7 @@ def _show(section: Section) -> None:
 
 
 def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    from localpolicy.report.numbers import NOTHING, with_interval
+    from localpolicy.report.table import NOTHING, with_interval
 
     sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
     return (

@@ -1,4 +1,4 @@
-"""`lpi gate`: deploy (exit code 0), do not deploy (3) or cannot tell (4), with reasons."""
+"""`lpi gate`: deploy (exit code 0), do not deploy (3), cannot tell (4) or nothing to decide (6), with reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, settings, write_and_print
 
-EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4}
+EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
 
 
 def gate(
@@ -35,7 +35,10 @@ def gate(
     markdown: Markdown = None,
     latex: Latex = None,
 ) -> None:
-    """Say whether a policy should replace the deployed one: exit code 0 for yes, 3 for no, 4 for cannot tell."""
+    """Say whether a policy should replace the deployed one.
+
+    Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide.
+    """
     from localpolicy.judge.gate import gate as judge
     from localpolicy.report.gate import gate_table
 

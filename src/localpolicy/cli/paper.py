@@ -35,7 +35,7 @@ from localpolicy.cli.paper_options import (
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
     from localpolicy.study.arms import Study
-    from localpolicy.study.paper.inputs import DataSet
+    from localpolicy.study.paper.data import DataSet
     from localpolicy.study.paper.recipe import Recipe
 
 LOG = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def table1(
     keep: Keep = "runs",
 ) -> None:
     """The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them."""
-    from localpolicy.report.paper.table1 import table1_table
+    from localpolicy.report.paper import table1_table
     from localpolicy.study.paper.table1 import FAST_CHANGES, BanditRecipe
     from localpolicy.study.paper.table1 import table1 as run
 
@@ -93,8 +93,8 @@ def table2(
     items: Items = None,
 ) -> None:
     """What the data sets hold: counted here, and published."""
-    from localpolicy.report.paper.table2 import table2_tables
-    from localpolicy.study.paper.table2 import Table2
+    from localpolicy.report.paper import table2_tables
+    from localpolicy.study.paper.data import Table2
 
     result = Table2(data_of(data, out, simulate, sequences, items, fast, ratings=None))
     _write_and_print("table2", table2_tables(result), result.to_dict(), out)
@@ -124,7 +124,7 @@ def table3(
     keep: Keep = "runs",
 ) -> None:
     """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
-    from localpolicy.report.paper.table3 import table3_tables
+    from localpolicy.report.paper import table3_tables
     from localpolicy.study.paper.table3 import table3 as run
 
     policies = None if only is None else tuple(part.strip() for part in only.split(","))
@@ -203,7 +203,7 @@ def figure_breakdown(
     keep: Keep = "runs",
 ) -> None:
     """SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests."""
-    from localpolicy.report.paper.figures import breakdown_spec, breakdown_tables, draw
+    from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, draw
     from localpolicy.study.paper.recipe import TUNED
     from localpolicy.study.paper.table3 import table3 as run
 
@@ -219,8 +219,8 @@ def figure_breakdown(
 
 
 def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> None:
-    from localpolicy.report.paper.figures import dial_spec, dial_table, draw
-    from localpolicy.study.paper.figures import dial_figure
+    from localpolicy.report.paper_figures import dial_spec, dial_table, draw
+    from localpolicy.study.paper.table3 import dial_figure
 
     results = [dial_figure(*study, recipe, key) for study in studies]
     drawn = [

@@ -62,7 +62,7 @@ def train(
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
     from localpolicy.measure.baselines.saved import baseline_called
-    from localpolicy.report.run import run_table
+    from localpolicy.report.tables import run_table
     from localpolicy.runs.config import configure
     from localpolicy.training.selection import unheard
     from localpolicy.training.train import train as run

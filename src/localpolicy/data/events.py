@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from localpolicy.data.event_codes import EventCodes
-from localpolicy.data.reading import ROW, IdType, Raw, Reading, alias, as_number
+from localpolicy.data.reading import ROW, ROW_NUMBER, IdType, Raw, Reading, alias
 from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds, notation
 
 LARGEST, SMALLEST = "3.4e38", "1.2e-38"  # of 4-byte floats, in which rewards and propensities are kept
 YEARS = (-62_135_596_800_000, 253_402_300_799_999)  # ms: the first and last that a calendar can show
 MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
-PER_MILLISECOND = {"us": "1e3", "ns": "1e6"}
 
 
 def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
@@ -126,13 +126,13 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         table = self.raw.table
         if column not in table.columns:
             return None
-        parts = [self._position() if name == ROW else alias(table, name) for name in table.columns[column].split("+")]
+        parts = [self._position() if name == ROW else alias(table, name) for name in table.parts(table.columns[column])]
         joined = ", ".join(f"CAST({part} AS STRING)" for part in parts)
         return parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {joined})"
 
     def _position(self) -> str:
         """Row order over all tables: the table's number, then the row's."""
-        return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW})"
+        return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW_NUMBER})"
 
     def _code(self, column: str) -> tuple[str, str]:
         """SQL for the code of an event or a policy, and the join that it needs.
@@ -175,36 +175,30 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         value = self.value("timestamp")
         if value is None:
             return "CAST(NULL AS BIGINT)"
-        time = self._reads("time", self._milliseconds(value))
+        type_of, written = self.raw.type_of("timestamp"), notation(self.raw.sample.get("timestamp", ()))
+        as_first = "a time that can be read (see --time-unit)"
+        if type_of in ("timestamp", "date"):
+            time = f"unix_millis(CAST({value} AS TIMESTAMP))" if type_of == "date" else f"unix_millis({value})"
+        else:
+            time = milliseconds(value, written=written, unit=self.reading.time_unit, is_text=type_of == "text")
+            as_first = as_first if written == "number" else f"written as the first are ({WRITTEN[written]})"
+        time = self._reads("time", time)
         self._must(f"{self._reads('raw_time', value)} IS NOT NULL", "timestamp is empty")
-        self._must(f"{time} IS NOT NULL", "timestamp is not a time that can be read (see --time-unit)")
+        self._must(f"{time} IS NOT NULL", f"timestamp is not {as_first}")
+        if self.reading.one_unit and written == "number" and type_of not in ("timestamp", "date"):
+            unit = self.reading.time_unit
+            self._must(in_one_unit(time, unit), f"timestamp is not in {unit}, as the first are (see --time-unit)")
         first, last = YEARS
         self._must(f"{time} BETWEEN {first} AND {last}", "timestamp is beyond the years 1 to 9999 (see --time-unit)")
         return time
-
-    def _milliseconds(self, value: str) -> str:
-        """`unix_millis` is Spark's name, which the DuckDB adapter defines too."""
-        type_of, unit = self.raw.type_of("timestamp"), self.reading.time_unit
-        sample = self.raw.sample.get("timestamp", ())
-        numbers = 2 * sum(as_number(text) is not None for text in sample) >= len(sample)  # one bad row decides nothing
-        if type_of == "timestamp":
-            return f"unix_millis({value})"
-        if type_of == "date":
-            return f"unix_millis(CAST({value} AS TIMESTAMP))"
-        if type_of == "text" and not numbers:
-            return f"unix_millis(TRY_CAST({value} AS TIMESTAMP))"
-        if unit == "ms":
-            return f"TRY_CAST({value} AS BIGINT)"
-        if unit == "s":
-            return f"TRY_CAST(ROUND(TRY_CAST({value} AS DOUBLE) * 1000) AS BIGINT)"
-        return f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {PER_MILLISECOND[unit]}) AS BIGINT)"
 
     def _number(self, column: str) -> str | None:
         value = self.value(column)
         if value is None:
             return None
         raw, number = self._reads(f"raw_{column}", value), self._reads(column, f"TRY_CAST({value} AS DOUBLE)")
-        self._must(f"({raw} IS NULL OR {number} IS NOT NULL)", f"{column} is not a number")
+        plain = f" AND {has_no_underscore(raw)}" if self.raw.type_of(column) == "text" else ""
+        self._must(f"({raw} IS NULL OR ({number} IS NOT NULL{plain}))", f"{column} is not a number")
         return number
 
     def _reward(self) -> str:

@@ -11,7 +11,7 @@ from localpolicy.data import sql
 from localpolicy.data.engines import Engine
 from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.events import EventSelect, fields_of
-from localpolicy.data.reading import ROW, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
+from localpolicy.data.reading import ROW, ROW_NUMBER, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import DataError
 
@@ -99,11 +99,12 @@ def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Pro
             finder.small(name, engine.arrow(f"SELECT * FROM {name}"))
         for select in selects:
             table = select.raw.table
-            names = [name for theirs in table.columns.values() for name in theirs.split("+") if name != ROW]
+            names = [name for theirs in table.columns.values() for name in table.parts(theirs) if name != ROW]
             values = {f"shown_{number}": f"CAST({alias(table, name)} AS STRING)" for number, name in enumerate(names)}
             for file in table.files:
                 finder.read("suspect", replace(table, files=(file,)), rows=True)
-                query = f"{select.problem_sql('suspect', also={ROW: ROW, **values})} ORDER BY {ROW} LIMIT 1"
+                found = select.problem_sql("suspect", also={ROW_NUMBER: ROW_NUMBER, **values})
+                query = f"{found} ORDER BY {ROW_NUMBER} LIMIT 1"
                 for problem, row, *came in finder.rows(query):
                     shown = ", ".join(f"{name}={_short(value)}" for name, value in zip(names, came, strict=True))
                     at = f"row {row}" + (f" (position {row - 1}, counted from 0)" if table.label else "")

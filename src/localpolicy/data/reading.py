@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
+from localpolicy.data.times import as_number, unit_of
 from localpolicy.errors import DataError, nearest
 
 COLUMNS = (
@@ -23,7 +23,8 @@ COLUMNS = (
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
-ROW = "_row"  # stands for a row's number: order where a log has no times, a sequence where it has no sequences
+ROW = "\0row"  # in place of a column: a row's number. No file has a column of that name
+ROW_NUMBER = "_row"  # its name in SQL, beside c0, c1, …: order where a log has no times, a sequence where it has none
 
 IdType = Literal["integer", "text"]
 
@@ -40,7 +41,11 @@ def check_columns(table: SourceTable) -> None:
         if ours not in COLUMNS:
             raise DataError(f"columns: '{ours}' is not a column of events{nearest(ours, COLUMNS)}")
     for ours, theirs in table.columns.items():
-        for name in theirs.split("+"):
+        for name in table.parts(theirs):
+            if table.names.count(name) > 1:
+                raise DataError(
+                    f"two columns are called '{name}' in {where}: which one is meant for '{ours}'? Rename one."
+                )
             if name not in table.names and name != ROW:
                 raise DataError(f"no column '{name}' for '{ours}' in {where}{nearest(name, table.names)}")
     missing = [ours for ours in REQUIRED if ours not in table.columns and ours not in table.constants]
@@ -99,6 +104,7 @@ class Reading:
     sequence_id: IdType
     item_id: IdType
     time_unit: str  # of times that are numbers
+    one_unit: bool  # no number may be a time in another unit: they are times of a calendar, and nobody said otherwise
     has_time: bool
     has_reward: bool
     has_propensity: bool
@@ -114,11 +120,15 @@ class Reading:
             raise DataError("some of these files have a timestamp column and some have none: prepare them apart.")
         sequence_id: IdType = "text" if config.session_gap is not None else _id_type("sequence_id", raws, config)
         item_id = _id_type("item_id", raws, config)
+        unit, one_unit = str(config.time_unit), False
+        if unit == "auto":
+            unit, one_unit = unit_of(value for raw in raws for value in raw.sample.get("timestamp", ()))
         integers = [name for name, kind in (("sequence_id", sequence_id), ("item_id", item_id)) if kind == "integer"]
         return cls(
             sequence_id=sequence_id,
             item_id=item_id,
-            time_unit=_time_unit(raws) if config.time_unit == "auto" else config.time_unit,
+            time_unit=unit,
+            one_unit=one_unit,
             has_time=timed == {True},
             has_reward=any(raw.has("reward") for raw in raws),
             has_propensity=any(raw.has("propensity") for raw in raws),
@@ -148,20 +158,3 @@ def _plain_integer(text: str) -> bool:
 def _is_narrow(sample: Sequence[Any] | None) -> bool:
     numbers = [as_number(value) for value in sample or ()]
     return bool(numbers) and all(number is not None and abs(number) < 2**31 for number in numbers)
-
-
-def _time_unit(raws: Sequence[Raw]) -> str:
-    """By the median of the first times: any since 1973 can be told apart, and one sentinel decides nothing."""
-    times = [
-        time for raw in raws for value in raw.sample.get("timestamp", ()) if (time := as_number(value)) is not None
-    ]
-    usual = median(map(abs, times)) if times else 0.0
-    return next((unit for unit, limit in (("s", 1e11), ("ms", 1e14), ("us", 1e17)) if usual < limit), "ns")
-
-
-def as_number(value: Any) -> float | None:
-    """The value as a number, or None."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

@@ -62,6 +62,10 @@ class SourceTable:
         """The files as the user gave them."""
         return self.originals or self.files
 
+    def parts(self, theirs: str) -> tuple[str, ...]:
+        """The raw columns behind a name: 'a+b' joins two, unless the files have a column of that very name."""
+        return (theirs,) if theirs in self.names else tuple(theirs.split("+"))
+
     def shown(self, file: Path | None = None) -> str:
         """What messages call it, or one of its files."""
         return self.label or str(file or self.files[0])
@@ -141,9 +145,10 @@ def parquet_schema(path: Path) -> pa.Schema:
 def first_line(path: Path) -> str:
     """The first line of a text file, gzip or not."""
     try:
-        with gzip.open(path, "rt", newline="") if path.name.endswith(".gz") else path.open(newline="") as file:
+        opener = gzip.open if path.name.endswith(".gz") else open
+        with opener(path, "rt", encoding="utf-8", newline="") as file:
             line = file.readline(LONGEST_LINE + 1)
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}): it was cut short or altered. Fetch it again.") from None
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text.") from None

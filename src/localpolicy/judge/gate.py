@@ -1,19 +1,26 @@
-"""`gate`: deploy, do not deploy, or cannot tell, with reasons. Rules are a small YAML file; each becomes one check."""
+"""`gate`: deploy, do not deploy, cannot tell, or nothing to decide, with reasons.
+
+What is judged depends on the log (see `judge.question`): the value where propensities were logged, for policies and
+baselines alike; else the reward-weighted nDCG, or how well what is ranked high was liked. Where rewards do not differ,
+and between two seeds of one recipe, there is nothing to decide. Rules are a small YAML file; each becomes one check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.gate_baselines import baselines_by_value, baselines_check
+from localpolicy.judge.gate_baselines import baselines_check
 from localpolicy.judge.gate_checks import (
     Check,
     coverage_check,
@@ -22,12 +29,13 @@ from localpolicy.judge.gate_checks import (
     gain_check,
     ruler_check,
     segment_check,
-    value_check,
 )
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
+from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
+from localpolicy.judge.question import Question, question_of
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
+from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.measure.evaluation import (
     EvaluateConfig,
     Evaluation,
@@ -37,16 +45,18 @@ from localpolicy.measure.evaluation import (
 )
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of
 from localpolicy.measure.scorer import Scorer
-from localpolicy.measure.segments import groups
 from localpolicy.results import Result
 
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
-Answer = Literal["deploy", "do not deploy", "cannot tell"]
+Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
+DAY = 86_400_000  # ms
+BY_RULE = Question("metric", "the rules name the figure")
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,10 +70,14 @@ class Gate(Result):
     metric: str = ""
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
     imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
+    question: Question = BY_RULE  # what was asked of the log
+    days: float | None = None  # that the log spans, where it has times
 
     @property
     def answer(self) -> Answer:
         """No where a check says so; cannot tell where one that was asked for could not be answered."""
+        if self.question.kind == "nothing":
+            return "nothing to decide"
         outcomes = {check.outcome for check in self.checks}
         return "do not deploy" if "no" in outcomes else "cannot tell" if "cannot tell" in outcomes else "deploy"
 
@@ -81,6 +95,8 @@ class Gate(Result):
     def sentence(self) -> str:
         """The answer as one says it to somebody who decides."""
         new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
+        if self.answer == "nothing to decide":
+            return f"Nothing to decide between {new} and {old}: {self.question.why}."
         gain = next(check for check in self.checks if check.name in ("gain", "value"))
         if self.deploy:
             return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
@@ -92,9 +108,21 @@ class Gate(Result):
             but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
             return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]
-        most = max((check.needed for check in unsure if check.needed is not None), default=None)
-        more = "" if most is None else f" About {_rounded(most):,} positions would tell; there are {gain.n or 0:,}."
-        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{more}"
+        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{self._more(unsure)}"
+
+    def _more(self, unsure: Sequence[Check]) -> str:
+        """How much of such a log would tell."""
+        known = [check for check in unsure if check.needed is not None and check.n]
+        if not known:
+            return ""
+        most = max(known, key=lambda check: (check.needed or 0) / (check.n or 1))
+        assert most.needed is not None and most.n
+        days = (
+            ""
+            if self.days is None
+            else f" ({_rounded(math.ceil(self.days * most.needed / most.n)):,} days of such a log)"
+        )
+        return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
 
     def summary(self) -> str:
         """The answer in a sentence."""
@@ -110,6 +138,7 @@ class Gate(Result):
             "answer": self.answer,
             "deploy": self.deploy,
             "sentence": self.sentence,
+            "question": self.question._asdict(),
             "metric": self.metric,
             "checks": [check.to_dict() for check in self.checks],
             "notes": list(self.notes),
@@ -149,9 +178,9 @@ def gate(
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
     rules = rules_of(rules)
-    by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
-    others = list(against[1:] if by_log else against)
-    names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())
+    by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
+    run, others = as_run(run), [as_run(like) for like in (against[1:] if by_log else against)]
+    names = names_of([run, *others], taken=BASELINES if rules.baselines else ())
     prepared = data_for([run, *others], data)
     settings = settings_of(config, 1)
     opened = [
@@ -162,71 +191,101 @@ def gate(
     refuse_incomparable([candidate, *references])
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.
-    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared))
+    people = people_of(each.policy for each in (candidate, *references))
+    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
     rulers = [
         _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
     ]
     evaluation = measure(candidate, rulers)
+    question = _asked(prepared, settings.split, candidate, references[0] if not by_log else None, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
     popularity = measure(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, settings.split)]
-    checks: list[Check]
-    deployed, leaks = None, [each for each in opened[:2] if each.leaks]
-    if by_log:
-        # Nothing but the value speaks of that policy, so a gain must show there.
-        checks = [value_check(evaluation, None, rules, surely=True)]
-    else:
-        deployed = measure(references[0], [])
+    taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
+    beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
+    measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
+    deployed = None if by_log else measure(references[0], [])
+    by_value = by_log or question.kind == "value"
+    checks: list[Check] = []
+    if deployed is not None:
         pair = like_with_like(
             candidate, references[0], (evaluation, deployed),
             lambda other: measure(open_likeliest(other, prepared, split=settings.split, device=device), []),
         )  # fmt: skip
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
-        checks = [gain if pair.refusal is None else replace(gain, outcome="cannot tell")]
-        if leaks and checks[0].outcome != "no":
-            reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
-            checks = [replace(checks[0], outcome="cannot tell", reason=reason)]
-        checks += [
+        checks = [
+            gain if pair.refusal is None else replace(gain, outcome="cannot tell"),
             events_check(evaluation, deployed, metric, paid_events(prepared), rules),
-            value_check(evaluation, deployed, rules),
+            *([] if by_value else [value_check(evaluation, deployed, rules, decides=False)]),
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
         ]
-    taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
-    beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
-    measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
+    if by_value:
+        value = value_check(evaluation, deployed, rules)
+        baselines = baselines_by_value(evaluation, deployed, measured, rules)
+        checks = [value, *_not_asked(checks, BY_RANK, "the value decides"), baselines]
+    else:
+        checks.append(baselines_check(evaluation, measured, metric, rules))
+    if any(each.leaks for each in opened[:2]) and checks[0].outcome != "no":
+        reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
+        checks[0] = replace(checks[0], outcome="cannot tell", reason=reason)
     checks += [
-        baselines_by_value(evaluation, measured, rules)
-        if by_log
-        else baselines_check(evaluation, measured, metric, rules),
         *divergence_checks(evaluation.divergence, rules),
         *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
     ]
-    if deployed is not None and rules.metric is None and not leaks:
-        checks = _decided_by_value(checks, value_check(evaluation, deployed, rules, surely=True))
+    if question.kind == "nothing":
+        checks = _not_asked(checks, {check.name for check in checks}, "there is nothing to decide")
     imitates = not by_log and references[0].estimates_logging
-    return Gate(checks, evaluation, deployed, rules, metric, tuple(dict.fromkeys(notes)), imitates)
+    said = tuple(dict.fromkeys(notes))
+    return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared))
 
 
-def _decided_by_value(checks: list[Check], value: Check) -> list[Check]:
-    """Where logged propensities show a sure gain in reward, ranks are facts beside it, and refuse nothing.
+def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:
+    """What the log is asked: what it can answer, or what the rules name."""
+    if deployed is not None and two_seeds(candidate, deployed):
+        why = "they are two seeds of one recipe on the same data, and differ by chance alone"
+        return Question("nothing", why)
+    question = question_of(data, split)
+    if deployed is None and question.kind not in ("value", "nothing"):
+        raise RunError(
+            f"{data.path} states no propensities, so what the policy that wrote it would earn against another is not "
+            "known. Name what is deployed with --against: a run, a baseline, or a file of its lists."
+        )
+    if rules.metric is not None and deployed is not None:
+        return Question("metric", f"the rules name {rules.metric}")
+    return question
+
+
+def two_seeds(new: Candidate, old: Candidate) -> bool:
+    """Whether two runs differ in nothing but their seed."""
+    mine, theirs = new.origin.family, old.origin.family
+    alike = mine is not None and mine == theirs and new.beta == old.beta
+    return alike and new.facts.get(DATA) is not None and new.facts.get(DATA) == old.facts.get(DATA)
+
+
+def _not_asked(checks: Sequence[Check], names: Collection[str], why: str) -> list[Check]:
+    """The same as facts that refuse nothing.
 
     Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
-    log's items lower: the two rules would contradict each other.
+    log's items lower: where the value decides, the two rules would contradict each other.
     """
-    if value.outcome != "yes":
-        return checks
-    said = "not asked, since the value surely gains: "
-    ranks = [
-        replace(check, outcome="not asked", reason=said + check.reason, needed=None, instead=None)
-        if check.name in BY_RANK
+    return [
+        replace(check, outcome="not asked", reason=f"not asked, since {why}: {check.reason}", needed=None, instead=None)
+        if check.name in names and check.outcome != "not asked"
         else check
         for check in checks
-        if check.name != "value"
     ]
-    return [value, *ranks]
+
+
+def log_days(data: Prepared) -> float | None:
+    """How many days a log spans."""
+    times = [part.arrays["time"] for part in data.splits.values() if len(part.arrays.get("time", ()))]
+    if not times:
+        return None
+    span = (max(int(each.max()) for each in times) - min(int(each.min()) for each in times)) / DAY
+    return span if span > 0 else None
 
 
 @dataclass(frozen=True)
@@ -238,25 +297,25 @@ class _Measure:
     settings: EvaluateConfig
     rules: GateRules
     values: Scorer
+    people: np.ndarray | None  # the sequences that all have lists for; None: all
 
     def __call__(self, candidate: Candidate, references: Sequence[Candidate]) -> Evaluation:
         return evaluate_policy(
             candidate.policy, self.data, name=candidate.name, window=self.window, config=self.settings,
             references={reference.name: reference.policy for reference in references},
             described=[reference.origin for reference in references], rules=self.rules.overlap,
-            values=self.values,
+            values=self.values, people=self.people,
         )  # fmt: skip
 
 
 def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:
-    """The figure that must gain: as asked, or of the best paid event with enough sequences; and why it is that one."""
-    measured = groups(evaluation.scores)
-    if rules.metric is not None:
-        if rules.metric.rpartition(".")[0] not in measured:
-            known = [f"{each}.nDCG@20" for each in measured]
-            raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
-        return rules.metric, []
-    return deciding_figure(evaluation, least=rules.min_sequences)
+    """The figure that must gain where ranks decide, as asked or as the log's rewards say; and why it is that one."""
+    if rules.metric is None:
+        return deciding_figure(evaluation, least=rules.min_sequences)
+    if rules.metric.rpartition(".")[0] not in evaluation.metrics:
+        known = [f"{each}.nDCG@20" for each in evaluation.metrics]
+        raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
+    return rules.metric, []
 
 
 def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:

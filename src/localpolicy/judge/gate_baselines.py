@@ -1,22 +1,17 @@
-"""The gate's check against simple baselines: by ranking, or by estimated reward where the log itself is deployed."""
+"""The gate's check against simple baselines by ranking, where the log has no propensities."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.gate_value import LEFT_OUT
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import decisions
-from localpolicy.measure.off_policy.decisions import Decisions
-from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
 from localpolicy.measure.significance import more_needed, paired_family, sequences_of
-
-LEFT_OUT = Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
 
 
 def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rules: GateRules) -> Check:
@@ -26,29 +21,6 @@ def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rul
     mine, clusters = new.values(name)
     values = {baseline.name: baseline.values(name)[0] for baseline in baselines}
     return _against_baselines(name, mine, values, clusters, rules)
-
-
-def baselines_by_value(new: Evaluation, baselines: list[Evaluation], rules: GateRules) -> Check:
-    """The same by estimated reward, where the log's propensities carry an estimate of both."""
-    if not baselines:
-        return LEFT_OUT
-    log = _estimable(new)
-    estimable = {baseline.name: _estimable(baseline) for baseline in baselines}
-    contributions = CONTRIBUTIONS[rules.estimator]
-    values = {name: contributions(theirs) for name, theirs in estimable.items() if theirs is not None}
-    if log is None or not values:
-        return Check("baselines", "not asked", "they differ too much from the log for an estimate of their reward")
-    missing = [baseline.name for baseline in baselines if baseline.name not in values]
-    check = _against_baselines("estimated J", contributions(log), values, log.sequence, rules)
-    if not missing:
-        return check
-    return replace(check, reason=f"{check.reason}. The overlap is too small to estimate {', '.join(missing)}")
-
-
-def _estimable(evaluation: Evaluation) -> Decisions | None:
-    """Its decisions, where the log's propensities carry an estimate of its reward."""
-    off_policy = evaluation.off_policy
-    return None if off_policy is None or off_policy.refusal is not None else decisions(evaluation.scores)
 
 
 def _against_baselines(

@@ -14,11 +14,9 @@ from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import decisions
-from localpolicy.measure.off_policy.intervals import normal
-from localpolicy.measure.off_policy.value_bound import CONTRIBUTIONS
 from localpolicy.measure.segments import groups, segments
 from localpolicy.measure.significance import ENOUGH, Values, more_needed, paired, paired_family, sequences_of
+from localpolicy.measure.summary import WEIGHTED
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 
@@ -37,6 +35,7 @@ class Check:
     needed: int | None = None  # positions that would tell, where these do not
     instead: str | None = None  # the policy that should be deployed rather than either
     plain: str = ""  # what came of it in a few words, for the answer's sentence
+    unit: str = "positions"  # what `n` and `needed` count
 
     @property
     def passed(self) -> bool | None:
@@ -46,6 +45,19 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {"passed": self.passed, **{name: finite(value) for name, value in vars(self).items()}}
+
+
+def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
+    """Whether a gain with this interval is worth a deployment; and why not, in words.
+
+    Yes above `min_gain`; no where all of it lies below `smallest_gain` of the deployed figure; else nobody can tell.
+    """
+    if low > rules.min_gain:
+        return "yes", ""
+    smallest = max(rules.min_gain, rules.smallest_gain * abs(deployed))
+    if high < max(smallest, rules.min_gain + 1e-12):
+        return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+    return "cannot tell", ""
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Check:
@@ -69,22 +81,24 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     elif sequences < rules.min_sequences:
         needed = math.ceil(test.n * rules.min_sequences / sequences)
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
-    elif test.low > rules.min_gain:
-        outcome, plain = "yes", f"it ranks {what} higher"
-    elif test.high < max(smallest, rules.min_gain + 1e-12):
-        outcome, plain = "no", f"it ranks {what} {'lower' if test.high < 0 else 'no higher'}"
-        reason += f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
     else:
-        needed = more_needed(test, max(test.difference - rules.min_gain, smallest - rules.min_gain))
-        if needed is not None:
-            reason += f". About {needed:,} positions would tell"
+        outcome, told = outcome_of(test.low, test.high, float(old.mean()), rules)
+        reason += told
+        plain = {
+            "yes": f"it ranks {what} higher",
+            "no": f"it ranks {what} {'lower' if test.high < 0 else 'no higher'}",
+        }.get(outcome, plain)
+        if outcome == "cannot tell":
+            needed = more_needed(test, max(test.difference, smallest) - rules.min_gain)
+            reason += "" if needed is None else f". About {needed:,} positions would tell"
     return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)
 
 
 def ranked(name: str) -> str:
     """What a figure such as purchase.nDCG@20 ranks, in words."""
     group = name.rpartition(".")[0]
-    return {"all": "what people took", "repeat": "repeats", "new": "new items"}.get(group, f"{group} events")
+    named = {"all": "what people took", "repeat": "repeats", "new": "new items", WEIGHTED: "what is worth most"}
+    return named.get(group, f"{group} events")
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
@@ -100,13 +114,11 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
     """No segment surely loses more than allowed, Holm-corrected over the segments."""
-    group, _, metric_name = name.rpartition(".")
-    scores, (mine, old) = new.scores, (each.scores.metric(metric_name) for each in (new, deployed))
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
     tests = {}
-    for label, here in segments(scores, new.counts).items():
-        chosen = here & groups(scores)[group]
-        if chosen.sum() >= rules.min_segment:
-            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], scores.sequence[chosen]
+    for label, here in segments(new.scores, new.counts).items():
+        if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
+            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
     return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
 
@@ -175,58 +187,6 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
             plain = f"it moves {ratio:.1f} times as far from the log as noise does"
             checks.append(Check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
     return checks
-
-
-def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, surely: bool = False) -> Check:
-    """Non-inferiority: the lower end of the estimated difference is above -margin; above 0 where it must gain.
-
-    The deployed policy's value is estimated on the same decisions, or is the log's own where the log is the deployed
-    policy's or does not speak of it. Paired: what luck gave the log it gave both.
-    """
-    outcome: Outcome
-    surely |= rules.require_value_gain
-    estimated, log = new.off_policy, decisions(new.scores)
-    if estimated is None or log is None:
-        outcome = "cannot tell" if surely else "not asked"
-        return Check("value", outcome, "the log has no propensities", plain="its reward cannot be estimated")
-    refusal, share = estimated.refusal, estimated.overlap.effective / estimated.overlap.n
-    if refusal is None and share < rules.min_effective_share:
-        refusal = f"an effective sample of {share:.1%} of the decisions (least: {rules.min_effective_share:.0%})"
-    if refusal is not None:
-        return Check(
-            "value", "cannot tell", f"overlap is too small for an estimate: {refusal}",
-            n=estimated.overlap.n, plain="it differs too much from the log for an estimate of its reward",
-        )  # fmt: skip
-    theirs = None if deployed is None else decisions(deployed.scores)
-    spoken = deployed is not None and deployed.off_policy is not None and deployed.off_policy.refusal is None
-    contributions = CONTRIBUTIONS[rules.estimator]
-    base, whose = log.reward, "the log's own"
-    if theirs is not None and spoken and deployed is not None:
-        base, whose = contributions(theirs), f"{deployed.name}'s"
-    mine = contributions(log)
-    gain = mine - base
-    interval = normal(gain, log.sequence, confidence=rules.confidence)
-    margin = 0.0 if surely else rules.value_margin * abs(float(base.mean()))
-    asked = "above 0" if surely else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
-    reason = (
-        f"estimated J {mine.mean():.4f} against {whose} {base.mean():.4f}: difference "
-        f"{gain.mean():+.4f}, interval {interval.low:+.4f} to {interval.high:+.4f} ({len(gain):,} decisions worth "
-        f"{estimated.overlap.effective:,.0f}); its lower end must be {asked}"
-    )
-    outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
-    least = "higher" if surely else "no lower"
-    plain = {
-        "yes": f"its estimated reward is {least}",
-        "no": f"its estimated reward is not {least}" if surely else "its estimated reward is lower",
-        "cannot tell": f"its estimated reward is not surely {least}",
-    }[outcome]
-    needed = None
-    if outcome == "cannot tell":
-        test = paired(mine, base, log.sequence, confidence=rules.confidence)
-        needed = more_needed(test, abs(test.difference + margin))
-        reason += "" if needed is None else f". About {needed:,} decisions would tell"
-    fields = (float(gain.mean()), interval.low, interval.high, len(gain), needed)
-    return Check("value", outcome, reason, *fields, plain=plain)
 
 
 def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:

@@ -21,7 +21,9 @@ class GateRules(Settings):
     """What a policy must show before it is deployed."""
 
     metric: str | None = Field(
-        None, description="what must gain, as purchase.nDCG@20 (default: the best paid event with enough sequences)"
+        None,
+        description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
+        "propensities were logged, else nDCG@20 weighted by rewards)",
     )
     min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
     smallest_gain: float = Field(
@@ -44,16 +46,18 @@ class GateRules(Settings):
     min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
     min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
     value_margin: float = Field(
-        0.05, ge=0, description="the estimated value must surely be above the deployed one less this share of it"
+        0.05,
+        ge=0,
+        description="where `metric` decides: the estimated value must significantly be above the deployed one "
+        "less this share of it",
     )
     estimator: Additive = Field(
         "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
     )
     min_effective_share: float = Field(
         LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
-        "decisions; β and epochs are chosen by the same rule"
+        "decisions, place by place in lists"
     )  # fmt: skip
-    require_value_gain: bool = Field(False, description="an off-policy estimate must surely gain, not just not lose")
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.off_policy import OffPolicy, OverlapRules, decisions, off_policy
+from localpolicy.measure.metrics import own_metric
+from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
 from localpolicy.measure.scorer import Scorer, device_of
@@ -25,6 +26,7 @@ from localpolicy.measure.segments import groups, is_rating
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     DEFAULT_METRICS,
+    WEIGHTED,
     as_json,
     average_reward,
     coverage,
@@ -33,6 +35,7 @@ from localpolicy.measure.summary import (
     popularity,
     ranking,
     reward_at_1,
+    reward_weighted,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
@@ -47,11 +50,20 @@ class EvaluateConfig(Settings):
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
     exclude_seen: bool = Field(False, description="never show what a sequence held before")
     lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
-    metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="ranking metrics, as nDCG@20")
+    metrics: tuple[str, ...] = Field(
+        DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
+    )
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
     sequences: int | None = Field(
         None, ge=1, description="score about so many sequences, evenly spaced over the split (default: all)"
     )
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A function of the user's stands under its name from here on."""
+        listed = [value] if callable(value) or isinstance(value, str) else value
+        return tuple(own_metric(each) if callable(each) else each for each in listed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,8 +114,15 @@ class Evaluation(Result):
         if name == "AR@1":
             return reward_at_1(self.scores), self.scores.sequence
         group, _, metric_name = name.rpartition(".")
+        if group == WEIGHTED:
+            return reward_weighted(self.scores, metric_name)
         here = groups(self.scores)[group]
         return self.scores.metric(metric_name)[here], self.scores.sequence[here]
+
+    def positions(self, name: str) -> np.ndarray:
+        """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
+        group = name.rpartition(".")[0]
+        return groups(self.scores)["all" if group == WEIGHTED else group]
 
     @property
     def main(self) -> str:
@@ -199,17 +218,20 @@ def evaluate_policy(
     rules: OverlapRules | None = None,
     floor: bool = True,
     values: Scorer | None = None,
+    people: np.ndarray | None = None,
 ) -> Evaluation:
     """Score a split and summarise it. `described` says what each of `references` is, in the same order.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
-    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards).
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
+    sequences of the split that are scored (default: all).
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
     windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
-    if config.sequences is not None and config.sequences < len(windows):
-        windows = windows.part(0, -(-len(windows) // config.sequences))
+    if config.sequences is not None or people is not None:
+        among = np.arange(len(windows)) if people is None else people
+        windows = windows.only(among[:: -(-len(among) // (config.sequences or len(among)))])
     scores = score(
         policy,
         windows,
@@ -224,7 +246,6 @@ def evaluate_policy(
         description=f"scoring {name}",
     )
     counts = np.asarray(data.catalogue["count"].to_numpy())
-    log = decisions(scores, propensities=propensities)
     largest = max(data.manifest["rewards"].values(), default=None)
     rewards = {"AR@1": average_reward(scores)}
     if imputation is not None:
@@ -242,9 +263,7 @@ def evaluate_policy(
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },
         divergence=divergence(scores, described, counts=counts),
-        off_policy=None
-        if log is None
-        else off_policy(log, largest_reward=largest, rules=rules, propensities=propensities or "logged"),
+        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         events=paid_events(data),
         scores=scores,
         counts=counts,
@@ -271,11 +290,14 @@ def deciding_figure(
 ) -> tuple[str, list[str]]:
     """The figure that policies are judged by, and why it is not the best paid event's.
 
-    It is nDCG@20 of the best paid event that at least `least` sequences hold, else of everything taken. Where `columns`
-    were asked for it is one of them: that figure, else the first nDCG that has positions.
+    It is nDCG@20 of all events weighted by their rewards, where these differ; else of the paid event that at least
+    `least` sequences hold, else of everything taken. Where `columns` were asked for it is one of them: that figure,
+    else the first nDCG that has positions.
     """
     measured, few = groups(evaluation.scores), []
-    for event in (*(event for event in evaluation.events if event in measured), "all"):
+    weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
+    measured |= dict.fromkeys(weighted, measured["all"])
+    for event in (*weighted, *(event for event in evaluation.events if event in measured), "all"):
         count = sequences_of(evaluation.scores.sequence[measured[event]])
         if count >= least or event == "all":
             break

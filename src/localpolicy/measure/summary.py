@@ -9,18 +9,33 @@ import numpy as np
 
 from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.score import Scores
-from localpolicy.measure.segments import groups
+from localpolicy.measure.segments import answered, groups
 
+WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
 DEFAULT_METRICS = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20", "MRR")
 
 
 def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, dict[str, Estimate]]:
-    """Metric figures by group of positions."""
+    """Metric figures by group of positions; and of all together weighted by reward, where rewards differ."""
     metrics = tuple(metrics)
-    return {
+    figures = {
         group: {name: mean_estimate(scores.metric(name)[here], scores.sequence[here]) for name in metrics}
         for group, here in groups(scores).items()
     }
+    if len(np.unique(scores.reward[answered(scores)])) > 1:
+        figures[WEIGHTED] = {name: mean_estimate(*reward_weighted(scores, name)) for name in metrics}
+    return figures
+
+
+def reward_weighted(scores: Scores, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """r m / mean(|r|) at what was answered, m being a metric such as nDCG@20; and the sequence of each [n].
+
+    Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards.
+    """
+    here = answered(scores)
+    reward = scores.reward[here].astype(np.float64)
+    scale = float(np.abs(reward).mean()) if len(reward) else 1.0
+    return scores.metric(name)[here] * reward / (scale or 1.0), scores.sequence[here]
 
 
 def reward_at_1(scores: Scores) -> np.ndarray:

@@ -47,14 +47,47 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 
 
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
-    """G_t = Σ_{k>=0} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do."""
+    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
+
+    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the
+    same list are neither later nor its own.
+    """
     layout = Layout.of(batch)
-    block = layout.pad(batch.reward)
-    running = torch.zeros_like(block[:, 0])
+    reward, begins = layout.pad(batch.reward), None
+    if batch.context is not None:
+        begins = layout.pad(batch.context == torch.arange(len(batch.context), device=batch.context.device))
+    block = torch.empty_like(reward)
+    later = torch.zeros_like(reward[:, 0])  # what comes after this list
+    earned = torch.zeros_like(later)  # by this list's places from this one on
     for column in range(layout.columns - 1, -1, -1):
-        running = block[:, column] + gamma * running
-        block[:, column] = running
+        block[:, column] = reward[:, column] + gamma * later
+        if begins is None:
+            later = block[:, column]
+            continue
+        earned = earned + reward[:, column]
+        later = torch.where(begins[:, column], earned + gamma * later, later)
+        earned = torch.where(begins[:, column], 0.0, earned)
     return layout.flatten(block)
+
+
+def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
+    """What a critic is held to at each position, r/e + Σ_{k>=1} γ^k r_{t+k}, and the weight e² of its squared error.
+
+    e is how much the item's place is looked at (see `data.places`): a critic tells what an item earns at the first
+    place. With γ = 0 the weighted error is (e q - r)², that of the reward itself.
+    """
+    returns = returns_to_go(batch, gamma=gamma)[batch.scored]
+    if batch.examined is None:
+        return returns, torch.ones_like(returns)
+    examined, reward = batch.examined[batch.scored], batch.reward[batch.scored]
+    return returns + reward / examined - reward, examined**2
+
+
+def lower_rewards(batch: Batch) -> Tensor:
+    """What the places below a list's first one earned, at the first: [M]."""
+    assert batch.context is not None
+    total = torch.zeros_like(batch.reward).index_add_(0, batch.context, batch.reward)
+    return total - batch.reward
 
 
 def _scored(values: Tensor, batch: Batch) -> Tensor:
@@ -107,6 +140,8 @@ class NetworkReader:
             numbers["logged_propensity"] = (
                 stated if open_items is None else stated.masked_fill(open_items.unknown, torch.nan)
             )
+        if batch.examined is not None:
+            numbers["examined"] = batch.examined[at]
         if "cross_entropy" in self.reads.fields:
             assert self.logging_policy is not None, "a teacher is given"
             student = network.head("policy").logits(current)
@@ -183,7 +218,11 @@ class NetworkReader:
     def _next_value(
         self, batch: Batch, hidden_eval: Tensor, coin: bool, following_token: tuple[Tensor, Tensor], frozen: Branch
     ) -> Tensor:
-        """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end."""
+        """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end.
+
+        Where the next step is a list, that is its first place's value: with what comes after the list, and without what
+        the lower places earned, which is added as the log has it.
+        """
         after, exists = following_token
         # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
         tokens = after[exists] if batch.counted is None else after
@@ -196,6 +235,8 @@ class NetworkReader:
         else:
             logging = self._logging(batch, hidden_eval, tokens, frozen)
             following = evaluated.shifted(self.catalogue.mean(logging, evaluated.logits))
+        if batch.context is not None:
+            following = following + lower_rewards(batch)[tokens]
         if batch.counted is not None:
             return torch.where(exists, following, 0.0)
         return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)

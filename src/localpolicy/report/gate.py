@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from localpolicy.judge.gate import Check, Gate
 from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
-from localpolicy.report.numbers import NOTHING
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {
     "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
+    "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
 CLAIMS = {  # what holds where a check says yes
     "gain": "it gains in the figure that decides",
@@ -19,7 +19,7 @@ CLAIMS = {  # what holds where a check says yes
     "value": "its estimated reward is high enough",
     "segments": "no segment surely loses",
     "coverage": "its lists still reach enough of the catalogue",
-    "baselines": "it beats every simple baseline",
+    "baselines": "no simple baseline does better",
     "divergence": "it stays within the budget of divergence",
     "divergence over floor": "it stays within so many times the noise floor",
     "ruler": "the estimates of the log have learned something",
@@ -88,5 +88,7 @@ def _number(check: Check, verdict: Gate) -> KeyNumber:
         meaning += f" Two estimates of the log differ by {divergence.floor_js.overall.mean:.3f}: that much is noise."
     if check.name != "divergence" and check.low is not None and check.high is not None:
         share = f"{verdict.rules.confidence:.0%}"
-        meaning += f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} positions."
+        meaning += (
+            f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} {check.unit}."
+        )
     return KeyNumber(value, NAMES[check.name].format(metric=verdict.metric), meaning)

@@ -10,27 +10,25 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate
+from localpolicy.measure.baselines.saved import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
-from localpolicy.report.comparison.section import write_comparison
-from localpolicy.report.comparison.tables import comparison_tables
-from localpolicy.report.evaluation import evaluation_tables
+from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.skeleton import tables_page
-from localpolicy.report.lists import lists_table
-from localpolicy.report.loop.page import loop_contents, loop_tables, trajectories
+from localpolicy.report.loop import loop_contents, loop_tables, trajectories
 from localpolicy.report.quality import counts_table
-from localpolicy.report.run import run_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table
+from localpolicy.report.tables import comparison_tables, evaluation_tables, lists_table, run_table
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.study.go import GoResult
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.sweep_result import Sweep
+from localpolicy.study.rounds import Loop
+from localpolicy.study.sweep import Sweep
 
 
 @tables_of.register
@@ -70,7 +68,7 @@ def _(result: Lists) -> list[Table]:
 
 @tables_of.register
 def _(result: Run) -> list[Table]:
-    return [run_table(result)] if result.finished else []
+    return [run_table(result)] if result.finished and not isinstance(result, BaselineRun) else []
 
 
 @tables_of.register

@@ -12,11 +12,9 @@ from localpolicy.measure.segments import is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
-from localpolicy.report.numbers import NOTHING, number, with_error
-from localpolicy.report.table import Cell, Table
-from localpolicy.study.measured import Pooled
-from localpolicy.study.seeds import over_seeds
-from localpolicy.study.sweep_result import Sweep, Tried, best_within
+from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
+from localpolicy.study.measured import Pooled, over_seeds
+from localpolicy.study.sweep import Sweep, Tried, best_within
 
 LOG = logging.getLogger(__name__)
 
@@ -211,8 +209,8 @@ def draw(sweep: Sweep, out: Path) -> list[Path]:
     if not can_draw():
         LOG.warning(MISSING)
         return []
+    from localpolicy.report.html.charts import series_styles
     from localpolicy.report.html.frontier import frontier
-    from localpolicy.report.html.palette import series_styles
 
     contents = sweep_contents(sweep)
     chart = frontier(contents.sections[0], series_styles(contents)[0], "frontier")

@@ -31,9 +31,9 @@ class TrainConfig(Settings):
     )  # fmt: skip
     learning_rate: float = Field(1e-3, gt=0, description="Adam's step size")
     weight_decay: OrAuto[float] = Field(
-        AUTO, ge=0, description="decoupled weight decay (of gains and biases 0.4 of it); auto: from 1 where the log has "
-        "30 events an item or fewer to 0 where it has 300, less where it has more than 150,000 events, or 400 steps an "
-        "epoch"
+        AUTO, ge=0, description="decoupled weight decay (of gains and biases 0.4 of it); auto: from 1 where the log "
+        "has 30 events an item or fewer to 0 where it has 300, less where it has more than 150,000 events, or 400 steps "
+        "an epoch"
     )  # fmt: skip
     average: float = Field(
         0.999, ge=0, lt=1, description="what is validated and kept is a running average of the weights with this share "
@@ -47,6 +47,10 @@ class TrainConfig(Settings):
     schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
     device: str = Field("auto", description="cpu, cuda, or auto")
+    choose_on: Literal["all", "half"] = Field(
+        "all", description="validation sequences that choose the epoch: all, or every second one; with half, the "
+        "others may choose the slope and β of a policy that is made of this run (objective.logging)"
+    )  # fmt: skip
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
         "auto: logp for mle (on sparse interaction logs that of a mixture with popularity); else value_low (the lower "

@@ -11,18 +11,20 @@ checkpoint/          while training; so is .lock, which keeps other processes fr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import resource
 import shutil
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from torch import nn
@@ -34,7 +36,16 @@ from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import read_sealed, read_text, read_yaml, sealed, sha256, write_json, write_text
+from localpolicy.runtime.files import (
+    read_json,
+    read_sealed,
+    read_text,
+    read_yaml,
+    sealed,
+    sha256,
+    write_json,
+    write_text,
+)
 from localpolicy.runtime.full_disk import told_when_full
 
 LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
@@ -114,9 +125,22 @@ class Run(Result):
         return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
 
     @property
+    def digest(self) -> str:
+        """Of everything that changes an answer: weights, network (a closed form's β is there), events, items.
+
+        Equal digests mean equal policies; who trained it, and by which objective, is no part of it.
+        """
+        about, items = read_json(self.folder / "policy.json"), pq.read_table(self.folder / "items.parquet")["item_id"]
+        content = {
+            **about, "origin": about["origin"]["events"], "weights": self.manifest["policy_sha256"],
+            "items": items.to_pylist(),
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
     def version(self) -> str:
-        """What an impression log calls the policy that served it: the beginning of its weights' digest."""
-        return str(self.manifest["policy_sha256"])[:16]
+        """What an impression log calls the policy that served it: the beginning of its digest."""
+        return self.digest[:16]
 
     def data_location(self, data: Path) -> dict[str, str]:
         """The path of the data as given, and relative to the run: that one holds where both move together."""
@@ -135,7 +159,7 @@ class Run(Result):
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         if self.finished:
-            self._refuse_altered("config.yaml")
+            self.refuse_altered("config.yaml")
         path = self.folder / "config.yaml"
         content = read_yaml(path)
         if not isinstance(content, dict):
@@ -166,17 +190,20 @@ class Run(Result):
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
                 )
             weights = LIKELIEST
-        self._refuse_altered(weights, "policy.json", "items.parquet")
+        self.refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)
 
-    def recommend(self, histories: Sequence[Sequence[Hashable]], k: int = 10, **options: Any) -> Lists:
-        """The k best items for each history of item ids; see `Policy.recommend` for the options."""
+    def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history: lists of item ids, or a frame with a row per event.
+
+        See `Policy.recommend` for the options.
+        """
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def verify(self) -> list[str]:
         """Read every file that decides a result and compare its digest; gives their names."""
         digests = self._digests()
-        self._refuse_altered(*digests)
+        self.refuse_altered(*digests)
         return list(digests)
 
     def _digests(self) -> dict[str, str]:
@@ -188,7 +215,8 @@ class Run(Result):
         known = {name: str(recorded[name]) for name in FILES if name in recorded}
         return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
 
-    def _refuse_altered(self, *names: str) -> None:
+    def refuse_altered(self, *names: str) -> None:
+        """Raise where one of its files is missing, or other than training left it. Before any of them is opened."""
         digests = self._digests()
         for name in names:
             path = self.folder / name
@@ -200,7 +228,7 @@ class Run(Result):
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per validation."""
         if self.finished:
-            self._refuse_altered("metrics.jsonl")
+            self.refuse_altered("metrics.jsonl")
         try:
             return [json.loads(line) for line in self._metric_lines()]
         except json.JSONDecodeError as error:

@@ -1,10 +1,15 @@
-"""Files that are whole or absent: written under a temporary name, flushed, then renamed."""
+"""Files that are whole or absent: written under a temporary name, flushed, then renamed. Streams are written to."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +21,8 @@ from localpolicy.runtime.locks import lock_if_free
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
 SEAL = "manifest_sha256"  # in a manifest: the digest of all its other entries
+MOST_LINKS = 40  # of a chain, as Linux has it
+DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")  # names of what is open already
 LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
 
 
@@ -23,11 +30,17 @@ LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path that becomes `path` when the block ends well, and vanishes when it does not.
 
-    It is locked while the block runs. The lock ends with the process, so the next writer knows what a kill left.
+    A link stays, and what it names is replaced. What is no ordinary file (a pipe, a device, /dev/stdout) is not
+    replaced but written to, once all is there. The temporary file is locked while the block runs. The lock ends with
+    the process, so the next writer knows what a kill left.
     """
-    path = Path(path)
+    path = followed(Path(path))
     if path.is_dir():
         raise LocalPolicyError(f"{path} is a folder; expected the name of a file to write, as {path / 'result'}.")
+    if is_stream(path):
+        with _streamed(path) as partial:
+            yield partial
+        return
     partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}")
     with told_when_full(path):
         try:
@@ -46,6 +59,44 @@ def whole_file(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
             if lock is not None:
                 os.close(lock)
+
+
+def followed(path: Path) -> Path:
+    """What a link, or a chain of them, names in the end, whether it exists or not. Streams are left as they are."""
+    for _ in range(MOST_LINKS):
+        if DESCRIPTOR.fullmatch(os.path.abspath(path)) or not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    raise LocalPolicyError(f"{path} is a loop of links; name a file or folder that can be written.")
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is something to write into rather than a file to replace: a pipe, a terminal, an open descriptor."""
+    if DESCRIPTOR.fullmatch(os.path.abspath(path)):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        raise LocalPolicyError(f"{path} is a disk or a socket; expected the name of a file to write.")
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+@contextmanager
+def _streamed(path: Path) -> Iterator[Path]:
+    """A temporary file whose content is written into `path` when the block ends well."""
+    with tempfile.TemporaryDirectory() as folder:
+        partial = Path(folder) / path.name
+        yield partial
+        sys.stdout.flush()  # what was printed before comes before
+        number = DESCRIPTOR.fullmatch(os.path.abspath(path))
+        if number is None:
+            descriptor = os.open(path, os.O_WRONLY)
+        else:
+            descriptor = os.dup({"stdout": 1, "stderr": 2}[number[1]] if number[1] else int(number[2]))
+        with partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
+            shutil.copyfileobj(content, stream)
 
 
 def _remove_abandoned_files(path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import perm
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ import pyarrow.parquet as pq
 
 from localpolicy.errors import DataError
 from localpolicy.serving.database import Database
-from localpolicy.serving.draw import conditional_propensities, first_place, top
+from localpolicy.serving.draw import conditional_propensities, top, transforms
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import MOST_SCORES, Recommender
 from localpolicy.serving.rotate import RAW, REQUESTS
 
 TOLERANCE = 1e-3  # of a propensity, relative: batches of other sizes round differently
 BLOCK = 4096  # lists at once
-MOST_LISTS = 5_000  # that are enumerated for one context at most
 COLUMNS = [name.split(".")[-1] for name in RAW]
 
 
@@ -37,12 +35,17 @@ class Evidence:
     checked: int = 0
     wrong: Counter[str] = field(default_factory=Counter)  # by what explains it
     example: dict[str, str] = field(default_factory=dict)
-    uniform: list[np.ndarray] = field(default_factory=list)
-    best_taken: int = 0
-    weights: list[np.ndarray] = field(default_factory=list)
-    contexts: dict[tuple[Any, ...], Counter[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(Counter))
+    uniform: defaultdict[tuple[int, int], list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
+    best_taken: Counter[int] = field(default_factory=Counter)  # by place: lists that took the best that was left
     lengths: list[int] = field(default_factory=list)
     last: list[Any] = field(default_factory=list)
+
+    def add(self, uniform: np.ndarray, best: np.ndarray) -> None:
+        """Transforms of lists, as `draw.transforms` gives them: kept by order and place."""
+        for place in range(best.shape[1]):
+            self.best_taken[place] += int(best[:, place].sum())
+            for order, values in enumerate(uniform):
+                self.uniform[order, place].append(values[:, place])
 
 
 def logged_requests(log: Path | str) -> Iterator[dict[str, Any]]:
@@ -132,29 +135,8 @@ def _check(
         good = np.flatnonzero(fits)
         if not len(good):
             continue
-        chosen = indices[good, 0]
-        p = first_place(logits[good], floor=floor, forbidden=[forbidden[row] for row in good])
-        rows = np.arange(len(good))
-        own = p[rows, chosen]
-        above = np.where(p > own[:, None], p, 0).sum(1)
-        same = np.where(p == own[:, None], p, 0).sum(1)
-        evidence.uniform.append(above + rng.random(len(good)) * same)
-        evidence.best_taken += int((above == 0).sum())
-        flat = np.sqrt(p)
-        evidence.weights.append(flat[rows, chosen] / flat.sum(1) / own)
-        for row in good:
-            logged_list = part[row]
-            allowed = named.n_items - len(forbidden[row])
-            if perm(allowed, len(logged_list.items)) <= MOST_LISTS:
-                key = (
-                    version,
-                    beta,
-                    floor,
-                    tuple(logged_list.history),
-                    tuple(logged_list.events),
-                    logged_list.item_filter,
-                )
-                evidence.contexts[key][logged_list.items] += 1
+        left_out = [forbidden[row] for row in good]
+        evidence.add(*transforms(logits[good], indices[good], rng=rng, floor=floor, forbidden=left_out))
 
 
 def scores(policy: Recommender, lists: Sequence[LoggedList], beta: float | None) -> np.ndarray:

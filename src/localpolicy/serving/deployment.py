@@ -108,7 +108,7 @@ class Deployment:
             self._stage, self.assignment = stamp, Assignment.none()
             if stamp is not None:
                 try:
-                    self.assignment = Assignment.of(json.loads(self.rollout.read_text()))
+                    self.assignment = Assignment.of(json.loads(self.rollout.read_text(encoding="utf-8")))
                 except Exception as error:
                     LOG.warning("%s cannot be read (%s); the candidate gets no traffic", self.rollout, error)
         export = self.assignment.export if self.assignment.on else None

@@ -102,6 +102,38 @@ def conditional_propensities(
     return propensity
 
 
+def transforms(
+    logits: np.ndarray,
+    index: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    floor: float = 0.0,
+    forbidden: Sequence[np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Randomised probability integral transforms [2, B, K] of lists, and whether each place took the best left [B, K].
+
+    At each place, given those above: the probability of all items before the one that was taken, plus a uniform share
+    of its own. If and only if `plackett_luce` drew the lists, they are independent and uniform on (0, 1) (Rosenblatt
+    1952; randomised for discrete laws as in Rüschendorf 2009). Items come in two orders, for faults look different in
+    each: the more probable first, and by index.
+    """
+    logits = _masked(logits, forbidden, index.shape[1])
+    weights = _Weights(logits, check_floor(floor))
+    uniform, best = np.empty((2, *index.shape)), np.empty(index.shape, bool)
+    for position in range(index.shape[1]):
+        item, left, total = index[:, position], weights.weight[:, : weights.size], weights.sums.sum(1)
+        own = left[weights.rows, item][:, None]
+        better = np.where(left > own, left, 0).sum(1, dtype=np.float64)
+        equal = np.where(left == own, left, 0).sum(1, dtype=np.float64)
+        before = np.where(np.arange(weights.size) < item[:, None], left, 0).sum(1, dtype=np.float64)
+        share = rng.random((2, len(index)))
+        uniform[0, :, position] = (better + share[0] * equal) / total
+        uniform[1, :, position] = (before + share[1] * own[:, 0]) / total
+        best[:, position] = better == 0
+        weights.remove(item)
+    return uniform.clip(0, 1), best
+
+
 def first_place(logits: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None) -> np.ndarray:
     """The probability [B, V] of each item at the first place."""
     weights = _Weights(_masked(logits, forbidden, 1), check_floor(floor))

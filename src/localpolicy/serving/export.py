@@ -51,6 +51,7 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
             "format": FORMAT,
             "version": source.version,
             "policy_sha256": source.manifest["policy_sha256"],
+            "policy_json_sha256": sha256(Path(run) / "policy.json"),
             "objective": policy.origin.objective,
             "kind": policy.origin.kind,
             "events": policy.origin.events,
@@ -99,7 +100,7 @@ def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
 
 
 def _dump(path: Path, content: list[Any]) -> None:
-    path.write_text(json.dumps(content, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _compare(

@@ -53,7 +53,7 @@ class Recommender:
         self.version: str = self.description["version"]
         self.events: list[str] = self.description["events"]
         self.length: int = self.description["length"]
-        self.ids: list[Any] = json.loads((self.folder / "items.json").read_text())
+        self.ids: list[Any] = json.loads((self.folder / "items.json").read_text(encoding="utf-8"))
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
         self._sessions = {
@@ -109,7 +109,7 @@ class Recommender:
     def fallback(self, rows: int = 1) -> np.ndarray:
         """log(count + ½) of each item, for lists where the policy cannot speak: [B, V]."""
         if self._counts is None:
-            counts = np.array(json.loads((self.folder / "counts.json").read_text()), np.float64)
+            counts = np.array(json.loads((self.folder / "counts.json").read_text(encoding="utf-8")), np.float64)
             self._counts = np.log(counts + SMOOTHING).astype(np.float32)
         return np.broadcast_to(self._counts, (rows, self.n_items))
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from localpolicy.catalogue.logits import rows_added_last
 from localpolicy.data.batches import Windows
@@ -23,11 +22,10 @@ from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
 from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
-from localpolicy.runtime.branch import Branch
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.numerics import tf32_products
-from localpolicy.types import Terms
+from localpolicy.training.step import Step
 
 MOST = 64  # graphs kept; a size that comes after them runs one by one
 
@@ -64,8 +62,8 @@ class Kind(NamedTuple):
 class CapturedSteps:
     """Runs steps, and captures those that come again."""
 
-    def __init__(self, losses: nn.Module, optimiser: torch.optim.Optimizer, windows: Windows, config: Config) -> None:
-        self.losses, self.optimiser, self.config = losses, optimiser, config
+    def __init__(self, one_step: Step, windows: Windows, config: Config) -> None:
+        self.one_step, self.config = one_step, config
         self.planner = Planner(windows, config.train.batch_size)
         self.log = EpochLog(windows.device)
         self.sequences = torch.zeros(config.train.batch_size, dtype=torch.long, device=windows.device)
@@ -96,7 +94,7 @@ class CapturedSteps:
                 self._run(kind, number)
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
-            self.optimiser.zero_grad(set_to_none=True)
+            self.one_step.optimiser.zero_grad(set_to_none=True)
             _restart_generator(self.sequences.device)
         else:
             self.graphs[kind] = graph
@@ -112,24 +110,12 @@ class CapturedSteps:
         here.wait_stream(self.stream)
 
     def _run(self, kind: Kind, number: int) -> None:
+        """The step itself, of a batch that is filled up to its bucket: only the device knows how much of it counts."""
         with tf32_products():
-            self._step(kind, number)
-
-    def _step(self, kind: Kind, number: int) -> None:
-        batch = self.planner.cut(self.sequences, kind.bucket)
-        assert batch.counted is not None
-        terms: Terms
-        self.optimiser.zero_grad(set_to_none=True)
-        with rows_added_last():
-            loss, _, terms = self.losses(batch, number, kind.coin, batch.counted.sum())
-            logging = Branch(loss.device)
-            loss.backward()
-        if self.config.train.gradient_clip is not None:
-            nn.utils.clip_grad_norm_(self.losses.parameters(), self.config.train.gradient_clip)
-        self.optimiser.step()
-        with logging.beside():  # it needs the losses alone
-            self.log.add(terms.detached(), batch.counted)
-        logging.join([])
+            batch = self.planner.cut(self.sequences, kind.bucket)
+            assert batch.counted is not None
+            count = batch.counted.sum()
+            self.one_step(batch, number, kind.coin, count=count, log=self.log, tables=rows_added_last())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy.catalogue import backend, chosen, fused, sharded
 from localpolicy.catalogue.shards import Shard
@@ -22,6 +23,8 @@ from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.adam import TableAdamW
 from localpolicy.training.logging_policy import over_catalogue, served
+from localpolicy.training.losses import Losses
+from localpolicy.training.numerics import half
 from localpolicy.training.selection import rule
 
 # Decay bounds a weight by its inverse, and that of gains bounds how sure a policy can be: without it sparse logs are
@@ -106,6 +109,20 @@ def build_reader(
         reads,
         backend(config.train.catalogue) if shard is None else sharded,
         logging_policy=logging_policy,
+    )
+
+
+def build_losses(reader: NetworkReader, config: Config, ranks: Ranks) -> nn.Module:
+    """From a batch to its loss; wrapped in DDP where several ranks have copies of the network."""
+    losses = Losses(reader, config.objective, half=half(config.train))
+    if ranks.alone or reader.network.shard is not None:
+        return losses
+    # The coin leaves one Q head out of each step, and a softmax does not see what the logging head adds to all items of
+    # a context: DDP must look for parameters without a gradient.
+    return DistributedDataParallel(
+        losses,
+        find_unused_parameters=not {"q_a", "logging"}.isdisjoint(reader.network.heads),
+        gradient_as_bucket_view=True,  # gradients are summed where they lie
     )
 
 

@@ -1,8 +1,8 @@
-"""The epochs of one run.
+"""The loop: the epochs and batches of one run.
 
-Every epoch: batches -> readout -> objective -> terms -> mean -> step; then validation (and between, where asked), and
-the best weights so far are kept. A CPU run that is killed and resumed ends with the same bytes as one that was not
-(see `checkpoint`).
+Every epoch: batch after batch, one step each (`step`: readout -> objective -> terms -> mean -> gradient); then
+validation (and between, where asked), and the best weights so far are kept. A CPU run that is killed and resumed ends
+with the same bytes as one that was not (see `checkpoint`).
 """
 
 from __future__ import annotations
@@ -15,49 +15,42 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from localpolicy.catalogue import backend, sharded
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
 from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
-from localpolicy.model.weights import save_weights, unique, whole_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
-from localpolicy.runtime.devices import seed_generators
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import averaged, keep_average
 from localpolicy.training.captured import CapturedSteps, refusal
-from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
+from localpolicy.training.checkpoint import Progress
 from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
-from localpolicy.training.finite import refuse_broken_sums, refuse_broken_terms
-from localpolicy.training.gradients import clip, sum_copies
+from localpolicy.training.finite import refuse_broken_sums
+from localpolicy.training.keeping import Keeping
 from localpolicy.training.logging_policy import logging_facts, served
-from localpolicy.training.losses import Losses
 from localpolicy.training.manifest import manifest_of
-from localpolicy.training.numerics import half
-from localpolicy.training.schedule import due, learning_rate_factor
-from localpolicy.training.selection import selection_score
-from localpolicy.training.setup import build_optimiser, build_reader, shard_of
-from localpolicy.training.temperature import scales, sharpened, sharpness
+from localpolicy.training.schedule import due
+from localpolicy.training.selection import choosing, selection_score
+from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
+from localpolicy.training.step import Step
 from localpolicy.training.tensorboard import event_writer
-from localpolicy.training.validation import batch_size, distance, doubtful_propensities, validate, validate_critic
+from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
 from localpolicy.training.warm_start import warm_start
-from localpolicy.types import Batch, Terms
+from localpolicy.types import Batch
 
 LOG = logging.getLogger(__name__)
 EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
 CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
-SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
 
 
 @dataclass
@@ -71,16 +64,15 @@ class Trainer:
     network: Network
     losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP where there are several ranks
     optimiser: torch.optim.Optimizer
+    one_step: Step
     windows: Windows
     held_out: Windows
-    checkpoints: Checkpoints
+    keeping: Keeping
     logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
     record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
     captured: CapturedSteps | None = None  # where steps may be replayed
     not_captured: str | None = None  # why they may not
     teacher: Policy | None = None  # whom the policy imitates, where it does
-    kept: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # chosen weights that are not on disk yet
-    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
     ends: float | None = None  # when its minutes are over, by perf_counter
 
     @classmethod
@@ -96,32 +88,27 @@ class Trainer:
     ) -> Trainer:
         """Build what training needs by a resolved config (see `setup.resolve`).
 
-        `held_out` are the sequences that pick the epoch (default: the validation split).
+        `held_out` are the sequences that pick the epoch (default: the validation split, or half of it).
         """
         shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, backbone=backbone, shard=shard)
-        losses: nn.Module = Losses(reader, config.objective, half=half(config.train))
-        if not ranks.alone and shard is None:
-            # The coin leaves one Q head out of each step, and a softmax does not see what the logging head adds to all
-            # items of a context: DDP must look for parameters without a gradient.
-            losses = DistributedDataParallel(
-                losses,
-                find_unused_parameters=not {"q_a", "logging"}.isdisjoint(reader.network.heads),
-                gradient_as_bucket_view=True,  # gradients are summed where they lie
-            )
+        losses = build_losses(reader, config, ranks)
         device = config.train.device
         windows = Windows(data, "train", config.data, device=device)
         critic = informed(config.objective, data)
         unit = 1.0 if critic is None else unit_of(critic, windows)
         optimiser = build_optimiser(reader.network, config, unit=unit)
         keep_average(optimiser, config.train.average)
-        not_captured = refusal(config, reader, windows, ranks)
+        network, not_captured = reader.network, refusal(config, reader, windows, ranks)
+        one_step = Step(network, losses, optimiser, config.train, ranks)
+        held_out = held_out or choosing(Windows(data, "validation", config.data, device=device), config.train)
+        logging = logging_facts(reader.logging_policy, data, config.objective)
+        digest = None if logging is None else logging["policy_sha256"]
         return cls(
-            data, run, config, ranks, reader.network, losses, optimiser, windows,
-            held_out or Windows(data, "validation", config.data, device=device),
-            Checkpoints(run.folder / "checkpoint"),
-            logging_facts(reader.logging_policy, data, config.objective),
-            captured=None if not_captured else CapturedSteps(losses, optimiser, windows, config),
+            data, run, config, ranks, network, losses, optimiser, one_step, windows, held_out,
+            Keeping(data, run, config, ranks, network, optimiser, held_out, digest),
+            logging,
+            captured=None if not_captured else CapturedSteps(one_step, windows, config),
             not_captured=not_captured,
             teacher=reader.logging_policy if reader.reads.teacher else None,
         )  # fmt: skip
@@ -140,7 +127,7 @@ class Trainer:
         run.folder.mkdir(parents=True, exist_ok=True)
         done = Progress()
         if resume:
-            done = self.checkpoints.load(self.network, self.optimiser, self._facts(), older=older) or done
+            done = self.keeping.load(older=older) or done
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
         critic = informed(self.config.objective, self.data)
@@ -191,8 +178,8 @@ class Trainer:
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
-            if stop or (validates and self._saves_now) or due(config.checkpoint_every, done.step):
-                self._save(done._replace(log=log.over(ranks).state()))
+            if stop or (validates and self.keeping.due) or due(config.checkpoint_every, done.step):
+                self.keeping.save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and (late or self._out_of_patience(done)):
@@ -205,8 +192,8 @@ class Trainer:
         done = self._validated(done, log, epoch=done.epoch)
         if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
             EPOCHS.info(display.line(done, log))
-        if self._saves_now:
-            self._save(done)
+        if self.keeping.due:
+            self.keeping.save(done)
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
@@ -229,12 +216,12 @@ class Trainer:
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            figures |= self._keep("policy.safetensors")
+            figures |= self.keeping.choose("policy.safetensors")
         logp = figures.get(LIKELIHOOD)  # a critic has none
         if logp is not None and (done.likeliest is None or logp > done.likeliest):
             done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
             if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
-                figures |= self._keep(LIKELIEST)
+                figures |= self.keeping.choose(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -248,19 +235,6 @@ class Trainer:
             self.run.append_metrics(line)
             self.record(line)
         return done
-
-    def _keep(self, name: str) -> dict[str, float]:
-        """Choose the weights, at the temperature at which the policy is likeliest where that is asked for."""
-        config, network = self.config, self.network
-        if not (config.train.calibrate and config.objective.calibrated and scales(network)):
-            self._keep_weights(name)
-            return {}
-        catalogue = backend(config.train.catalogue) if network.shard is None else sharded
-        size = batch_size(config)
-        s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
-        with sharpened(network, s):
-            self._keep_weights(name)
-        return {"temperature": 1 / s}
 
     def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
         """What is left of this epoch."""
@@ -282,43 +256,13 @@ class Trainer:
     def step(
         self, batch: Batch | Planned, number: int, *, positions: float | None = None, log: EpochLog | None = None
     ) -> None:
-        """One optimiser step. Its randomness depends on (seed, number) alone, and on the rank.
-
-        `positions` counts those of all ranks.
-        """
-        config, ranks = self.config.train, self.ranks
-        seed_generators(config.seed * 1_000_003 + number + 1, config.device)
-        coin = torch.rand(()).item() < 0.5  # the same on all ranks
-        if ranks.rank:
-            seed_generators((config.seed * 1_000_003 + number + 1) * 1_000_033 + ranks.rank, config.device)
-        for group in self.optimiser.param_groups:
-            factor = learning_rate_factor(config, number, steps=self.batches * config.epochs)
-            rate = config.learning_rate * factor * group["unit"]
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = rate
-            elif group.get("rate") != rate:  # filling it is a launch of its own
-                group["lr"].fill_(rate)
-                group["rate"] = rate
+        """One optimiser step, replayed where it may be. `positions` counts those of all ranks."""
+        coin = self.one_step.begin(number, steps=self.batches * self.config.train.epochs)
         if isinstance(batch, Planned):
             assert self.captured is not None
             self.captured.step(batch, number, coin)
-            return
-        count = batch.positions if positions is None else positions
-        terms: Terms
-        loss, means, terms = self.losses(batch, number, coin, count)
-        refuse_broken_terms(means, terms, number)
-        self.optimiser.zero_grad(set_to_none=True)
-        if self.network.shard is None:
-            # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
-            (loss * ranks.total if ranks.total > 1 else loss).backward()
         else:
-            loss.backward()
-            sum_copies(self.network, ranks)
-        if config.gradient_clip is not None:
-            clip(self.network, config.gradient_clip, ranks)
-        self.optimiser.step()
-        if log is not None:
-            log.add(terms.detached())
+            self.one_step(batch, number, coin, count=batch.positions if positions is None else positions, log=log)
 
     # ------------------------------------------------------------------ records
 
@@ -334,50 +278,6 @@ class Trainer:
         """Whether it learns to give what the very run gives that served the log."""
         reads = self.config.objective.reads()
         return reads.teacher and reads.beta is None and served(Run(reads.logging), self.data)
-
-    def _facts(self) -> dict[str, Any]:
-        """What must not change between a checkpoint and the run that resumes from it."""
-        return {
-            "data": self.data.digest,
-            "config": lasting(self.config),
-            "logging policy": self.logging and self.logging["policy_sha256"],
-        }
-
-    @property
-    def _save_every(self) -> float:
-        """Least seconds between checkpoints at epoch ends. Ranks do not look at their clocks: these differ."""
-        train = self.config.train
-        if train.checkpoint_seconds is not None:
-            return train.checkpoint_seconds if self.ranks.alone else 0.0
-        return SAVE_EVERY if train.device.startswith("cuda") and self.ranks.alone else 0.0
-
-    @property
-    def _saves_now(self) -> bool:
-        return time.monotonic() - self.saved >= self._save_every
-
-    def _save(self, done: Progress) -> None:
-        self._write_kept()
-        self.saved = time.monotonic()
-        self.checkpoints.save(self.network, self.optimiser, done, self._facts(), ranks=self.ranks)
-        self.ranks.wait()
-
-    def _keep_weights(self, name: str) -> None:
-        """Choose the weights as they are. They go to disk with the next checkpoint, so that the two always agree."""
-        if self._save_every:
-            self.kept[name] = {key: tensor.clone() for key, tensor in unique(self.network.state_dict()).items()}
-        else:
-            self._save_weights(name)
-
-    def _write_kept(self) -> None:
-        for name, state in self.kept.items():
-            save_weights(state, self.run.folder / name)
-        self.kept.clear()
-
-    def _save_weights(self, name: str) -> None:
-        """All ranks call; the leader writes."""
-        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
-        if self.ranks.leads:
-            save_weights(state, self.run.folder / name)
 
     @property
     def not_captured_because(self) -> str | None:
@@ -396,9 +296,8 @@ class Trainer:
         return bool(late)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
-        self._write_kept()
         with averaged(self.optimiser):
-            self._save_weights("last.safetensors")
+            self.keeping.finish()
         if not self.ranks.leads:
             self.ranks.wait()
             return self.run
@@ -408,6 +307,6 @@ class Trainer:
             said = doubtful_propensities(self.run.selected_metrics()["validation"])
             if said is not None:
                 LOG.warning(said)
-        self.checkpoints.clear()
+        self.keeping.checkpoints.clear()
         self.ranks.wait()
         return self.run

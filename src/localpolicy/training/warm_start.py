@@ -44,6 +44,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     """Copy the selected weights of the run in `folder` into `network`; return what the manifest records of it."""
     run = Run(folder)
     digest = run.manifest["policy_sha256"]
+    run.refuse_altered("policy.json", "policy.safetensors", "items.parquet")
     about = read_json(run.folder / "policy.json")
     _refuse_other_shape(network, about["network"], run.folder)
     weights = load_weights(run.folder / "policy.safetensors")

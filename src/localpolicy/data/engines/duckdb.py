@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
@@ -26,6 +27,7 @@ TYPES = {
 }
 
 
+PATTERN = "*?["  # letters that make a name a pattern to DuckDB
 MOST_THREADS = 1024  # DuckDB starts as many as it is told
 
 
@@ -42,7 +44,9 @@ class DuckDB:
             self._connection = duckdb.connect(":memory:", config=config)
         except duckdb.Error as error:
             raise ConfigError(f"DuckDB does not accept memory={memory}, threads={threads}: {error}") from None
-        self._connection.execute("CREATE MACRO unix_millis(instant) AS epoch_ms(instant)")
+        # As Spark's, which cuts off what is below a millisecond; DuckDB's own rounds it.
+        parts = "((epoch_us(instant) % 1000 + 1000) % 1000)"
+        self._connection.execute(f"CREATE MACRO unix_millis(instant) AS (epoch_us(instant) - {parts}) // 1000")
         self._rejects = ""
 
     def skip_malformed(self) -> None:
@@ -57,15 +61,17 @@ class DuckDB:
         return int(self.rows(f"SELECT COUNT(*) FROM ({lines})")[0][0])
 
     def read(self, view: str, table: SourceTable, *, rows: bool) -> Mapping[str, str]:
-        files = "[" + ", ".join(_text(str(file)) for file in table.files) + "]"
+        files = "[" + ", ".join(_text(_literal(file)) for file in table.files) + "]"
         if table.format == "parquet":
-            columns = ", ".join(f"{_name(name)} AS c{number}" for number, name in enumerate(table.names))
-            query = f"SELECT {columns} FROM read_parquet({files})"
+            # By place: names that differ in case alone are one to DuckDB. And from the file, not from its folders.
+            columns = ", ".join(f"#{place} AS c{number}" for number, place in enumerate(_places(table)))
+            query = f"SELECT {columns} FROM read_parquet({files}, hive_partitioning = false)"
         else:
             columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(table.names)))
             query = (
                 f"SELECT * FROM read_csv({files}, columns = {{{columns}}}, header = {table.header}, quote = '\"', "
-                f"delim = {_text(table.delimiter)}, auto_detect = false{self._rejects})"
+                f"delim = {_text(table.delimiter)}, auto_detect = false, "
+                f"hive_partitioning = false{self._rejects})"
             )
         if rows:  # a window without an order keeps the files' own
             query = f"SELECT row_number() OVER () AS _row, * FROM ({query})"
@@ -108,12 +114,23 @@ class DuckDB:
         self._connection.close()
 
 
+def _literal(file: Path) -> str:
+    """The file's name as DuckDB reads it: a name is a name, never a pattern or somebody's home."""
+    name = str(file)
+    if "\\" in name and any(mark in name for mark in PATTERN):
+        raise DataError(f"{file}: DuckDB cannot open a name with both a backslash and one of {PATTERN}. Rename it.")
+    name = "".join(f"[{letter}]" if letter in PATTERN else letter for letter in name)
+    return f"./{name}" if name.startswith("~") else name
+
+
+def _places(table: SourceTable) -> list[int]:
+    """Where the table's columns stand in its Parquet files, from 1."""
+    all_names = pq.read_schema(table.files[0]).names
+    return [all_names.index(name) + 1 for name in table.names]
+
+
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def _name(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'
 
 
 def _kind(sql_type: str) -> str:

@@ -6,6 +6,7 @@ Ordered results go through Parquet files in the scratch folder, which driver and
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class Spark:
         from pyspark.sql import functions as F
 
         def read(number: int, file: Path) -> DataFrame:
-            frame = self._session.read.parquet(str(file))
+            frame = self._session.read.option("recursiveFileLookup", "true").parquet(_literal(file))
             plain = {"timestamp_ntz": "timestamp"}
             columns = [
                 F.col(f"`{name}`").cast(plain.get(kind, kind)).alias(f"c{index}")
@@ -108,7 +109,7 @@ class Spark:
 
         names = [f"c{number}" for number in range(len(table.names))]
         frame = self._session.read.csv(
-            [str(file) for file in table.files],
+            [_literal(file) for file in table.files],
             schema=", ".join(f"{name} STRING" for name in [*names, CORRUPT]),
             sep=table.delimiter,
             header=table.header,
@@ -116,6 +117,7 @@ class Spark:
             escape='"',
             mode="PERMISSIVE",
             columnNameOfCorruptRecord=CORRUPT,
+            recursiveFileLookup=True,  # else folders such as event=click become columns
         )
         malformed = frame.where(F.col(CORRUPT).isNotNull()).select("c0", CORRUPT).rdd.count()
         if malformed and not self._skip:
@@ -167,6 +169,11 @@ class Spark:
     def close(self) -> None:
         if self._started:
             self._parent.stop()
+
+
+def _literal(file: Path) -> str:
+    """The file's name as Hadoop reads it: a name is a name, never a pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(file))
 
 
 def _name_malformed(table: SourceTable, scratch: Path) -> None:

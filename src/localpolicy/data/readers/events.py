@@ -63,7 +63,7 @@ def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int
         label=table_name(frame) + (f" ({number} of {of})" if of > 1 else ""),
     )
     check_columns(table)
-    read = {name for theirs in table.columns.values() for name in theirs.split("+")}
+    read = {name for theirs in table.columns.values() for name in table.parts(theirs)}
     used = [name for name in names if name in read]
     try:
         schema = pa.schema([(name, plain_type(rows.schema.field(name).type)) for name in used])

@@ -1,19 +1,27 @@
-"""J(π) from a log of another policy: every estimator, its intervals, and the overlap that carries them."""
+"""J(π) from a log of another policy: every estimator, its interval, and the overlap that carries them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from localpolicy.measure.estimate import clustered_se, finite
-from localpolicy.measure.off_policy.decisions import Decisions
-from localpolicy.measure.off_policy.estimators import ESTIMATORS, NEEDS_REWARD_MODEL, clipped
-from localpolicy.measure.off_policy.intervals import Bounds, bootstrap, empirical_bernstein, normal
+from localpolicy.measure.off_policy.decisions import Decisions, Estimand, decisions, estimand_of
+from localpolicy.measure.off_policy.estimators import (
+    ESTIMATORS,
+    NEEDS_REWARD_MODEL,
+    Contributions,
+    clipped,
+    contributions,
+    logged,
+)
+from localpolicy.measure.off_policy.intervals import Bounds, empirical_bernstein, skewed
 from localpolicy.measure.off_policy.overlap import Overlap, OverlapRules, overlap
+from localpolicy.measure.score import Scores
 
 CAP = 30.0  # of clipped weights: the paper's
+INTERVAL = "skewness corrected"
 
 
 @dataclass(frozen=True)
@@ -21,8 +29,8 @@ class ValueEstimate:
     """One estimator's answer."""
 
     value: float
-    se: float
-    intervals: dict[str, Bounds]  # normal, bootstrap; where a range is known also 'empirical Bernstein'
+    se: float  # NaN where nothing says how far it is off
+    intervals: dict[str, Bounds]  # of J, by how they were made; none where none is valid
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -38,6 +46,8 @@ class OffPolicy:
     logged: ValueEstimate  # J(μ): the mean reward of the log itself
     overlap: Overlap
     propensities: str  # 'logged', or the reference they were estimated by
+    estimand: Estimand = "decision"  # what is estimated: per decision, or per list
+    beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
 
     @property
     def refusal(self) -> str | None:
@@ -51,7 +61,34 @@ class OffPolicy:
             "logged": self.logged.to_dict(),
             "overlap": self.overlap.to_dict(),
             "propensities": self.propensities,
+            "estimand": self.estimand,
+            **({"beside": {name: other.to_dict() for name, other in self.beside.items()}} if self.beside else {}),
         }
+
+
+def value_of_scores(
+    scores: Scores,
+    *,
+    propensities: str | None = None,
+    largest_reward: float | None = None,
+    rules: OverlapRules | None = None,
+) -> OffPolicy | None:
+    """What a scored policy earns: per decision, or per list where the log has lists, beside the two other questions.
+
+    None where the log has no propensities.
+    """
+    asked: list[Estimand] = [estimand_of(scores.above)]
+    asked += ["first place", "one place changed"] if asked == ["whole list"] else []
+    found = {}
+    for estimand in asked:
+        log = decisions(scores, propensities=propensities, estimand=estimand)
+        if log is None:
+            return None
+        found[estimand] = off_policy(
+            log, largest_reward=largest_reward, rules=rules, propensities=propensities or "logged", estimand=estimand
+        )
+    first, *others = found.values()
+    return replace(first, beside={other.estimand: other for other in others})
 
 
 def off_policy(
@@ -62,29 +99,36 @@ def off_policy(
     confidence: float = 0.95,
     rules: OverlapRules | None = None,
     propensities: str = "logged",
-    seed: int = 0,
+    estimand: Estimand = "decision",
 ) -> OffPolicy:
-    """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has an interval that holds for any sample."""
-    support = overlap(log.weight, log.sequence, rules)
-    logged = _estimate(log.reward, log.sequence, confidence, seed)
+    """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample."""
+    support = overlap(log, rules)
     estimates: dict[str, ValueEstimate] = {}
     if support.refusal is None:
-        for name, estimator in ESTIMATORS.items():
-            if name not in NEEDS_REWARD_MODEL or log.value_expected is not None:
-                estimates[name] = _estimate(estimator(log), log.sequence, confidence, seed)
-        # Between 0 and cap times the largest reward: the one estimator whose range is known beforehand.
-        bounds = None if largest_reward is None or log.reward.min() < 0 else (0.0, cap * largest_reward)
-        estimates["clipped IPS"] = _estimate(clipped(log, cap), log.sequence, confidence, seed, bounds)
-    return OffPolicy(estimates, logged, support, propensities)
+        for name in ESTIMATORS:
+            known = name not in NEEDS_REWARD_MODEL or log.value_expected is not None
+            if known and not (name == "DM" and log.lists):
+                estimates[name] = _estimate(contributions(log, name), confidence)
+        if "DM" in estimates:  # its error is r̂'s, of which its spread says nothing
+            estimates["DM"] = ValueEstimate(estimates["DM"].value, math.nan, {})
+        estimates["clipped IPS"] = _clipped(log, cap, largest_reward, confidence)
+    return OffPolicy(estimates, _estimate(logged(log), confidence), support, propensities, estimand)
 
 
-def _estimate(
-    values: np.ndarray, sequence: np.ndarray, confidence: float, seed: int, bounds: tuple[float, float] | None = None
-) -> ValueEstimate:
-    intervals = {
-        "normal": normal(values, sequence, confidence=confidence),
-        "bootstrap": bootstrap(values, sequence, confidence=confidence, seed=seed),
-    }
-    if bounds is not None:
-        intervals["empirical Bernstein"] = empirical_bernstein(values, sequence, bounds=bounds, confidence=confidence)
-    return ValueEstimate(float(values.mean()), clustered_se(values, sequence), intervals)
+def _estimate(found: Contributions, confidence: float) -> ValueEstimate:
+    interval = skewed(found, confidence=confidence)
+    return ValueEstimate(found.mean, clustered_se(found.values, found.clusters), {INTERVAL: interval})
+
+
+def _clipped(log: Decisions, cap: float, largest_reward: float | None, confidence: float) -> ValueEstimate:
+    """Between 0 and cap times the largest reward: the one estimator whose range is known beforehand.
+
+    What is clipped off is missing above, so that its interval bounds J from below alone.
+    """
+    values = clipped(log, cap)
+    intervals = {}
+    if largest_reward is not None and log.reward.min() >= 0:
+        reach = cap * largest_reward * (int(log.places.max(initial=0)) + 1)
+        found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach), confidence=confidence)
+        intervals["empirical Bernstein"] = found if (log.weight <= cap).all() else found._replace(high=math.inf)
+    return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)

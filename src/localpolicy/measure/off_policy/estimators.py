@@ -1,29 +1,48 @@
-"""Estimators of J(π) = E_x E_{a~π}[r] from decisions of μ, each as one contribution per decision.
+"""Estimators of J(π) = E_x E_{a~π}[r] from decisions of μ, each as one contribution per decision, or per whole list.
 
 An estimate is the mean of its contributions, and their spread is its error. Contexts are those that μ met: where
 showing an item changes what comes next, this is the value of one deviation from μ, not of a whole visit under π.
 
 Dudík et al. 2011 (direct, doubly robust); Swaminathan and Joachims 2015 (self-normalised); Ionides 2008 (clipped);
-Sakhi et al. 2024 (logarithmic smoothing).
+Sakhi et al. 2024 (logarithmic smoothing); Kiyohara et al. 2022 (doubly robust under a cascade).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from localpolicy.measure.off_policy.decisions import Decisions
 
 
+class Contributions(NamedTuple):
+    """What an estimate is the mean of, and how much of each reward it holds."""
+
+    values: np.ndarray  # [U] of each list, or of each decision
+    clusters: np.ndarray  # [U] the sequence of each
+    leverage: np.ndarray  # [n] what one more unit of a decision's reward adds to the values
+    reward: np.ndarray  # [n]
+
+    def __sub__(self, other: Contributions) -> Contributions:
+        """Of a difference, on the same decisions: what luck gave the log it gave both."""
+        return self._replace(values=self.values - other.values, leverage=self.leverage - other.leverage)
+
+    @property
+    def mean(self) -> float:
+        """The estimate."""
+        return float(self.values.mean())
+
+
 def importance(log: Decisions) -> np.ndarray:
     """w r."""
-    return np.asarray(log.weight * log.reward)
+    return log.summed(log.weight * log.reward)
 
 
 def clipped(log: Decisions, cap: float) -> np.ndarray:
     """min(w, cap) r: for r >= 0 its mean is below J, by what the clipped weights would have added."""
-    return np.asarray(np.minimum(log.weight, cap) * log.reward)
+    return log.summed(np.minimum(log.weight, cap) * log.reward)
 
 
 def smoothed(log: Decisions, strength: float) -> np.ndarray:
@@ -32,22 +51,38 @@ def smoothed(log: Decisions, strength: float) -> np.ndarray:
 
 
 def self_normalised(log: Decisions) -> np.ndarray:
-    """J + w (r - J) / mean(w), with J = Σ w r / Σ w: its mean is J, its spread the delta method's."""
-    total = log.weight.sum()
-    value = log.weight @ log.reward / total if total > 0 else np.nan
-    return np.asarray(value + log.weight * (log.reward - value) / log.weight.mean())
+    """J + w (r - J) / mean(w), with J = Σ w r / Σ w: its mean is J, its spread the delta method's.
+
+    Of whole lists: this for each place among the lists that have it, summed over the places.
+    """
+    place = log.places
+    total = np.bincount(place, weights=log.weight)
+    earned = np.bincount(place, weights=log.weight * log.reward)
+    value = np.divide(earned, total, out=np.full(len(total), np.nan), where=total > 0)[place]
+    return log.summed(value + _leverage(log) * (log.reward - value))
+
+
+def _leverage(log: Decisions) -> np.ndarray:
+    """w / mean(w) of the same place."""
+    place = log.places
+    mean = np.bincount(place, weights=log.weight) / np.maximum(np.bincount(place), 1)
+    return np.asarray(log.weight / mean[place])
 
 
 def direct(log: Decisions) -> np.ndarray:
-    """Σ_a π(a|x) r̂(x, a): as good as r̂, and blind to what r̂ gets wrong."""
-    assert log.value_expected is not None
+    """Σ_a π(a|x) r̂(x, a): as good as r̂, and blind to what r̂ gets wrong. Of whole lists it says nothing."""
+    assert log.value_expected is not None and not log.lists
     return log.value_expected
 
 
 def doubly_robust(log: Decisions) -> np.ndarray:
-    """Σ_a π(a|x) r̂(x, a) + w (r - r̂(x, a)): unbiased for any r̂ not fitted on these decisions."""
+    """Σ_a π(a|x) r̂(x, a) + w (r - r̂(x, a)): unbiased for any r̂ not fitted on these decisions.
+
+    Of whole lists: the first term is weighted as the places above are, Σ_j w_{j-1} E_π[r̂] + w_j (r_j - r̂).
+    """
     assert log.value_expected is not None and log.value_taken is not None
-    return np.asarray(log.value_expected + log.weight * (log.reward - log.value_taken))
+    expected = log.value_expected if log.before is None else log.before * log.value_expected
+    return log.summed(expected + log.weight * (log.reward - log.value_taken))
 
 
 ESTIMATORS: dict[str, Callable[[Decisions], np.ndarray]] = {
@@ -57,3 +92,14 @@ ESTIMATORS: dict[str, Callable[[Decisions], np.ndarray]] = {
     "DR": doubly_robust,
 }
 NEEDS_REWARD_MODEL = ("DM", "DR")
+
+
+def contributions(log: Decisions, estimator: str) -> Contributions:
+    """Of an estimator by its name, with what each reward adds."""
+    leverage = _leverage(log) if estimator == "SNIPS" else log.weight
+    return Contributions(ESTIMATORS[estimator](log), log.clusters, leverage, log.reward)
+
+
+def logged(log: Decisions) -> Contributions:
+    """Of μ itself: what it earned."""
+    return Contributions(log.earned, log.clusters, np.ones(len(log.reward)), log.reward)

@@ -8,29 +8,33 @@
 
 β (`training.choice`), epochs (`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired
 difference of `contributions`) all come here, so that they agree. Below an effective sample of a tenth of the decisions
-nothing is chosen: estimates no longer rank policies as the truth does. All speak of one deviation from μ.
+nothing is chosen: estimates no longer rank policies as the truth does. All speak of one deviation from μ; where the log
+has lists, of one whole list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from localpolicy.measure.off_policy.decisions import Decisions
-from localpolicy.measure.off_policy.estimators import doubly_robust, importance, self_normalised
+from localpolicy.measure.off_policy.estimators import Contributions, contributions, importance
 from localpolicy.measure.off_policy.intervals import lower_bound, smoothed_lower_bound
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
 from localpolicy.types import Estimator
 
 Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
-CONTRIBUTIONS: dict[Additive, Callable[[Decisions], np.ndarray]] = {"snips": self_normalised, "dr": doubly_robust}
+NAMES: dict[str, str] = {"snips": "SNIPS", "dr": "DR"}
 DELTA = 0.05
 
 
+def value_of(log: Decisions, estimator: Additive) -> Contributions:
+    """What a policy's estimated value is the mean of."""
+    return contributions(log, NAMES[estimator])
+
+
 class ValueBound(NamedTuple):
-    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions."""
+    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
 
     value: float
     low: float
@@ -53,9 +57,10 @@ def value_bounds(
 
 
 def _bound(log: Decisions, estimator: Estimator, confidence: float, scale: float) -> ValueBound:
-    effective = effective_sample(log.weight) / len(log.weight)
+    weight = log.whole_weight
+    effective = effective_sample(weight) / len(weight)
     if estimator == "log_smoothing":
         low = smoothed_lower_bound(log, confidence=confidence, scale=scale)
         return ValueBound(float(importance(log).mean()), low, effective)
-    values = CONTRIBUTIONS[estimator](log)
-    return ValueBound(float(values.mean()), lower_bound(values, log.sequence, confidence=confidence), effective)
+    found = value_of(log, estimator)
+    return ValueBound(found.mean, lower_bound(found.values, found.clusters, confidence=confidence), effective)

@@ -20,7 +20,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.errors import ConfigError, RunError, nearest
+from localpolicy.errors import ConfigError, RunError, nearest, shown
 from localpolicy.model.backbones.convolution import Convolution
 from localpolicy.model.backbones.gru import GRU
 from localpolicy.model.backbones.layout import Layout
@@ -48,7 +48,12 @@ def backbone_called(name: str) -> Callable[..., nn.Module]:
             f"model.backbone: no backbone '{name}'{nearest(name, BACKBONES)} One of your own is named as "
             "package.module:Name, and imported with 'lpi --import package.module'."
         )
-    return backbone
+    ours = name in BACKBONES or name in plugins.registered("backbones")
+    if not ours and not (isinstance(backbone, type) and issubclass(backbone, nn.Module)):
+        # The name may come from a file: what it finds must be a network before it is called.
+        raise ConfigError(f"model.backbone: '{name}' is {shown(backbone)}, not a subclass of torch.nn.Module.")
+    made: Callable[..., nn.Module] = backbone
+    return made
 
 
 def remember(backbone: nn.Module) -> None:

@@ -8,16 +8,13 @@ from html import escape
 
 from localpolicy.report.contents import CheckedClaim, Contents, PolicyRow, Section
 from localpolicy.report.html.bundle import library
-from localpolicy.report.html.charts import Chart
-from localpolicy.report.html.curves import curve_tables, curves
+from localpolicy.report.html.charts import Chart, SeriesStyle, series_styles
 from localpolicy.report.html.frontier import frontier
-from localpolicy.report.html.histogram import histogram, histogram_table
+from localpolicy.report.html.lines import NOTE, curve_tables, curves, round_charts, round_tables
 from localpolicy.report.html.markup import definitions, figure, folded
-from localpolicy.report.html.palette import SeriesStyle, series_styles
-from localpolicy.report.html.rounds import NOTE, round_charts, round_tables
 from localpolicy.report.html.samples import sample_lists
-from localpolicy.report.html.segments import segment_charts, segment_tables
 from localpolicy.report.html.skeleton import asset, skeleton
+from localpolicy.report.html.spread import histogram, histogram_table, segment_charts, segment_tables
 from localpolicy.report.html.tables import comparison, sources, weights
 
 VERDICTS = {

@@ -18,14 +18,14 @@ from localpolicy.report.html.charts import (
     STROKE,
     Chart,
     Datum,
+    SeriesStyle,
     domain,
     drawn,
     layer,
     shortened,
     style_of,
 )
-from localpolicy.report.html.palette import SeriesStyle
-from localpolicy.report.numbers import decimals, ends, fixed, floor_text, interval_text, joined, known
+from localpolicy.report.table import decimals, ends, fixed, floor_text, interval_text, joined, known
 
 HEIGHT = 420
 SAID = 6  # names in a caption

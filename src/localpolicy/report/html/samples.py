@@ -7,7 +7,7 @@ from html import escape
 
 from localpolicy.report.contents import SampleLists
 from localpolicy.report.html.markup import hidden
-from localpolicy.report.numbers import percent
+from localpolicy.report.table import percent
 
 MOST = 12  # histories on a page
 RECENT = 12  # items of a history

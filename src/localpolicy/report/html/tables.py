@@ -9,10 +9,22 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.html.charts import SeriesStyle
 from localpolicy.report.html.markup import table
-from localpolicy.report.html.palette import SeriesStyle
-from localpolicy.report.numbers import NOTHING, decimals, excludes_zero, known
-from localpolicy.report.table import Cell, Column, Mark, Table, interval_cell, number_cell, share_cell, word_cell
+from localpolicy.report.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Mark,
+    Table,
+    decimals,
+    excludes_zero,
+    interval_cell,
+    known,
+    number_cell,
+    share_cell,
+    word_cell,
+)
 
 SHARES = {"effective_share": "effective share", "clipped_share": "clipped share"}
 SIZES = {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}

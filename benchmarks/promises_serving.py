@@ -1,0 +1,182 @@
+"""What the audit and the rollout promise, measured: rates of false accusations and alarms, and of faults found.
+
+    python benchmarks/promises_serving.py [--repeats 100]
+
+Each function gives rows (promise, world, times it happened, of how many, what is promised). Seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from localpolicy.serving.assignment import Assignment
+from localpolicy.serving.audit_findings import distribution
+from localpolicy.serving.audit_lists import Evidence
+from localpolicy.serving.database import Database
+from localpolicy.serving.draw import plackett_luce, transforms
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import write
+from localpolicy.serving.records import Feedback, Request, new_id
+from localpolicy.serving.rollout import RolloutRules, judge, plan
+from localpolicy.serving.sequential import harm
+
+START, HOUR = 1_700_000_000_000, 3_600_000
+
+
+class Row(NamedTuple):
+    """One measured rate."""
+
+    promise: str
+    world: str
+    times: int
+    of: int
+    promised: str
+
+
+# ---------------------------------------------------------------------- the audit
+
+
+def policies() -> dict[str, np.ndarray]:
+    """Laws of one context, from flat to heavy-tailed."""
+    rng = np.random.default_rng(0)
+    laws = {f"{items:,} items, sd {sd}": rng.standard_normal(items) * sd for items, sd in ((12, 1), (300, 1), (300, 3))}
+    for share in (0.99, 0.999):
+        laws[f"one of 300 items at {share}"] = np.log(np.r_[share, np.full(299, (1 - share) / 299)])
+    return laws
+
+
+def accused(logits: np.ndarray, lists: np.ndarray, rng: np.random.Generator) -> bool:
+    """Whether the audit of draws finds fault with lists that name this law."""
+    evidence = Evidence(lists=len(lists))
+    evidence.add(*transforms(np.broadcast_to(logits, (len(lists), len(logits))), lists, rng=rng))
+    return any(finding.status == "fault" for finding in distribution(evidence))
+
+
+def true_logs(repeats: int) -> Iterator[Row]:
+    """Logs drawn as they say."""
+    rng = np.random.default_rng(1)
+    for name, logits in policies().items():
+        for size in (50, 500):
+            tables = np.broadcast_to(logits, (size, len(logits)))
+            times = sum(accused(logits, plackett_luce(tables, 5, rng=rng).indices, rng) for _ in range(repeats))
+            yield Row("true logs accused", f"{name}, {size} lists of 5", times, repeats, "<= 0.1 %")
+
+
+def wrong_logs(repeats: int, *, lists: int = 1000, items: int = 40, k: int = 5) -> Iterator[Row]:
+    """Lists that were not drawn as they say; their propensities are those of the named policy."""
+    for fault in ("temperature 1.3", "places below the first by argmax", "places below the first at random",
+                  "another version's draws"):  # fmt: skip
+        times = 0
+        for repeat in range(repeats):
+            rng = np.random.default_rng([2, repeat])
+            logits = rng.standard_normal(items) * 1.5
+            drawn = {"temperature 1.3": logits / 1.3, "another version's draws": logits + 0.5 * rng.normal(size=items)}
+            shown = plackett_luce(np.broadcast_to(drawn.get(fault, logits), (lists, items)), k, rng=rng).indices
+            if fault.startswith("places"):
+                below = rng.random((lists, items)) if fault.endswith("random") else logits[None].repeat(lists, 0)
+                below[np.arange(lists), shown[:, 0]] = np.inf
+                shown = np.argsort(-below, axis=1)[:, :k]
+            times += accused(logits, shown, rng)
+        yield Row("wrong logs found", f"{fault}, {lists:,} lists of {k} of {items}", times, repeats, ">= 95 %")
+
+
+# ---------------------------------------------------------------------- rollouts
+
+
+def second_rollouts(repeats: int, *, persons: int = 3000) -> Iterator[Row]:
+    """A first rollout is rolled back; of a second one, on the same log, the truth is known. Judged every half hour.
+
+    Lists bring 1 with chance 0.3, and answers take 20 minutes on average in one arm, 5 in the other.
+    """
+    truth = {"A/A": (0.3, "<= 5 %"), "the candidate earns nothing": (0.0, ">= 95 %")}
+    for name, (chance, promised) in truth.items():
+        alarms = 0
+        for repeat in range(repeats):
+            with tempfile.TemporaryDirectory() as folder:
+                alarms += _second(Path(folder), np.random.default_rng([3, repeat]), chance, persons)
+        yield Row("second rollout rolled back", f"{name}, {persons:,} persons at 50 %", alarms, repeats, promised)
+
+
+def _second(here: Path, rng: np.random.Generator, chance: float, persons: int) -> bool:
+    rules = RolloutRules(units=persons, people=persons // 3, places=1)
+    path, at, decision = here / "rollout.json", START, ""
+    for number, (candidate, size) in enumerate(((0.0, persons // 5), (chance, persons))):
+        content = plan(path, stages=["50", "100"], rules=rules)
+        assert not judge(path, log=_log(here), at=at, apply=False).units.get("candidate"), "nothing is inherited"
+        at = _visits(_log(here), content, rng, (0.3, candidate), size, at, f"{number}")
+        end = at + rules.ripe_ms
+        while at <= end:
+            decision = judge(path, log=_log(here), at=at).decision
+            if decision != "hold":
+                break
+            at += HOUR // 2
+        at = end
+        assert number or decision == "roll back"
+    return decision == "roll back"
+
+
+def _log(here: Path) -> Path:
+    Database(here / "log.db", create=True).close()
+    return here / "log.db"
+
+
+def _visits(
+    log: Path, content: dict[str, Any], rng: Any, chances: tuple[float, float], size: int, at: int, name: str
+) -> int:
+    """Visits over an hour; when the last was made."""
+    assignment, database = Assignment.of(content), Database(log)
+    with database.transaction():
+        for number, time in enumerate(np.sort(rng.integers(at, at + HOUR, size)).tolist()):
+            person = f"{name}-{number}"
+            candidate = assignment.is_candidate(person)
+            request = Request(
+                id=new_id(time), time=time, person=person, history=[], items=[1], propensities=[0.5],
+                policy=f"new{name}" if candidate else "old", beta=None, mode="drawn", floor=0.0, item_filter=Filter(),
+                deferred=False, share=1.0, arm="candidate" if candidate else "current", stage="50",
+                rollout=content["id"],
+            )  # fmt: skip
+            write(database, request)
+            if rng.random() < chances[candidate]:
+                later = min(rng.exponential(20 if candidate else 5) * 60_000, HOUR)
+                write(database, Feedback(request.id, request.id, 1, "purchase", None, time + int(later), False))
+    database.close()
+    return at + HOUR
+
+
+def long_rollouts(repeats: int, *, visits: int = 1_000_000) -> Iterator[Row]:
+    """Shares of 1, 5, 25 and 50 %; the evidence is looked at after every visit, by the rules' level."""
+    rng = np.random.default_rng(4)
+    shop = 0.2 * rng.poisson(0.9, 200_000) + rng.binomial(2, 0.12, 200_000)  # of a list of ten
+    p = np.repeat([0.01, 0.05, 0.25, 0.5], [visits // 20, visits // 5, visits // 4, visits // 4])
+    for largest in (5.0, 10.0):
+        level = -np.log(RolloutRules().reward_alpha)
+        for effect, promised in ((0.0, "<= 5 %"), (-0.05, ">= 95 %")):
+            times = 0
+            for _ in range(repeats):
+                arm = (rng.random(len(p)) < p).astype(float)
+                reward = np.minimum(rng.choice(shop, len(p)), 5.0) * (1 + effect * arm)
+                found = np.flatnonzero(harm(arm, p, reward, largest=largest) >= level)
+                times += bool(len(found)) and (effect == 0 or arm[: found[0]].sum() < 0.1 * visits)
+            world = f"{effect:+.0%}, {visits:,} visits, range 0 to {largest:g}" if effect else f"A/A, {visits:,} visits"
+            yield Row("alarm" + (" before a tenth saw it" if effect else ""), world, times, repeats, promised)
+
+
+def rows(repeats: int = 100) -> Iterator[Row]:
+    """All of them; long rollouts are repeated less often."""
+    yield from true_logs(10 * repeats)
+    yield from wrong_logs(repeats)
+    yield from second_rollouts(repeats)
+    yield from long_rollouts(max(1, repeats // 5))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=100)
+    for row in rows(parser.parse_args().repeats):
+        print(f"{row.promise:<32} {row.world:<64} {row.times:>5,} of {row.of:<6,} promised {row.promised}", flush=True)

@@ -1,0 +1,122 @@
+"""How times are read: one notation for each column, one unit for all that are numbers, decided from the first rows.
+
+Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970. Texts are YYYY-MM-DD, perhaps with HH:MM,
+seconds and parts of them; either none states a UTC offset (then all are UTC), or all do (Z, UTC, +02:00, +0200, +02),
+each its own. A later row of another notation or unit is a bad row, and is named: read by this rule it would land in
+another year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in what a cast does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Any, Literal
+
+from localpolicy.errors import DataError
+
+Notation = Literal["number", "plain", "zoned"]
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second
+EARLIEST, LATEST = 31_536_000, 4_102_444_800  # seconds: 1971 to 2099; no number is such a time in two units
+RECENT = 631_152_000  # 1990: a number that is a time since then in another unit is no sentinel of this one
+COMPACT = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # digits that are a date, and no number
+
+DAY = "[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}"
+CLOCK = "[T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
+PLAIN = f"^ *({DAY}({CLOCK})?) *$"
+UTC = f"^ *({DAY}{CLOCK}) ?(Z|UTC) *$"
+OFFSET = f"^ *({DAY}{CLOCK}) ?([+-])([0-9]{{2}}):?([0-9]{{2}})? *$"  # groups 1, 4, 5, 6
+QUICK = {"plain": "____-__-_____:__:__", "zoned": "____-__-__T__:__:__%Z"}  # what most logs write: casts check the rest
+WRITTEN = {"plain": "2024-01-31 23:59:59, without a UTC offset", "zoned": "2024-01-31 23:59:59+01:00, or with Z"}
+
+
+def as_number(value: Any) -> float | None:
+    """The value as a number, or None. Python reads 1_0 as ten, and nobody else should."""
+    try:
+        return None if "_" in str(value) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def notation(sample: Sequence[Any]) -> Notation:
+    """How most of the first values are written: one bad row decides nothing."""
+    if 2 * sum(as_number(value) is not None for value in sample) >= len(sample):
+        return "number"
+    texts = [value for value in sample if isinstance(value, str)]
+    zoned = sum(bool(re.match(UTC, text) or re.match(OFFSET, text)) for text in texts)
+    return "zoned" if 2 * zoned > len(texts) else "plain"
+
+
+def unit_of(samples: Iterable[Any]) -> tuple[str, bool]:
+    """The unit of times that are numbers, by the median of the first, and whether they are times of a calendar.
+
+    Small ones count from a beginning of their own, and are taken for seconds. Dates written as one number are refused.
+    """
+    times = [time for value in samples if (time := as_number(value)) is not None]
+    usual = median(map(abs, times)) if times else 0.0
+    dates = [time for time in times if _is_date(time)]
+    if 2 * len(dates) > len(times):
+        raise DataError(f"timestamps such as {dates[0]:.0f} are dates written as one number, not seconds. Write "
+                        "them as 2024-01-31 23:59:59, or say what they count with --time-unit.")  # fmt: skip
+    for unit, scale in UNITS.items():
+        if EARLIEST * scale <= usual <= LATEST * scale:
+            return unit, True
+    if usual > LATEST:
+        raise DataError(f"timestamps such as {usual:.0f} are between 1971 and 2099 in no unit (s, ms, us, ns). Say "
+                        "which it is with --time-unit, or map another column.")  # fmt: skip
+    return "s", False
+
+
+def _is_date(number: float) -> bool:
+    """Whether the digits are a date of our days, with a time or without."""
+    digits = f"{number:.0f}"
+    if not number.is_integer() or len(digits) not in COMPACT:
+        return False
+    try:
+        return 1971 <= datetime.strptime(digits, COMPACT[len(digits)]).year <= 2099
+    except ValueError:
+        return False
+
+
+def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> str:
+    """SQL for the milliseconds since 1970 of a raw value that is no timestamp yet; NULL where it reads otherwise.
+
+    `unix_millis` is Spark's name, which the DuckDB adapter defines too.
+    """
+    if written == "number":
+        number = {
+            "s": f"TRY_CAST(ROUND(TRY_CAST({value} AS DOUBLE) * 1000) AS BIGINT)",
+            "ms": f"TRY_CAST({value} AS BIGINT)",
+        }.get(unit, f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {UNITS[unit] // 1000}) AS BIGINT)")
+        return f"CASE WHEN {has_no_underscore(value)} THEN {number} END" if is_text else number
+    cases = [(f"{value} LIKE '{QUICK[written]}'", _instant(value))]
+    for pattern in (PLAIN,) if written == "plain" else (UTC, OFFSET):
+        local = _instant(f"REPLACE({_part(value, pattern, 1)}, '/', '-')")
+        if pattern == OFFSET:
+            minutes = f"(60 * TRY_CAST({_part(value, pattern, 5)} AS INT) + COALESCE(TRY_CAST(NULLIF("
+            minutes += f"{_part(value, pattern, 6)}, '') AS INT), 0))"
+            local += f" - 60000 * {minutes} * CASE {_part(value, pattern, 4)} WHEN '-' THEN -1 ELSE 1 END"
+        cases.append((f"{_part(value, pattern, 0)} <> ''", local))
+    return "CASE " + " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases) + " END"
+
+
+def has_no_underscore(text: str) -> str:
+    """SQL that is false for 1_0, which DuckDB casts to ten."""
+    return f"POSITION('_' IN {text}) = 0"
+
+
+def _instant(text: str) -> str:
+    return f"unix_millis(TRY_CAST({text} AS TIMESTAMP))"
+
+
+def _part(value: str, pattern: str, group: int) -> str:
+    return f"regexp_extract({value}, '{pattern}', {group})"
+
+
+def in_one_unit(time: str, unit: str) -> str:
+    """SQL that is true unless a time, read in `unit`, would be one of our days in another."""
+    scale = UNITS[unit]
+    ranges = [(other / scale * RECENT, other / scale * LATEST) for name, other in UNITS.items() if name != unit]
+    return " AND ".join(f"{time} NOT BETWEEN {1000 * first:.0f} AND {1000 * last:.0f}" for first, last in ranges)

@@ -1,0 +1,199 @@
+"""The gate's checks by value, where the log has propensities: of a policy against the deployed one, and of baselines.
+
+What is compared is what each earns: per decision, or per whole list where the log has lists (see
+`off_policy.decisions`). Where a value is refused nothing stands in for it: neither ranks, nor the log's own mean, nor
+the value of a first place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from localpolicy.judge.gate_checks import Check, Outcome, outcome_of
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.estimate import clustered_se
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.off_policy import decisions
+from localpolicy.measure.off_policy.decisions import Estimand
+from localpolicy.measure.off_policy.estimators import Contributions, logged
+from localpolicy.measure.off_policy.intervals import Bounds, skewed
+from localpolicy.measure.off_policy.value_bound import value_of
+from localpolicy.measure.significance import sample_needed
+
+NO_PROPENSITIES = "the log has no propensities"
+LEFT_OUT = Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
+
+
+class Valued(NamedTuple):
+    """A policy's value, or why there is none."""
+
+    found: Contributions | None
+    refusal: str = ""
+    needed: int | None = None  # decisions, or lists, with which there might be one
+
+
+def valued(evaluation: Evaluation, rules: GateRules, estimand: Estimand | None = None) -> Valued:
+    """The value of a policy, where the log carries it; of another estimand than the log's own where it is named."""
+    whole = evaluation.off_policy
+    log = None if whole is None else decisions(evaluation.scores, estimand=estimand)
+    if whole is None or log is None:
+        return Valued(None, NO_PROPENSITIES)
+    overlap = whole.overlap if estimand is None else whole.beside[estimand].overlap
+    if overlap.refusal is not None:
+        return Valued(None, overlap.refusal, overlap.needed)
+    if overlap.near < rules.min_effective_share:
+        return Valued(
+            None, f"effective sample of {overlap.near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
+        )
+    return Valued(value_of(log, rules.estimator))
+
+
+def base_value(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> Valued:
+    """What is deployed earns: the log's own mean where the log is its own, else its estimate on the same decisions."""
+    if deployed is not None:
+        return valued(deployed, rules)
+    log = decisions(new.scores)
+    return Valued(None, NO_PROPENSITIES) if log is None else Valued(logged(log))
+
+
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Check:
+    """The estimated gain in reward is significant; where it does not decide, that it is no significant loss.
+
+    Paired: what luck gave the log it gave both.
+    """
+    mine, base = valued(new, rules), base_value(new, deployed, rules)
+    unit = unit_of(new)
+    if mine.found is None:
+        outcome: Outcome = "cannot tell" if decides or mine.refusal != NO_PROPENSITIES else "not asked"
+        reason = mine.refusal
+        if reason != NO_PROPENSITIES:
+            reason = f"no estimate of {new.name}: {reason}{_first_place(new, deployed, rules)}"
+        plain = "its reward cannot be estimated from this log"
+        return Check("value", outcome, reason, n=_count(new), needed=mine.needed, plain=plain, unit=unit)
+    if base.found is None:
+        assert deployed is not None
+        reason = (
+            f"no estimate of {deployed.name}, which is deployed: {base.refusal}. The log's mean does not stand for it. "
+            "If the log is the deployed policy's own, judge against the word log"
+        )
+        plain = f"the reward of {deployed.name} cannot be estimated from this log"
+        return Check("value", "cannot tell", reason, n=_count(new), needed=base.needed, plain=plain, unit=unit)
+    gap = mine.found - base.found
+    interval = skewed(gap, confidence=rules.confidence)
+    old, whose = base.found.mean, "the log's own" if deployed is None else f"{deployed.name}'s"
+    margin = rules.value_margin * abs(old)
+    asked = f"above {rules.min_gain:g}" if decides else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
+    assert new.off_policy is not None
+    reason = (
+        f"estimated J {'per list ' if unit == 'lists' else ''}{mine.found.mean:.4f} against {whose} {old:.4f}: "
+        f"difference {gap.mean:+.4f}, {rules.confidence:.0%} interval {interval.low:+.4f} to {interval.high:+.4f} "
+        f"({len(gap.values):,} {unit}, effective sample {new.off_policy.overlap.effective:,.0f}); its lower end must "
+        f"be {asked}"
+    )
+    if decides:
+        outcome, told = outcome_of(interval.low, interval.high, old, rules)
+        reason += told
+        plain = {
+            "yes": "its estimated reward is higher",
+            "no": f"its estimated reward is {'lower' if interval.high < 0 else 'no higher'}",
+        }.get(outcome, "its estimated reward is not significantly higher")
+    else:
+        outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
+        plain = {"yes": "its estimated reward is no lower", "no": "its estimated reward is lower"}.get(
+            outcome, "its estimated reward may be lower"
+        )
+    needed = None
+    if outcome == "cannot tell":
+        smallest = rules.smallest_gain * abs(old)
+        needed = would_tell(gap, max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin, rules)
+        reason += "" if needed is None else f". About {needed:,} {unit} would tell"
+    reason += _first_place(new, deployed, rules)
+    fields = (gap.mean, interval.low, interval.high, len(gap.values), needed)
+    return Check("value", outcome, reason, *fields, plain=plain, unit=unit)
+
+
+def unit_of(evaluation: Evaluation) -> str:
+    """What is counted."""
+    return "lists" if evaluation.off_policy is not None and evaluation.off_policy.beside else "decisions"
+
+
+def _count(evaluation: Evaluation) -> int | None:
+    return None if evaluation.off_policy is None else evaluation.off_policy.overlap.n
+
+
+def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
+    """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
+    if unit_of(new) != "lists":
+        return ""
+    mine = valued(new, rules, "first place").found
+    log = decisions(new.scores, estimand="first place")
+    base = logged(log) if deployed is None and log is not None else None
+    if deployed is not None:
+        base = valued(deployed, rules, "first place").found
+    if mine is None or base is None:
+        return ". Its first place cannot be told either"
+    gap = mine - base
+    low, high = skewed(gap, confidence=rules.confidence)
+    return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
+
+
+def would_tell(gap: Contributions, gain: float, rules: GateRules) -> int | None:
+    """Decisions, or lists, with which a difference of `gain` would be told from none, if they vary as those seen do."""
+    spread = clustered_se(gap.values, gap.clusters) * math.sqrt(len(gap.values))
+    return sample_needed(gain / spread, confidence=rules.confidence) if gain > 0 and spread > 0 else None
+
+
+def family(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Bounds]:
+    """Intervals of differences that are read together, by Holm's steps: each excludes 0 where its test is significant.
+
+    From the clearest difference on they have the confidence 1 - α/m, 1 - α/(m - 1), ...; after the first that holds 0
+    none is significant, and the level stays.
+    """
+    clear = {name: abs(gap.mean) / (clustered_se(gap.values, gap.clusters) or math.inf) for name, gap in gaps.items()}
+    found, tests = {}, len(gaps)
+    for name in sorted(gaps, key=lambda name: -clear[name]):
+        found[name] = skewed(gaps[name], confidence=1 - (1 - confidence) / tests)
+        tests -= tests > 1 and not found[name].holds(0.0)
+    return found
+
+
+def baselines_by_value(
+    new: Evaluation, deployed: Evaluation | None, baselines: list[Evaluation], rules: GateRules
+) -> Check:
+    """No simple baseline earns significantly more, as the distribution it is served as.
+
+    One whose value is refused neither blocks nor passes, and is named. One that is not told from the new policy does
+    not block either: the question is whether to replace what is deployed.
+    """
+    if not baselines:
+        return LEFT_OUT
+    mine, base = valued(new, rules).found, base_value(new, deployed, rules).found
+    values = {baseline.name: valued(baseline, rules).found for baseline in baselines}
+    known = {name: found for name, found in values.items() if found is not None}
+    unknown = [name for name in values if name not in known]
+    refused = f"Not judged, since the log says too little of their reward: {', '.join(unknown)}" if unknown else ""
+    if mine is None or not known:
+        return Check("baselines", "not asked", refused or "the value of the new policy is not known")
+    tests = family({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
+    best = min(known, key=lambda name: mine.mean - known[name].mean)
+    figures = ", ".join(f"{name} {found.mean:.4f}" for name, found in known.items())
+    gap, (low, high) = mine.mean - known[best].mean, tests[best]
+    reason = f"estimated J {mine.mean:.4f} against {figures}; against {best} {gap:+.4f} ({low:+.4f} to {high:+.4f})"
+    reason = ". ".join(filter(None, [reason, refused]))
+    fields, unit = (gap, low, high, len(mine.values)), unit_of(new)
+    better = [name for name, bounds in tests.items() if bounds.high < 0]
+    if better:
+        name = min(better, key=lambda each: mine.mean - known[each].mean)
+        gains = base is not None and skewed(known[name] - base, confidence=rules.confidence).low > rules.min_gain
+        plain = f"the simple baseline {name} earns more"
+        return Check(
+            "baselines", "no", f"{reason}: {name} earns more", *fields, instead=name if gains else None, plain=plain,
+            unit=unit,
+        )  # fmt: skip
+    open_ones = [name for name, bounds in tests.items() if bounds.low <= 0]
+    beaten = "it earns more than every simple baseline that can be judged"
+    told = f". Not told from {', '.join(open_ones)}" if open_ones else f": {beaten}"
+    plain = "no simple baseline earns more" if open_ones else beaten
+    return Check("baselines", "yes", reason + told, *fields, plain=plain, unit=unit)

@@ -1,0 +1,301 @@
+"""A comparison as a report: what was found in plain words, then every figure it rests on.
+
+`lpi compare --html`, `lpi go` and the demo make their pages here, so that there is one report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from localpolicy import __version__
+from localpolicy.data.store import Prepared
+from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.scorer import Deployable
+from localpolicy.measure.segments import segments
+from localpolicy.model.policy import Policy
+from localpolicy.report.comparison_words import comparison_findings, comparison_headline
+from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
+from localpolicy.report.html.page import write_report
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.study.titles import Titles
+
+BINS = 60  # of the divergence's histogram
+CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
+BOTH = "repeats against new items"
+
+
+def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
+    """The whole report of one comparison, as one HTML file; `titles` say what items are called."""
+    section = comparison_section(comparison, titles=titles)
+    settings = {
+        "localpolicy": __version__,
+        "columns compared": ", ".join(comparison.columns),
+        "the column that decides": comparison.main,
+        "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
+    }
+    headline = comparison_headline(comparison, section)
+    contents = Contents.under(headline, "Policies compared", [section], settings)
+    write_report(contents, path)
+    return contents
+
+
+def comparison_section(
+    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None
+) -> Section:
+    """One comparison as a section; runs in the folder `base` are named relative to it."""
+    names, baseline = names or {}, comparison.baseline or ""
+    bins = _bins(comparison)
+    rows = [
+        _row(comparison, evaluation, candidate, bins, names, base)
+        for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
+    ]
+    first = comparison.evaluations[0]
+    section = Section(
+        title=f"On the {first.settings['split']} split",
+        about=_about(comparison),
+        rows=rows,
+        logging_value=None if first.truth is None else _exact(first.truth.logging),
+        reference=_reference(comparison, names),
+        baseline=names.get(baseline, baseline),
+        floor=None if comparison.floor is None else Interval.from_estimate(comparison.floor),
+        samples=sample_lists(comparison, names, titles or {}),
+        facts=_facts(comparison, names),
+        main_metric=_words(comparison.main),
+        lists=first.lists,
+    )
+    return replace(section, findings=comparison_findings(comparison, section))
+
+
+# ---------------------------------------------------------------------- one policy
+
+
+def _row(
+    comparison: Comparison,
+    evaluation: Evaluation,
+    candidate: Candidate,
+    bins: np.ndarray,
+    names: Names,
+    base: Path | None,
+) -> PolicyRow:
+    metrics = {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in comparison.columns}
+    metrics |= {name: Interval.from_estimate(value) for name, value in evaluation.rewards.items()}
+    return PolicyRow(
+        name=names.get(evaluation.name, evaluation.name),
+        objective=candidate.origin.objective,
+        truth=None if evaluation.truth is None else Interval.of(evaluation.truth.value, evaluation.truth.se),
+        gain=None if evaluation.truth is None else Interval.of(evaluation.truth.gain, evaluation.truth.gain_se),
+        metrics=metrics,
+        js=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.js.overall),
+        unseen_by_js=evaluation.name in comparison.unseen_by_js,
+        likelihood=Interval.from_estimate(evaluation.estimate("logp")),
+        kl=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.kl.overall),
+        coverage=evaluation.coverage,
+        entropy=evaluation.estimate("entropy").mean,
+        segments=_segments(evaluation, comparison.main),
+        js_histogram=_histogram(evaluation, bins),
+        differences={_words(name): gain for name, gain in comparison.gains.get(evaluation.name, {}).items()},
+        **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
+    )
+
+
+def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
+    """What the run says of its training."""
+    manifest, curve, objective = run.manifest, run.metrics(), run.config.objective
+    selected = manifest["selected"]
+    inside = base is not None and run.folder.is_relative_to(base)
+    return {
+        "beta": getattr(policy, "beta", None) or objective.beta_of(manifest),
+        "weights": run.selected_metrics()["weights"],
+        # The stages of a closed form have figures of their own, which no axis shares with the policies' figure.
+        "curve": [line for line in curve if "stage" not in line],
+        "stages": _stages(manifest, curve),
+        "selected_epoch": selected["epoch"],
+        "selected_by": selected["by"],
+        "run": str(run.folder.relative_to(base) if base is not None and inside else run.folder),
+        "digest": manifest["policy_sha256"],
+    }
+
+
+def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> dict[str, StageCurve]:
+    """The validations of each network of a closed form; the run counts their epochs on, here each begins at 1."""
+    stages, before = {}, 0
+    for name, about in manifest.get("stages", {}).items():
+        lines = [{**line, "epoch": line["epoch"] - before} for line in curve if line.get("stage") == name]
+        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"])
+        before += about["epochs"]
+    return stages
+
+
+def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
+    """The main metric by segments of the positions."""
+    (values, sequence), counted, shown = evaluation.values(column), evaluation.positions(column), []
+    for label, here in segments(evaluation.scores, evaluation.counts).items():
+        chosen = here[counted]
+        if not chosen.any():
+            continue
+        kind, _, part = label.partition(" ")
+        value = mean_estimate(values[chosen], sequence[chosen])
+        interval = Interval.from_estimate(value)
+        where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
+        shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
+    counts = Counter(segment["by"] for segment in shown)
+    return [segment for segment in shown if counts[segment["by"]] > 1]  # a cut into one segment shows nothing
+
+
+def _bins(comparison: Comparison) -> np.ndarray:
+    """Bins for all policies, from 0 to the largest JS; equal steps in √JS, so that small values are resolved."""
+    furthest = [js.max() for evaluation in comparison.evaluations if (js := evaluation.js) is not None]
+    last = float(max(furthest, default=0.0)) or 1.0
+    return np.append(
+        np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last
+    )  # exactly: rounding may put the square of a root below it
+
+
+def _histogram(evaluation: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
+    js = evaluation.js
+    if js is None:
+        return []
+    counts, _ = np.histogram(js, bins)
+    return [(float(a), float(b), int(n)) for a, b, n in zip(bins[:-1], bins[1:], counts, strict=True)]
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+def _reference(comparison: Comparison, names: Names) -> str:
+    said = [
+        f"{names.get(candidate.name, candidate.name)} "
+        f"({candidate.origin.objective}, seed {candidate.origin.seed}, epoch {candidate.origin.epoch})"
+        for candidate in comparison.references
+    ]
+    if len(said) > 1:
+        return f"the mean over {', '.join(said)}, never of a policy with itself"
+    return said[0] if said else ""
+
+
+def _about(comparison: Comparison) -> str:
+    data, first = comparison.data, comparison.evaluations[0]
+    sequences = len(np.unique(first.scores.sequence))
+    seen = " Items that a sequence held before are never shown." if first.settings["exclude_seen"] else ""
+    return (
+        f"A log of {data.kind}{_dates(data)}: {len(data):,} sequences over {data.n_items:,} items. Measured on "
+        f"{len(first.scores):,} positions of {sequences:,} sequences that no policy was trained on, over the "
+        f"whole catalogue.{seen}"
+    )
+
+
+def _dates(data: Prepared) -> str:
+    """The days that the log spans, where it has times."""
+    dates = data.manifest.get("dates") or {}
+    first, last = (str(dates.get(end) or "")[:10] for end in ("first", "last"))
+    if not (first and last):
+        return ""
+    return f" of {first}" if first == last else f" from {first} to {last}"
+
+
+def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
+    data, settings = comparison.data, comparison.evaluations[0].settings
+    facts = {
+        "sequences": f"{len(data):,}",
+        "items": f"{data.n_items:,}",
+        **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
+        "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
+        "contexts": f"the most recent {settings['length']} actions",
+        "errors": "clustered by sequence; the lead is tested by a paired t-test, Holm-corrected over the columns",
+        "▲ and ▼ at metrics": "paired t-test by sequence, p < .05, Holm-corrected over all marks of the table",
+        "data digest": data.digest[:16],
+    }
+    for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
+        if candidate.run is not None and candidate.run.started:
+            name = names.get(candidate.name, candidate.name)
+            facts[f"settings of {name}"] = _changed(candidate.run.config)
+    return facts
+
+
+def _unmeasured(comparison: Comparison) -> list[Candidate]:
+    measured = {candidate.name for candidate in comparison.candidates}
+    return [reference for reference in comparison.references if reference.name not in measured]
+
+
+def _changed(config: Config) -> str:
+    """The objective, and the settings that are not the defaults."""
+    groups = {group: getattr(config, group) for group in Config.model_fields}
+    return ", ".join(
+        [f"objective.name={config.objective.name}"]
+        + [
+            f"{group}.{key}={getattr(settings, key)}"
+            for group, settings in groups.items()
+            for key, field in type(settings).model_fields.items()
+            if key != "name" and getattr(settings, key) != field.get_default(call_default_factory=True)
+        ]
+    )
+
+
+def _words(column: str) -> str:
+    """purchase.nDCG@20 as people say it."""
+    return column.replace(".", " ", 1)
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+# ---------------------------------------------------------------------- what μ̂ and π would show
+
+
+SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
+
+Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
+
+
+def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:
+    """What μ̂ and the best other policy would show after a few held-out histories."""
+    order = sorted(
+        zip(comparison.evaluations, comparison.candidates, strict=True),
+        key=lambda pair: -pair[0].estimate(comparison.main).mean,
+    )
+    estimates = {reference.name for reference in comparison.references}
+    others = [candidate for _, candidate in order if candidate.name not in estimates]
+    policies = {
+        names.get(candidate.name, candidate.name): candidate.policy
+        for candidate in [*comparison.references[:1], *[other for other in others if other.run is not None][:1]]
+        if isinstance(candidate.policy, Policy)
+    }
+    split = comparison.evaluations[0].settings["split"]
+    return [_sample(policies, comparison.data, split, index, titles) for index in _long_enough(comparison.data, split)]
+
+
+def _long_enough(data: Prepared, split: str) -> list[int]:
+    """A few sequences with something to read, spread over the split."""
+    lengths = np.diff(data[split].offsets)
+    long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
+    return [int(index) for index in long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]]
+
+
+def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int, titles: Titles) -> SampleLists:
+    sequence = data[split][index]
+    ids = data.catalogue["item_id"].take(pa.array(sequence["item"][:-1])).to_pylist()
+    events = [data.events[code] for code in sequence["event"][:-1]]
+    lists = {}
+    for name, policy in policies.items():
+        listed = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
+        shares = listed.log_probability[0].exp().tolist()
+        lists[name] = [(_called(item, titles), share) for item, share in zip(listed.items[0], shares, strict=True)]
+    history = [f"{_called(item, titles)} ({event})" for item, event in zip(ids, events, strict=True)]
+    return SampleLists(history, lists)
+
+
+def _called(item: object, titles: Titles) -> str:
+    """Its title, where one is known, else its id."""
+    return titles.get(str(item), str(item))

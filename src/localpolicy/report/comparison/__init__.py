@@ -1,1 +1,0 @@
-"""A comparison as tables, as a page, and as findings in words."""

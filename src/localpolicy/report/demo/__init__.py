@@ -1,1 +1,0 @@
-"""The demo shown: its page, and what its numbers say."""

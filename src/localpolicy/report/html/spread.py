@@ -1,0 +1,274 @@
+"""Where a policy moves and where it wins: bars of JS context by context, and a metric by kind of context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from localpolicy.measure.estimate import Interval
+from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.html.charts import (
+    COLOUR,
+    DARK,
+    FILL,
+    SHAPE,
+    STROKE,
+    Chart,
+    Datum,
+    SeriesStyle,
+    drawn,
+    layer,
+    shortened,
+    style_of,
+    styled,
+)
+from localpolicy.report.html.markup import table
+from localpolicy.report.table import (
+    Cell,
+    Column,
+    Table,
+    decimals,
+    ends,
+    fixed,
+    floor_text,
+    interval_cell,
+    interval_text,
+    known,
+    percent,
+    share_cell,
+    word_cell,
+)
+
+ROW = 44  # pixels
+TALLEST = 0.86  # of a row
+AIR = 0.4  # of a row, for the words above
+TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
+
+
+def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) -> Chart | None:
+    """Bars of the share of contexts by JS, of every row that has them."""
+    rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if _total(row)]
+    if not rows:
+        return None
+    digits = decimals([_narrowest(row for row, _ in rows)], 2)
+    bins: list[Datum] = [
+        {
+            "key": key,
+            "from": float(start),
+            "to": float(end),
+            "base": -float(key),
+            "top": -float(key) + TALLEST * count / max(row.js_histogram, key=lambda part: part[2])[2],
+            "range": f"{fixed(start, digits)} to {fixed(end, digits)}",
+            "share": percent(count / _total(row)),
+            "contexts": f"{count:,}",
+        }
+        for key, (row, _) in enumerate(rows)
+        for start, end, count in row.js_histogram
+        if count
+    ]
+    furthest = max(end for row, _ in rows for _, end, _ in row.js_histogram)
+    x = alt.X(
+        "from:Q",
+        title="JS divergence of a context, in nats",
+        scale=alt.Scale(type="sqrt", domain=[0.0, furthest], nice=False),
+        axis=alt.Axis(
+            values=[0, *(value for value in TICKS if furthest / 300 < value <= furthest)],
+            tickCount=100,  # else the library thins the values
+            format="~g",
+            labelOverlap="greedy",
+            labelSeparation=6,
+        ),
+    )
+    names = [shortened(row.name, 24) for row, _ in rows]
+    said = "{" + ", ".join(f"'{-key}': {json.dumps(name)}" for key, name in enumerate(names)) + "}"
+    y = alt.Y(
+        "base:Q",
+        title=None,
+        scale=alt.Scale(domain=[-(len(rows) - 1) - 0.04, 1.0 + AIR], nice=False, zero=False),
+        axis=alt.Axis(
+            values=[-key for key in range(len(rows))],
+            tickCount=10 * len(rows),  # else the library thins the values
+            labelExpr=f"{said}['' + datum.value]",
+            labelBaseline="bottom",
+            labelLimit=170,
+            labelOverlap=False,
+        ),
+    )
+    tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "share", "contexts")]
+    bars = styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
+    layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
+    data = {"bins": bins, "styles": [style_of(row, style, key) for key, (row, style) in enumerate(rows)]}
+    floor = section.floor
+    if floor and known(floor.mean) and floor.mean <= furthest:
+        data["floor"] = [{"from": float(floor.mean), "said": floor_text(section)}]
+        rule = layer("floor_rule", "floor").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
+        words = layer("floor_words", "floor").mark_text(
+            align="left", baseline="top", dx=6, dy=0, fontStyle="italic", color=DARK, aria=False
+        )
+        layers += [rule.encode(x=x), words.encode(x=x, y=alt.value(0), text="said:N")]
+    height = round(ROW * (len(rows) + AIR))
+    description = f"Histograms of the JS divergence over contexts, one row for each of {len(rows)} policies."
+    caption = (
+        "Share of held-out contexts by their divergence from the reference, on a square-root scale; each row is scaled "
+        "to its own tallest bar."
+    )
+    if floor:
+        caption += " The floor is the mean divergence between two estimates of the logging policy."
+    return Chart(identity, drawn(layers, data, height=height, description=description), caption, height, wide=True)
+
+
+def histogram_table(section: Section, identity: str) -> str:
+    """The numbers behind it: bins down, policies across (policies with other bins have rows of their own)."""
+    rows = [row for row in section.rows if _total(row)]
+    bins = sorted({(float(start), float(end)) for row in rows for start, end, _ in row.js_histogram})
+    digits = decimals([_narrowest(rows)], 2)
+    shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
+    columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
+    body: list[list[Cell]] = [
+        [
+            word_cell(f"{fixed(start, digits)} – {fixed(end, digits)}"),
+            *(share_cell(by_bin.get((start, end))) for by_bin in shares),
+        ]
+        for start, end in bins
+    ]
+    return table(Table("Share of contexts by divergence", columns, body), identity=identity)
+
+
+def _narrowest(rows: Iterable[PolicyRow]) -> float:
+    return min(end - start for row in rows for start, end, _ in row.js_histogram)
+
+
+def _total(row: PolicyRow) -> int:
+    return sum(count for _, _, count in row.js_histogram)
+
+
+# ---------------------------------------------------------------------- by segment
+
+
+CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
+
+Segment = Mapping[str, Any]
+
+
+def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
+    """One chart per way of cutting and metric."""
+    return [
+        _segment_chart(section, styles, f"{identity}-{index}", by, metric)
+        for index, (by, metric) in enumerate(_cuts(section))
+    ]
+
+
+def _cuts(section: Section) -> list[tuple[str, str]]:
+    return list(
+        dict.fromkeys(
+            (str(segment["by"]), str(segment.get("metric", "")))
+            for row in section.rows
+            for segment in row.segments
+            if _has_mean(segment)
+        )
+    )
+
+
+def _has_mean(segment: Segment) -> bool:
+    return segment.get("mean") is not None and known(float(segment["mean"]))
+
+
+def _cut(segments: Sequence[Segment], by: str, metric: str) -> Iterator[Segment]:
+    return (
+        segment
+        for segment in segments
+        if _has_mean(segment) and (str(segment["by"]), str(segment.get("metric", ""))) == (by, metric)
+    )
+
+
+def interval(segment: Segment) -> Interval:
+    """A segment's figure."""
+    mean = float(segment["mean"])
+    low, high = segment.get("low"), segment.get("high")
+    return Interval(mean, mean if low is None else float(low), mean if high is None else float(high))
+
+
+def _segment_chart(section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str) -> Chart:
+    shown = [segment for row in section.rows for segment in _cut(row.segments, by, metric)]
+    digits = decimals([float(segment["mean"]) for segment in shown])
+    values: list[Datum] = [
+        {
+            "key": key,
+            "segment": str(segment["segment"]),
+            "value": figure.mean,
+            **dict(zip(("low", "high"), ends(figure, metric), strict=True)),
+            "value_text": interval_text(figure, digits),
+            "n": f"{int(segment['n']):,}" if segment.get("n") is not None else "not said",
+        }
+        for key, row in enumerate(section.rows)
+        for segment in _cut(row.segments, by, metric)
+        for figure in (interval(segment),)
+    ]
+    names = list(dict.fromkeys(datum["segment"] for datum in values))
+    policies = list(dict.fromkeys(datum["key"] for datum in values))
+    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in policies]}
+    step = 11 if len(policies) <= 12 else 7
+    height = max(len(names) * (len(policies) + 1.5) * step, 80)
+    y = alt.Y(
+        "segment:N",
+        title=None,
+        sort=names,
+        scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1),
+        axis=alt.Axis(labelLimit=110, grid=True, tickBand="extent"),
+    )
+    offset = alt.YOffset("key:O", sort=policies)
+    tips = [
+        alt.Tooltip("policy:N"),
+        alt.Tooltip("segment:N", title=by),
+        alt.Tooltip("value_text:N", title=metric or "figure"),
+        alt.Tooltip("n:N", title="positions"),
+    ]
+    scale = alt.Scale(zero=False)
+    bars = styled("bars", "values").mark_rule(strokeWidth=1.5, opacity=0.75, aria=False)
+    dots = styled("dots", "values").mark_point(size=42 if step > 7 else 24, filled=True, strokeWidth=1.4, opacity=1)
+    layers = [
+        bars.encode(x=alt.X("low:Q", scale=scale, title=metric), x2="high:Q", y=y, yOffset=offset, color=COLOUR),
+        dots.encode(
+            x=alt.X("value:Q", scale=scale), y=y, yOffset=offset, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips
+        ),
+    ]
+    description = f"{metric} by {by} for {len(policies)} policies in {len(names)} segments, with 95 % intervals."
+    title = f"{metric}, by {by}" if metric else f"by {by}"
+    return Chart(
+        identity,
+        drawn(layers, data, height=round(height), description=description),
+        CAPTION,
+        round(height),
+        title=title,
+    )
+
+
+def segment_tables(section: Section, identity: str) -> str:
+    """The numbers behind the charts: segments across, policies down."""
+    tables = []
+    for index, (by, metric) in enumerate(_cuts(section)):
+        rows = [
+            (row, {str(segment["segment"]): segment for segment in _cut(row.segments, by, metric)})
+            for row in section.rows
+        ]
+        names = list(dict.fromkeys(name for _, parts in rows for name in parts))
+        digits = decimals([float(segment["mean"]) for _, parts in rows for segment in parts.values()])
+        columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
+        body: list[list[Cell]] = [
+            [
+                word_cell(row.name),
+                *(interval_cell(interval(parts[name]) if name in parts else None, digits) for name in names),
+            ]
+            for row, parts in rows
+            if parts
+        ]
+        tables.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{index}"))
+    return "".join(tables)
+
+
+def _positions(rows: Sequence[tuple[Any, Mapping[str, Segment]]], name: str) -> str:
+    counts = {int(parts[name]["n"]) for _, parts in rows if name in parts and parts[name].get("n") is not None}
+    return f"n = {counts.pop():,}" if len(counts) == 1 else ""

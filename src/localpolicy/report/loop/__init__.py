@@ -1,1 +1,0 @@
-"""The loop shown: its page and what went wrong in words."""

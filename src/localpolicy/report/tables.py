@@ -1,0 +1,321 @@
+"""An evaluation, a run, lists and a comparison as tables, for a terminal, a page or a paper."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from localpolicy.judge.breakdown import Bucket
+from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.divergence import Divergence
+from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.off_policy import OffPolicy
+from localpolicy.measure.off_policy.estimate import INTERVAL
+from localpolicy.measure.off_policy.intervals import Bounds
+from localpolicy.measure.segments import is_rating
+from localpolicy.measure.significance import Paired
+from localpolicy.measure.truth import Truth
+from localpolicy.model.lists import Lists
+from localpolicy.report.table import NOTHING, Cell, Table, cells, largest_shown, number, share_with_error, with_error
+from localpolicy.runs.run import Run
+
+
+def evaluation_tables(evaluation: Evaluation) -> list[Table]:
+    """Every table of one evaluation."""
+    tables = [ranking_table(evaluation), policy_table(evaluation)]
+    if evaluation.divergence is not None:
+        tables.append(divergence_table(evaluation.divergence))
+    if evaluation.off_policy is not None:
+        tables.append(off_policy_table(evaluation.off_policy))
+    if evaluation.truth is not None:
+        tables.append(truth_table(evaluation.truth))
+    return tables
+
+
+def ranking_table(evaluation: Evaluation) -> Table:
+    """Groups of positions by metrics."""
+    names = list(next(iter(evaluation.metrics.values())))
+    rows = []
+    for group, figures in evaluation.metrics.items():
+        if is_rating(group):
+            continue  # one group per rating would be too many; 'all' holds them together
+        count = next(iter(figures.values())).n
+        rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
+    settings = evaluation.settings
+    seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
+    note = (
+        "Ranked over the full catalogue; items with equal scores share their mean rank. min_history "
+        f"{settings['min_history']}, windows of {settings['length']}; "
+        f"{seen}. Errors are clustered by sequence."
+    )
+    return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)
+
+
+def policy_table(evaluation: Evaluation) -> Table:
+    """Logged reward, coverage, entropy and popularity."""
+    named = {**evaluation.rewards, **evaluation.policy}
+    rows = [
+        cells(name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value))
+        for name, value in named.items()
+    ]
+    note = "popularity@K: mean count of a shown item over that of a logged one."
+    if evaluation.imputation is not None:
+        note += (
+            " iAR@1 comes from imputed ratings. It prefers policies that show the same few items to everyone: read it "
+            "beside coverage and entropy."
+        )
+    return Table("What it would show", ["figure", "value"], rows, note)
+
+
+def divergence_table(divergence: Divergence) -> Table:
+    """Distance from each reference, and between references."""
+    rows: list[list[Cell]] = []
+    for reference in divergence.references:
+        about = f"{reference.objective}, seed {reference.seed}, epoch {reference.epoch} by {reference.selected_by}"
+        js, kl = divergence.js.by_name[reference.name], divergence.kl.by_name[reference.name]
+        rows.append(cells(f"{reference.name} ({about})", with_error(js.mean, js.se), with_error(kl.mean, kl.se)))
+    if divergence.floor_js is not None and divergence.floor_kl is not None:
+        js, kl = divergence.floor_js.overall, divergence.floor_kl.overall
+        rows.append(
+            cells("noise floor: references among themselves", with_error(js.mean, js.se), with_error(kl.mean, kl.se))
+        )
+    spread = divergence.js.quantiles
+    note = f"In nats, JS <= 0.693. JS over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
+    if divergence.above_floor is not None:
+        note += f" The policy is {divergence.above_floor:.1f} times as far as the references are from each other."
+    else:
+        note += " Give two references of different seeds to see how much of this is noise."
+    return Table("Divergence", ["from", "JS", "KL(π‖reference)"], rows, note)
+
+
+def off_policy_table(off_policy: OffPolicy) -> Table:
+    """Estimates of J, or the reason why there is none; of a log of lists each question has rows of its own."""
+    overlap = off_policy.overlap
+    what = "lists" if off_policy.beside else "decisions"
+    weights = (
+        f"{overlap.n:,} {what}, effective sample {overlap.effective:,.0f}; largest weight "
+        f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
+        f"{off_policy.propensities}. Contexts are those of the log."
+    )
+    rows = []
+    for each in (off_policy, *off_policy.beside.values()):
+        prefix = f"{each.estimand}: " if off_policy.beside else ""
+        for name, estimate in {"the log itself": each.logged, **each.estimates}.items():
+            texts = [_bounds(estimate.intervals.get(kind)) for kind in (INTERVAL, "empirical Bernstein")]
+            value = number(estimate.value) if math.isnan(estimate.se) else with_error(estimate.value, estimate.se)
+            rows.append(cells(prefix + name, value, *texts))
+    refused = [
+        f"NO ESTIMATE{f' of the {each.estimand}' if off_policy.beside else ''}: {each.refusal}."
+        for each in (off_policy, *off_policy.beside.values())
+        if each.refusal is not None
+    ]
+    note = " ".join([*refused, weights])
+    if off_policy.beside:
+        note += " 'One place changed' leaves the places above to the log: it is no list's value, and decides nothing."
+    return Table("Value by off-policy estimates", ["estimator", "J", "95 %", "empirical Bernstein"], rows, note)
+
+
+def _bounds(interval: Bounds | None) -> str:
+    if interval is None:
+        return NOTHING
+    return (
+        f"{interval.low:.4f} to {interval.high:.4f}" if math.isfinite(interval.high) else f"at least {interval.low:.4f}"
+    )
+
+
+def truth_table(truth: Truth) -> Table:
+    """The true reward, which the simulated world knows."""
+    rows = [
+        cells("J of this policy", with_error(truth.value, truth.se)),
+        cells("J of the logging policy", number(truth.logging)),
+        cells("gain", with_error(truth.gain, truth.gain_se)),
+    ]
+    if truth.optimum is not None:
+        rows.append(cells("best possible J", number(truth.optimum)))
+    return Table("The truth, since the world is simulated", ["figure", "value"], rows)
+
+
+# ---------------------------------------------------------------------- a finished run
+
+
+def run_table(run: Run) -> Table:
+    """The selected epoch, its losses and weights, and the digest of the weights."""
+    manifest, last = run.manifest, run.selected_metrics()
+    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
+    rows = [
+        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
+        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
+        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
+        *_weights(last["weights"]),
+        *_improvement(manifest.get("improvement")),
+        *_beginnings(manifest),
+        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
+    ]
+    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], [cells(*row) for row in rows])
+
+
+def _weights(weights: dict[str, float]) -> list[tuple[str, str]]:
+    """How training weighed the log; empty for the closed form, which has no weights."""
+    shown = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
+    return [(title, f"{weights[name]:.1%}") for name, title in shown.items() if name in weights]
+
+
+def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What the closed form chose, and what its critic knows."""
+    if improvement is None:
+        return []
+    calibration, by, errors = improvement["calibration"], improvement["chosen_by"], improvement.get("critic_error")
+    said = improvement["said"]
+    return [
+        ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
+        ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
+        ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
+        ("the critic counts", f"{improvement['slope']:.3f} times"),
+        *(
+            [("its squared error, held out (item and user means)", f"{errors['critic']:.4g} ({errors['plain']:.4g})")]
+            if errors
+            else []
+        ),
+        *([("note", said)] if said else []),
+    ]
+
+
+def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """What came from an older run: the weights to start from, or the logging policy."""
+    rows = []
+    if start := manifest.get("warm_start"):
+        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
+        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
+    if (logging := manifest.get("logging")) and "unseen_items" in logging:
+        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
+        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
+    return rows
+
+
+# ---------------------------------------------------------------------- recommended lists
+
+
+MOST = 10  # lists and ranks shown; `to_frame()` has all
+
+
+def lists_table(lists: Lists) -> Table:
+    """One row per history, best item first."""
+    shown = min(MOST, lists.indices.shape[1])
+    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(lists.items[:MOST])]
+    left = len(lists.items) - MOST
+    note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
+    return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)
+
+
+# ---------------------------------------------------------------------- a comparison
+
+
+def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
+    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
+    tables = [comparison_table(comparison)]
+    if gains and comparison.gains:
+        tables.append(gains_table(comparison))
+    if by_count:
+        tables += [breakdown_table(comparison, event) for event in comparison.events]
+    if comparison.predicts_truth:
+        tables.append(prediction_table(comparison))
+    return tables
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
+    rewards = list(comparison.evaluations[0].rewards)
+    heads = [*comparison.columns, *rewards, "JS", "entropy", f"coverage@{comparison.evaluations[0].lists}"]
+    truth = any(evaluation.truth is not None for evaluation in comparison.evaluations)
+    rows = []
+    for evaluation in comparison.evaluations:
+        row = [Cell(evaluation.name), *(_column_cell(comparison, evaluation, column) for column in comparison.columns)]
+        row += [Cell(number(evaluation.rewards[name].mean)) for name in rewards]
+        js = None if evaluation.divergence is None else evaluation.divergence.js.overall.mean
+        row += [Cell(number(js, 3)), Cell(number(evaluation.estimate("entropy").mean, 2))]
+        row.append(Cell(number(evaluation.coverage, 3)))
+        if truth:
+            row.append(Cell("—" if evaluation.truth is None else number(evaluation.truth.value)))
+        rows.append(row)
+    return Table(
+        "Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, _comparison_note(comparison)
+    )
+
+
+def _column_cell(comparison: Comparison, evaluation: Evaluation, column: str) -> Cell:
+    lead, mean = comparison.leads.get(column), evaluation.estimate(column).mean
+    stars = lead.test.stars if lead is not None and lead.best == evaluation.name else ""
+    return Cell(
+        number(mean), largest_shown(mean, [each.estimate(column).mean for each in comparison.evaluations]), stars
+    )
+
+
+def _comparison_note(comparison: Comparison) -> str:
+    first = comparison.evaluations[0]
+    seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
+    errors = ", ".join(
+        f"{column} ± {max(evaluation.estimate(column).se for evaluation in comparison.evaluations):.4f}"
+        for column in comparison.columns
+    )
+    parts = [
+        f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
+        f"{first.settings['min_history']}{seen}. Largest standard errors, clustered by sequence: {errors}.",
+        "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
+        "(* .05, ** .01, *** .001).",
+    ]
+    measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
+    if measured:
+        names = sorted({reference.name for each in measured for reference in each.references})
+        floor = (
+            "noise floor unknown: it needs two mle runs that differ in their seed alone"
+            if comparison.floor is None
+            else f"noise floor {comparison.floor.mean:.3f}"
+        )
+        parts.append(f"JS against {', '.join(names)} ({floor}).")
+    parts += [f"Note: {note}." for note in comparison.notes]
+    return " ".join(parts)
+
+
+def gains_table(comparison: Comparison) -> Table:
+    """Each policy's gain over the baseline, with intervals."""
+    rows = [[Cell(name), *map(_gain_cell, gains.values())] for name, gains in comparison.gains.items()]
+    note = (
+        "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
+        "interval without 0 has a star (* .05, ** .01, *** .001)."
+    )
+    return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
+
+
+def _gain_cell(gain: Paired) -> Cell:
+    return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+
+
+def bucket_cell(bucket: Bucket, name: str) -> Cell:
+    """A policy's mean in a bucket, with the paper's marks."""
+    mean = bucket.means[name].mean
+    best = largest_shown(mean, [estimate.mean for estimate in bucket.means.values()])
+    return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
+
+
+def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
+    """Sequence-level means by number of events."""
+    buckets = comparison.breakdown(event, metric=metric)
+    rows = []
+    for evaluation in comparison.evaluations:
+        row = [Cell(evaluation.name)]
+        for bucket in buckets:
+            row.append(bucket_cell(bucket, evaluation.name))
+        rows.append(row)
+    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
+    return Table(f"{metric} by number of {event} positions per sequence", ["policy", *heads], rows, note)
+
+
+def prediction_table(comparison: Comparison) -> Table:
+    """Which figure would have put the policies in their true order?"""
+    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
+    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in ranked]
+    note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
+    return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)

@@ -1,0 +1,245 @@
+"""The loop: deploy, log, retrain, round after round, in a world whose truth is known.
+
+Several objectives start from the same log, written by the world's own logging policy μ. Round k trains π_k on the log
+of π_{k-1} (π_0 = μ), measures it, and lets it serve the next log: impressions with propensities and its version. By
+default only the last log is trained on, as local improvement assumes, and the run that served it stands for its own
+logging policy, since that is known exactly; μ, which is no run, is estimated in round 1.
+
+Each objective and seed goes through its rounds by itself, once the seed's first log is there: several at a time, one
+process each.
+
+    OUT/settings.json                      what this loop is: another one is refused
+    OUT/seed-0/start/data                  the log that all objectives start from
+    OUT/seed-0/ARM/round-01/run            π_1
+    OUT/seed-0/ARM/round-01/round.json     what was measured; a round that has it is not done again
+    OUT/seed-0/ARM/round-01/data           the log that π_1 served, written when the next round begins
+    OUT/loop.json, loop.md, loop.svg, report.html
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.measure.truth import agent, bandit_probabilities
+from localpolicy.objectives import objective_of
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.folders import refuse_occupied
+from localpolicy.runtime.lanes import Steps
+from localpolicy.simulation import BanditWorld, write_prepared
+from localpolicy.simulation.events import Events
+from localpolicy.study.demo import PolicySpec
+from localpolicy.study.jobs import Job, Sharing, cores, in_processes, refuse_other, train_job
+from localpolicy.study.rounds import Loop, LoopConfig, RoundMeasure, arms_of, scenario_of, world_of
+from localpolicy.training.checks import check_data
+from localpolicy.training.setup import resolve
+
+MEASURED = "round.json"  # a round that has it is not done again
+
+
+def round_seed(seed: int, number: int) -> int:
+    """The seed of a round: one for all arms, so that they meet the same users."""
+    return 1_000 * seed + number
+
+
+def write_start(config: LoopConfig, seed: int, folder: Path) -> None:
+    """The log that all arms of a seed start from, and μ's own figures."""
+    world = world_of(config)
+    if not (folder / "data").exists():
+        write_prepared(world, folder / "data", sequences=config.sequences, seed=round_seed(seed, 0))
+    figures = RoundMeasure(world, episodes=config.episodes, seed=seed).first()
+    write_json(folder / MEASURED, figures.to_dict())
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One objective's rounds under one seed."""
+
+    config: LoopConfig
+    arm: PolicySpec
+    seed: int
+    within: Path  # the seed's folder
+
+    def at(self, number: int) -> Path:
+        """The folder of a round; the 0th is the start, which all arms share."""
+        return self.within / _folder_name(self.arm) / f"round-{number:02d}" if number else self.within / "start"
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{self.arm.name}, seed {self.seed}"
+
+    def run(self, number: int) -> Run:
+        """π_number."""
+        return Run(self.at(number) / "run")
+
+    def entry(self, number: int) -> dict[str, Any] | None:
+        """What was measured in a round, or why there is none; None where it was not done yet."""
+        path = self.at(number) / MEASURED
+        return dict(read_json(path)) if path.exists() else None
+
+    def rounds(self, last: int) -> list[dict[str, Any]]:
+        """What was measured, up to where the arm stopped (its last entry then says why)."""
+        entries = []
+        for number in range(1, last + 1):
+            if (entry := self.entry(number)) is None:
+                break
+            entries.append(entry)
+        return entries
+
+    def next_round(self, last: int) -> int | None:
+        """The round to be done next; None where all are done, or where the arm has stopped."""
+        entries = self.rounds(last)
+        if len(entries) == last or (entries and "stopped" in entries[-1]):
+            return None
+        return len(entries) + 1
+
+    def steps(self, number: int) -> Steps[dict[str, Any]]:
+        """Do one round; what was measured."""
+        self._serve(number - 1)
+        config = self.training(number)
+        job = Job(self.name, self.at(number - 1) / "data", self.run(number).folder, config)
+        data = Prepared(job.data)
+        try:
+            check_data(data, resolve(config, data).objective)
+        except DataError as error:
+            # A policy that shows nobody what they want leaves a log from which nothing can be learnt.
+            return self._write(number, {"stopped": str(error)})
+        refuse_other(job)
+        failure = yield from train_job(job)
+        return self._write(number, self._measure(number) if failure is None else {"stopped": failure})
+
+    def training(self, number: int) -> Config:
+        """How a round is trained."""
+        settings = scenario_of(self.config.world).settings
+        chosen = dict(self.arm.objective)
+        known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
+        if known and "logp_logging" in objective_of(chosen).reads().fields:
+            chosen["logging"] = str(self.run(number - 1).folder)
+        training = {**settings["train"], "seed": round_seed(self.seed, number), "device": "cpu"}
+        config = Config.parse({**settings, "objective": chosen, "train": training})
+        return config.with_changes(self.config.changes)
+
+    def _write(self, number: int, entry: dict[str, Any]) -> dict[str, Any]:
+        write_json(self.at(number) / MEASURED, entry)
+        return entry
+
+    def _measure(self, number: int) -> dict[str, Any]:
+        """What this round's policy showed."""
+        run = self.run(number)
+        before = self.run(number - 1).policy() if number > 1 else None
+        measures = RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
+        kept = run.selected_metrics()
+        figures = measures.of(run.policy(), before).to_dict()
+        return {
+            "round": number, **figures, "weights": kept["weights"], "epoch": kept["epoch"], "version": run.version,
+        }  # fmt: skip
+
+    def _serve(self, number: int) -> None:
+        """Let this round's policy write the log that the next one is trained on."""
+        if (self.at(number) / "data").exists():
+            return
+        write_prepared(
+            world_of(self.config),
+            self.at(number) / "data",
+            sequences=self.config.sequences,
+            seed=round_seed(self.seed, number),
+            chunks=self._log(number),
+            policy=self.run(number).version,
+            like=Prepared(self.at(0) / "data"),
+            append=Prepared(self.at(number - 1) / "data") if self.config.keep_logs else None,
+        )
+
+    def _log(self, number: int) -> Iterator[Events]:
+        world, policy, luck = world_of(self.config), self.run(number).policy(), round_seed(self.seed, number)
+        if isinstance(world, BanditWorld):
+            return world.log(self.config.sequences, luck, probabilities=bandit_probabilities(policy, world))
+        return world.log(self.config.sequences, luck, agent=agent(policy, world))
+
+
+def _folder_name(arm: PolicySpec) -> str:
+    """Fit for a path: the arm's settings in their order."""
+    parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
+    return "-".join(parts).replace("/", "_")
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+LOG = logging.getLogger(__name__)
+
+
+class _Round(NamedTuple):
+    """One round of one chain, for one process."""
+
+    chain: Chain
+    number: int
+
+
+def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
+    """Go through `rounds` rounds in the folder `out`; what is done there already is not done again.
+
+    `processes` objectives and seeds at a time (default: one per core), with the same figures for any number of them.
+    """
+    if rounds < 1:
+        raise ConfigError(f"rounds must be at least 1, got {rounds}.")
+    world, arms = world_of(config), arms_of(config)
+    folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
+    chains = [Chain(config, arm, seed, folder / f"seed-{seed}") for seed in config.seeds for arm in arms]
+    for chain in chains:
+        chain.training(1)  # refuses settings that are wrong, before anything is written
+    _claim(folder, config)
+    of_seed = {chain.seed: chain for chain in chains}
+    unwritten = [chain for chain in of_seed.values() if chain.entry(0) is None]
+    for chain, _ in in_processes(_start, unwritten, sharing=Sharing(1)):
+        LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
+
+    tasks = deque(task for chain in chains if (task := _next(chain, rounds)) is not None)
+    for (chain, number), entry in in_processes(_do, tasks, sharing=Sharing(processes or cores())):
+        said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
+        LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
+        if (following := _next(chain, rounds)) is not None:
+            tasks.append(following)
+    first = [chain.entry(0) or {} for chain in of_seed.values()]
+    measured = {arm.name: [chain.rounds(rounds) for chain in chains if chain.arm is arm] for arm in arms}
+    return Loop(config, world, arms, first, measured)
+
+
+def _next(chain: Chain, rounds: int) -> _Round | None:
+    number = chain.next_round(rounds)
+    return None if number is None else _Round(chain, number)
+
+
+def _do(task: _Round) -> Steps[dict[str, Any]]:
+    return (yield from task.chain.steps(task.number))
+
+
+def _start(chain: Chain) -> Steps[None]:
+    """The log that all arms of the chain's seed start from."""
+    yield from ()
+    write_start(chain.config, chain.seed, chain.at(0))
+
+
+def _claim(folder: Path, config: LoopConfig) -> None:
+    """A folder belongs to one loop; more rounds of the same one may follow."""
+    path, content = folder / "settings.json", config.model_dump(mode="json")
+    if path.exists():
+        before = read_json(path)
+        different = sorted(name for name in content if content[name] != before.get(name))
+        if different:
+            name = different[0]
+            raise ConfigError(
+                f"{folder} holds another loop ({name} was {before.get(name)}, now {content[name]}): choose another "
+                "folder, or remove it."
+            )
+        return
+    refuse_occupied(folder, force=False)
+    write_json(path, content)

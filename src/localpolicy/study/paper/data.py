@@ -1,0 +1,181 @@
+"""Where a table's data comes from: a prepared folder, the original files, a simulated set; and Table 2: what it holds."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.expected import compare
+from localpolicy.data.prepare import prepare
+from localpolicy.data.readers import READERS
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.simulation.run import simulate
+
+LOG = logging.getLogger(__name__)
+PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
+# How each source's files are told, in the order tried.
+FILES = {
+    "yoochoose": ("yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", "yoochoose-buys.dat", "yoochoose-buys.dat.gz"),
+    "netflix": ("combined_data_*.txt", "mv_*.txt"),
+    "movielens": ("u.data", "ratings.dat", "ratings.csv", "u.data.gz", "ratings.dat.gz", "ratings.csv.gz"),
+    "retailrocket": ("events.csv", "events.csv.gz"),
+}
+# Sequences (before the recipe's filters) and items of simulated sets: as large as on a GPU one may wish, and small.
+SIZES = {
+    "retailrocket": ((1_407_580, 235_061), (50_000, 4_000)),
+    "yoochoose": ((9_249_729, 52_739), (12_000, 2_000)),
+    "netflix": ((480_189, 17_770), (2_000, 1_000)),
+    "store": ((195_523, 70_852), (6_000, 1_000)),
+}
+SHOPS = ("retailrocket", "yoochoose", "store")  # clicks and purchases
+RATINGS = ("netflix",)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Data, what it is called, and whether it is the very data of the paper."""
+
+    name: str
+    data: Prepared
+    source: str  # yoochoose, retailrocket, netflix, movielens, …
+    original: bool
+
+    @property
+    def folder(self) -> str:
+        """The name, fit for a folder."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "original": self.original,
+            "digest": self.data.digest,
+            "counts": self.data.manifest["counts"],
+        }
+
+    @property
+    def about(self) -> str:
+        """One sentence."""
+        counts = self.data.manifest["counts"]
+        what = "the paper's data" if self.original else "not the paper's data (simulated, a sample or another log)"
+        return f"{self.name}: {counts['sequences']:,} sequences, {counts['items']:,} items; {what}."
+
+
+def data_sets(
+    paths: Sequence[Path | str],
+    out: Path,
+    *,
+    simulated: str,
+    among: Collection[str] = tuple(SIZES),
+    sequences: int | None = None,
+    items: int | None = None,
+    fast: bool = False,
+    seed: int = 0,
+) -> list[DataSet]:
+    """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`.
+
+    `among` are those that will do.
+    """
+    if not paths:
+        if simulated not in among:
+            raise ConfigError(f"--simulate: no set '{simulated}' that fits here{nearest(simulated, among)}")
+        size = SIZES[simulated][fast]
+        sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
+        return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed)]
+    data_sets = [_opened(Path(path), out) for path in paths]
+    names = [data.name for data in data_sets]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two data sets are called '{max(names, key=names.count)}': rename a folder.")
+    return data_sets
+
+
+def _opened(path: Path, out: Path) -> DataSet:
+    if (path / "manifest.json").exists():
+        data = Prepared(path)
+        return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
+    source, files = _told(path)
+    folder = out / f"data-{source}"
+    if (folder / "manifest.json").exists():
+        data = Prepared(folder)
+        if data.manifest["inputs"]["bytes"] != sum(file.stat().st_size for file in files):
+            raise DataError(f"{folder} was prepared from other files than {path}; choose another --out, or remove it.")
+    else:
+        LOG.info("preparing %s from %s", source, path)
+        data = prepare(source, [path], out=folder)
+    return _data_set(data, source, name=source)
+
+
+def _told(path: Path) -> tuple[str, list[Path]]:
+    """The source whose files these are."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist: expected a prepared data set, or the original files' folder.")
+    folder = path if path.is_dir() else path.parent
+    for source, patterns in FILES.items():
+        files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+        if not path.is_dir():
+            files = [file for file in files if file == path]
+        if files:
+            return source, files
+    raise DataError(
+        f"{path} is neither a prepared data set nor the original files of {', '.join(FILES)}; "
+        "prepare another log with 'lpi prepare'."
+    )
+
+
+def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
+    folder, raw = out / f"data-{world}", out / f"raw-{world}"
+    asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
+    if not (folder / "manifest.json").exists():
+        LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
+        write_json(folder.with_suffix(".json"), asked)  # first: data without it could not be told from other data
+        if world == "store":
+            simulate(world, folder, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
+        else:
+            simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
+            prepare(world, [raw], out=folder, seed=seed)
+    elif read_json(folder.with_suffix(".json")) != asked:
+        raise DataError(f"{folder} was simulated with other settings; choose another --out, or remove it.")
+    shutil.rmtree(raw, ignore_errors=True)  # here, since a kill may have come between
+    return _data_set(Prepared(folder), world, name=f"{world} (simulated)")
+
+
+def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
+    reader = READERS[source] if source in PAPERS else None  # MovieLens, say, is nobody's original here
+    rows = sum(data.manifest.get("rows", {}).values())
+    original = reader is not None and any(rows == edition.rows for edition in reader.editions)
+    return DataSet(name, data, source, original)
+
+
+@dataclass(frozen=True)
+class Table2:
+    """The counts of some data sets."""
+
+    sets: list[DataSet]
+
+    def found(self, data: DataSet) -> dict[str, int]:
+        """The counts of one, by what is counted; its own events where it has neither clicks nor purchases."""
+        counts = data.data.manifest["counts"]
+        return {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
+
+    def expected(self, data: DataSet) -> dict[str, Any]:
+        """Published counts beside those found, where the source has any."""
+        reader = READERS.get(data.source)
+        if reader is None or "rows" not in data.data.manifest:
+            return {}
+        return compare(data.data.manifest, reader.editions, reader.preset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            data.name: {**data.to_dict(), "found": self.found(data), "published": self.expected(data)}
+            for data in self.sets
+        }

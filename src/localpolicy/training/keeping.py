@@ -1,0 +1,113 @@
+"""What a run keeps while it trains: checkpoints to go on from, and the weights that are the best so far.
+
+Chosen weights go to disk with the next checkpoint, so that the two always agree. On a GPU, where an epoch may take less
+time than saving it, neither is written after every epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from localpolicy.catalogue import backend, sharded
+from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
+from localpolicy.model.network import Network
+from localpolicy.model.weights import save_weights, unique, whole_tables
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
+from localpolicy.training.temperature import scales, sharpened, sharpness
+from localpolicy.training.validation import batch_size
+
+SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
+
+
+@dataclass
+class Keeping:
+    """Checkpoints and chosen weights of one run."""
+
+    data: Prepared
+    run: Run
+    config: Config
+    ranks: Ranks
+    network: Network
+    optimiser: torch.optim.Optimizer
+    held_out: Windows
+    logging: str | None  # the digest of the frozen μ̂, where there is one
+    chosen: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # weights that are not on disk yet
+    saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Of this run."""
+        return Checkpoints(self.run.folder / "checkpoint")
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What must not change between a checkpoint and the run that resumes from it."""
+        return {"data": self.data.digest, "config": lasting(self.config), "logging policy": self.logging}
+
+    def load(self, *, older: bool) -> Progress | None:
+        """Go on from the newest checkpoint, or with `older` from the one before it; None where there is none."""
+        return self.checkpoints.load(self.network, self.optimiser, self._facts, older=older)
+
+    def save(self, done: Progress) -> None:
+        """A checkpoint, and the weights chosen by then."""
+        self._write()
+        self.saved = time.monotonic()
+        self.checkpoints.save(self.network, self.optimiser, done, self._facts, ranks=self.ranks)
+        self.ranks.wait()
+
+    @property
+    def due(self) -> bool:
+        """Whether an epoch's end is to be saved."""
+        return time.monotonic() - self.saved >= self._save_every
+
+    @property
+    def _save_every(self) -> float:
+        """Least seconds between checkpoints at epoch ends. Ranks do not look at their clocks: these differ."""
+        train = self.config.train
+        if train.checkpoint_seconds is not None:
+            return train.checkpoint_seconds if self.ranks.alone else 0.0
+        return SAVE_EVERY if train.device.startswith("cuda") and self.ranks.alone else 0.0
+
+    def choose(self, name: str) -> dict[str, float]:
+        """Choose the weights, at the temperature at which the policy is likeliest where that is asked for."""
+        config, network = self.config, self.network
+        if not (config.train.calibrate and config.objective.calibrated and scales(network)):
+            self._choose(name)
+            return {}
+        catalogue = backend(config.train.catalogue) if network.shard is None else sharded
+        size = batch_size(config)
+        s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
+        with sharpened(network, s):
+            self._choose(name)
+        return {"temperature": 1 / s}
+
+    def _choose(self, name: str) -> None:
+        if self._save_every:
+            self.chosen[name] = {key: tensor.clone() for key, tensor in unique(self.network.state_dict()).items()}
+        else:
+            self._save_weights(name)
+
+    def _write(self) -> None:
+        for name, state in self.chosen.items():
+            save_weights(state, self.run.folder / name)
+        self.chosen.clear()
+
+    def _save_weights(self, name: str) -> None:
+        """All ranks call; the leader writes."""
+        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
+        if self.ranks.leads:
+            save_weights(state, self.run.folder / name)
+
+    def finish(self) -> None:
+        """The chosen weights, and those of the last epoch."""
+        self._write()
+        self._save_weights("last.safetensors")
