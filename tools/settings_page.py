@@ -37,8 +37,8 @@ HEAD = """# Settings
 Written by `make docs` from the configuration models; do not edit. A run's own, resolved, are in its `config.yaml`;
 `lpi train --print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`,
 then `--set key=value`, then short forms such as `--beta`; later ones win. An unknown key is refused with the nearest
-known one. Where the default is `auto` the log's own size and density decide (`docs/results/defaults.md`); a run that starts
-from another, or goes on, has what that one has. The manifest's `auto` says what was chosen and why.
+known one. Where the default is `auto` the log's own size and density decide (`docs/results/defaults.md`); a run that
+starts from another, or goes on, has what that one has. The manifest's `auto` says what was chosen and why.
 """
 
 

@@ -12,7 +12,7 @@ from localpolicy.cli.paper_options import recipe_of
 from localpolicy.measure.significance import paired
 from localpolicy.report.html.skeleton import tables_page
 from localpolicy.report.paper import claims, findings, main_table, our_gains, table3_tables
-from localpolicy.runs.config import Config
+from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point
 from localpolicy.study.paper.data import DataSet
@@ -38,14 +38,15 @@ def test_they_are_asked_for():
     assert all("(ours)" in label for label in OURS.values())
 
 
-def test_they_have_our_defaults_on_the_papers_positions():
+def test_they_have_fixed_settings_on_the_papers_positions():
     recipe = Recipe(changes=("train.precision=bf16",), device="cpu", ours=tuple(OURS))
     for name in OURS:
         config = recipe.arm(name, Point(), 3).config
         assert config.objective.name == name.removesuffix("_tied").removesuffix("_closed")
-        assert config.model == Config().model and config.model.tied
+        fixed = Config.parse(PRESETS["fixed"])
+        assert config.model == fixed.model and config.model.tied
         assert (config.data.length, config.data.last, config.train.min_history) == (20, None, 0)
-        ours = Config().train.model_copy(update={"min_history": 0, "seed": 3, "device": "cpu", "precision": "bf16"})
+        ours = fixed.train.model_copy(update={"min_history": 0, "seed": 3, "device": "cpu", "precision": "bf16"})
         assert config.train == ours
     closed = recipe.arm("lpi_rl_closed", Point(), 0).config.objective
     assert (closed.improve, closed.beta, closed.believe, closed.critics) == ("closed", None, False, 1)

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Data, Device, Json, Latex, Markdown, MinHistory, Split, settings, write_and_print
+from localpolicy.cli.evaluate import (
+    Data,
+    Device,
+    ExcludeSeen,
+    Json,
+    Latex,
+    Markdown,
+    MinHistory,
+    Split,
+    settings,
+    write_and_print,
+)
 
 EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
 
@@ -30,6 +41,7 @@ def gate(
     ] = None,
     data: Data = None,
     min_history: MinHistory = None,
+    exclude_seen: ExcludeSeen = False,
     device: Device = "auto",
     json: Json = None,
     markdown: Markdown = None,
@@ -47,7 +59,7 @@ def gate(
         against=against,
         rules=rules,
         data=data,
-        config=settings(split=split, min_history=min_history),
+        config=settings(split=split, min_history=min_history, exclude_seen=exclude_seen),
         beta=beta,
         device=device,
     )

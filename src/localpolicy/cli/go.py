@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Device, write_and_print
+from localpolicy.cli.evaluate import Device, ExcludeSeen, write_and_print
 from localpolicy.cli.output import show
 from localpolicy.limits import LARGEST_SEED
 
@@ -38,6 +38,7 @@ def go(
             help="lists of the recommender that is deployed: CSV or Parquet with user, item and rank or score"
         ),
     ] = None,
+    exclude_seen: ExcludeSeen = False,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
     changes: Annotated[
         list[str] | None,
@@ -68,7 +69,7 @@ def go(
     def run() -> GoResult:
         return go_on(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
-            titles=titles, minutes=minutes, rules=rules, seed=seed, device=device,
+            titles=titles, minutes=minutes, exclude_seen=exclude_seen, rules=rules, seed=seed, device=device,
             settings=tuple(changes or ()), shown=show, confirm=confirm if asks else None,
         )  # fmt: skip
 

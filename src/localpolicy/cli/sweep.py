@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.evaluate import Against, write_and_print
+from localpolicy.cli.evaluate import Against, ExcludeSeen, write_and_print
 from localpolicy.cli.paper_options import Lanes, Processes
 
 LOG = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ def sweep(
     ] = None,
     processes: Processes = None,
     lanes: Lanes = None,
+    exclude_seen: ExcludeSeen = False,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
     changes: Annotated[
@@ -59,6 +60,7 @@ def sweep(
         trials=trials,
         processes=processes,
         lanes=lanes,
+        exclude_seen=exclude_seen,
     )
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
     write_and_print(

@@ -33,6 +33,15 @@ class WindowConfig(Settings):
     last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")
 
 
+QUANTILE, LONGEST = 0.99, 200  # of the training sequences' lengths
+
+
+def window_length(data: Prepared) -> int:
+    """What `auto` stands for: all that 99 of 100 training sequences hold, up to 200 actions."""
+    lengths = np.diff(data["train"].offsets)
+    return int(np.clip(np.quantile(lengths, QUANTILE), 1, LONGEST)) if len(lengths) else LONGEST
+
+
 def epoch_order(sequences: int, *, seed: int, epoch: int) -> Tensor:
     """Which sequence comes when: depends on seed and epoch alone."""
     return torch.randperm(sequences, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
@@ -43,6 +52,8 @@ class Windows:
 
     def __init__(self, data: Prepared, split: str, config: WindowConfig, *, device: str | torch.device = "cpu") -> None:
         source = data[split]
+        if config.length == AUTO:  # of a policy that was not trained here; a run's config is resolved
+            config = config.model_copy(update={"length": window_length(data)})
         # Where the last event alone is held out, what came before it is history.
         self.config = config.model_copy(update={"last": 1}) if data.holds_out_last and split != "train" else config
         self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)

@@ -40,6 +40,7 @@ def go(
     own: Any = None,
     titles: Path | str | None = None,
     minutes: float = 15.0,
+    exclude_seen: bool = False,
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -53,7 +54,7 @@ def go(
     that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
-    `"train.epochs=4"`.
+    `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked.
     """
     folder = new_folder("go") if out is None else Path(out)
     path = _written(log, folder)
@@ -77,6 +78,7 @@ def go(
         )
         result = carry_out(
             path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
+            exclude_seen=exclude_seen,
             rules=None if rules is None else rules_of(rules),
         )  # fmt: skip
         for note in result.left_out:

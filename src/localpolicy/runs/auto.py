@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from localpolicy.data.batches import window_length
 from localpolicy.data.store import Prepared
 from localpolicy.runs.config import Config
 from localpolicy.settings import AUTO
@@ -28,7 +29,6 @@ from localpolicy.settings import AUTO
 STEPS, FEWEST, LARGEST = 200, 4, 256  # steps of an epoch that a batch leaves; sequences of a batch
 MOST_EPOCHS, PATIENCE = 200, 1500  # steps without a better validation
 EPOCHS_OF_PATIENCE = (3, 12)  # no fewer, no more
-QUANTILE, LONGEST = 0.99, 200  # of the sequences' lengths
 WIDTH, LONG = 128, 50  # actions of a mean sequence that are worth a second block
 SPARSE, DENSE = 30, 300  # events per item between which regularisation falls from its most to its least
 DROPOUT, DECAY = (0.25, 0.1), (1.0, 0.0)  # at its most, at its least
@@ -100,8 +100,7 @@ def _patience(data: Prepared, groups: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _length(data: Prepared, groups: Mapping[str, Any]) -> tuple[int, str]:
-    lengths = np.diff(data["train"].offsets)
-    length = int(np.clip(np.quantile(lengths, QUANTILE), 1, LONGEST)) if len(lengths) else LONGEST
+    length, lengths = window_length(data), np.diff(data["train"].offsets)
     return length, f"{np.mean(lengths <= length):.0%} of the sequences are no longer"
 
 

@@ -32,8 +32,8 @@ class TrainConfig(Settings):
     learning_rate: float = Field(1e-3, gt=0, description="Adam's step size")
     weight_decay: OrAuto[float] = Field(
         AUTO, ge=0, description="decoupled weight decay (of gains and biases 0.4 of it); auto: from 1 where the log "
-        "has 30 events an item or fewer to 0 where it has 300, less where it has more than 150,000 events, or 400 steps "
-        "an epoch"
+        "has 30 events an item or fewer to 0 where it has 300, less where it has more than 150,000 events, or 400 "
+        "steps an epoch"
     )  # fmt: skip
     average: float = Field(
         0.999, ge=0, lt=1, description="what is validated and kept is a running average of the weights with this share "

@@ -69,6 +69,7 @@ class _Task:
     keep: str
     imputation: Path | None
     truth: bool
+    exclude_seen: bool = False
     towers: Path | None = None  # networks that arms share which differ in the dial alone
 
 
@@ -93,6 +94,7 @@ class Study:
     keep: str = "runs"
     imputation: Path | None = None
     truth: bool = False  # also J(π), where the data was simulated and holds it
+    exclude_seen: bool = False  # items that a sequence held before are never ranked
     stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
 
     def measure(self, arms: Sequence[Arm], *, then: Then = lambda known: ()) -> dict[str, Measured]:
@@ -234,6 +236,7 @@ class Study:
             "runs" if name in {arm.name for arm in self.references} else self.keep,
             self.imputation,
             self.truth,
+            self.exclude_seen,
         )
 
     @cached_property
@@ -273,6 +276,8 @@ class Study:
             return None  # another run of the user's, by the same name
         known_by = "{weights}" if self.against else "{family} {seed}"
         if self._meant(name) != {known_by.format(**reference) for reference in about["against"]}:
+            return None
+        if bool(about["test"]["settings"].get("exclude_seen")) != self.exclude_seen:
             return None
         lacks_truth = self.truth and measured.truth is None and world_of(self.data, None) is not None
         return None if lacks_truth else measured
@@ -325,7 +330,7 @@ def _measure_one(task: _Task) -> Steps[_Outcome]:
     references = [open_run(Run(path), path.name, device=device) for path in task.against]
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
-        evaluation = _evaluate(candidate, references, data, split, task.imputation)
+        evaluation = _evaluate(candidate, references, data, split, task)
         about[split] = evaluation.to_dict()
         yield None
     if task.truth and (world := world_of(data, None)) is not None:
@@ -350,9 +355,10 @@ def _manifest(candidate: Candidate) -> dict[str, Any]:
 
 
 def _evaluate(
-    candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, imputation: Path | None
+    candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, task: _Task
 ) -> Evaluation:
-    settings = evaluation_settings({"split": split}, candidate.facts["train.min_history"])
+    asked = {"split": split, "exclude_seen": task.exclude_seen}
+    settings = evaluation_settings(asked, candidate.facts["train.min_history"])
     if device_of(candidate.policy).type == "cuda":
         settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
     return evaluate_policy(
@@ -363,6 +369,6 @@ def _evaluate(
         config=settings,
         references={reference.name: reference.policy for reference in references},
         described=[reference.origin for reference in references],
-        imputation=None if imputation is None else imputation_at(imputation, data),
+        imputation=None if task.imputation is None else imputation_at(task.imputation, data),
         floor=False,  # the references are measured against each other once, not beside every arm
     )

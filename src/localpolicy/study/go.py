@@ -252,6 +252,7 @@ def carry_out(
     rules: GateRules | None = None,
     titles: Path | None = None,
     own: Any = None,
+    exclude_seen: bool = False,
 ) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
@@ -263,7 +264,7 @@ def carry_out(
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-    _write_commands(out, plan, log, guessed, seed=seed, titles=titles)
+    _write_commands(out, plan, log, guessed, seed=seed, titles=titles, exclude_seen=exclude_seen)
     rounds = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1))
     share = budget / (rounds + (plan.improve is not None))
     jobs = [
@@ -283,10 +284,10 @@ def carry_out(
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
-    measure: dict[str, Any] = {}
+    measure: dict[str, Any] = {"exclude_seen": True} if exclude_seen else {}
     sequences = _affordable(data, plan, max(60 * minutes - (time.monotonic() - began), 0.2 * 60 * minutes))
     if sequences is not None:
-        measure = {"sequences": sequences, "min_history": config.train.min_history}
+        measure |= {"sequences": sequences, "min_history": config.train.min_history}
         left_out.append(
             f"only about {sequences:,} of {len(data['test']):,} test sequences are judged, to keep the time"
         )
@@ -347,8 +348,11 @@ def with_seed(config: Config, seed: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
-def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None) -> None:
+def _write_commands(
+    out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None, exclude_seen: bool
+) -> None:
     """The same steps as single commands, from the log on."""
+    seen = " --exclude-seen" if exclude_seen else ""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
     judged = f"{here}/runs/{IMPROVED}" if plan.improve else None
@@ -377,10 +381,11 @@ def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: i
             f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
             f"--out {judged} --resume"
         )
-        lines.append(f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in [*plan.by_log, *estimates])}")
+        against = " ".join(f"--against {folder}" for folder in [*plan.by_log, *estimates])
+        lines.append(f"lpi gate {judged} {against}{seen}")
     compared = [*estimates, *([judged] if judged else [])]
     lines.append(
-        f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)} --html "
+        f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)}{seen} --html "
         f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")
     )
     with whole_file(out / "commands.sh") as partial:

@@ -175,6 +175,7 @@ def sweep(
     trials: int | None = None,
     processes: int | None = None,
     lanes: int | None = None,
+    exclude_seen: bool = False,
     **settings: Any,
 ) -> Sweep:
     """Train an objective at every point of `over`, or at `trials` points that a search picks.
@@ -182,7 +183,8 @@ def sweep(
     `over` is {"beta": [0.1, 0.3]}, or as on the command line ["beta=0.1,0.3"]; `objective`, `config` and `settings` are
     those of `train`. Runs go into the folder `out` (default: a new one under the working directory).
     Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
-    `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused.
+    `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused. With
+    `exclude_seen` the figures shown never rank what a sequence held before; points are chosen by the runs' own rule.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
     config = config_of(objective, config, **settings)
@@ -210,6 +212,7 @@ def sweep(
         against=[Path(run).resolve() for run in against],
         processes=processes,
         lanes=lanes,
+        exclude_seen=exclude_seen,
     )
     _refuse_ambiguous(study)
     if max_js is not None and not against:

@@ -34,8 +34,13 @@ OF_VECTORS = 0.4
 
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
     """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
-    config = fill(config, data, _inherited(config) if begun is None else begun.config.model_dump())
-    embedded = _events_differ(data) if config.model.event_embeddings is None else config.model.event_embeddings
+    older = _inherited(config) if begun is None else begun.config.model_dump()
+    config = fill(config, data, older)
+    embedded = config.model.event_embeddings
+    if embedded is None and older is not None:
+        embedded = older["model"]["event_embeddings"]
+    if embedded is None:
+        embedded = _events_differ(data)
     device = device_called(config.train.device)
     train = {
         "device": device,
