@@ -135,8 +135,8 @@ class Calibration(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """What Â is multiplied by: max(0, lower bound)."""
-        return max(0.0, self.low) if np.isfinite(self.low) else 0.0
+        """What Â is multiplied by: the lower bound, between 0 and 1."""
+        return min(1.0, max(0.0, self.low)) if np.isfinite(self.low) else 0.0
 
     def json(self) -> dict[str, Any]:
         """For the manifest and `--json`."""
