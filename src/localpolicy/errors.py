@@ -101,11 +101,21 @@ def _keyword(option: re.Match[str]) -> str:
     return f"{name.replace('-', '_')}={value}" if value.isdigit() else f'{name.replace("-", "_")}="{value}"'
 
 
+def _again(cls: type[LocalPolicyError], args: tuple[Any, ...], rest: dict[str, Any]) -> LocalPolicyError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(rest)
+    return error
+
+
 class LocalPolicyError(Exception):
     """An error that the user can fix: the message says how. A very long message is shortened."""
 
     def __str__(self) -> str:
         return bounded(to_caller(super().__str__()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whatever arguments a subclass takes: an error must be able to leave a process of its own."""
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(LocalPolicyError):
@@ -124,12 +134,8 @@ class WriteError(LocalPolicyError):
     """The disk is full, or refuses to be written."""
 
     def __init__(self, path: Path, why: str) -> None:
-        self.path, self.why = path, why
         super().__init__(f"{path} could not be written: {why}. What was there before it is untouched; make room, then "
                          "run the command again (a training goes on with --resume).")  # fmt: skip
-
-    def __reduce__(self) -> tuple[type[WriteError], tuple[Path, str]]:
-        return type(self), (self.path, self.why)  # else it could not leave a process of its own
 
 
 class TrainingError(LocalPolicyError):

@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 def test_training_says_what_to_set_and_then_works(log: Path, tmp_path: Path) -> None:
     data = localpolicy.prepare(log, source="openbandit", out=tmp_path / "data")
     settings = {"epochs": 1, "device": "cpu"}
-    with pytest.raises(LocalPolicyError, match="train.min_history=0"):
+    with pytest.raises(LocalPolicyError, match="min_history=0"):
         localpolicy.train(data, "mle", out=tmp_path / "no", **settings)
     run = localpolicy.train(data, "mle", out=tmp_path / "run", min_history=0, **settings)
     assert run.finished

@@ -63,7 +63,9 @@ def again(small, folder, **options):
 def test_a_second_trainer_is_refused_and_disturbs_nothing(first, small, tmp_path):
     before = contents(tmp_path / "run")
     for options in ({"resume": True}, {"force": True}, {}):
-        with pytest.raises(RunError, match=r"another process trains into .*run; wait for it, or choose another folder"):
+        with pytest.raises(
+            RunError, match=r"another process trains into .*run \(process \d+\); wait for it, or choose another folder"
+        ):
             again(small, tmp_path / "run", **options)
     assert contents(tmp_path / "run") == before
     first.stdin.write("go on\n")

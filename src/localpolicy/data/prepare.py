@@ -17,8 +17,8 @@ from localpolicy.data.inputs import flat_list, refuse_inside, source_tables
 from localpolicy.data.preparation import Preparation
 from localpolicy.data.readers import READERS, find_reader
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, nearest
-from localpolicy.runtime.folders import check_target, new_folder, partial_folder, remove_abandoned
+from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.runtime.folders import check_target, new_folder, only_writer, partial_folder, remove_abandoned
 from localpolicy.runtime.full_disk import told_when_full
 
 if TYPE_CHECKING:
@@ -73,7 +73,14 @@ def prepare(
     # Where engines keep what memory does not hold: beside the output, whose disk must be large anyway.
     within = out.parent if scratch is None else Path(scratch)
     remove_abandoned(out, within=within)
-    with told_when_full(out), partial_folder(out, within=within) as folder, ThreadPoolExecutor(1) as beside:
+    with (
+        told_when_full(out),
+        only_writer(out),
+        partial_folder(out, within=within) as folder,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        if earlier is not None and Prepared(earlier.path).digest != earlier.digest:
+            raise DataError(f"{earlier.path} was written by another process just now. Run this again.")
         tables = source_tables(given, reader, config, folder)
         refuse_inside(out, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)

@@ -20,7 +20,7 @@ from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
-from localpolicy.runtime.folders import new_folder
+from localpolicy.runtime.folders import new_folder, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
 from localpolicy.study.guess import Guess, column_names, guess
@@ -66,21 +66,22 @@ def go(
     if confirm is not None:
         confirm()
     item = guessed.columns.get("item_id") if called == path else None
-    data = prepare_log(path, folder, guessed, seed=seed)
-    planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
-    for note in planned.notes:
-        LOG.info("note: %s.", to_caller(note))
-    LOG.info(
-        f"training {planned.runs} runs of at most {planned.config.train.epochs} epochs: about "
-        f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
-    )
-    result = carry_out(
-        path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
-        rules=None if rules is None else rules_of(rules),
-    )  # fmt: skip
-    for note in result.left_out:
-        LOG.info("note: %s.", to_caller(note))
-    write_go(result, folder / "report.html", titles=None if called is None else read_titles(called, item=item))
+    with training_lock(folder):
+        data = prepare_log(path, folder, guessed, seed=seed)
+        planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
+        for note in planned.notes:
+            LOG.info("note: %s.", to_caller(note))
+        LOG.info(
+            f"training {planned.runs} runs of at most {planned.config.train.epochs} epochs: about "
+            f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
+        )
+        result = carry_out(
+            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
+            rules=None if rules is None else rules_of(rules),
+        )  # fmt: skip
+        for note in result.left_out:
+            LOG.info("note: %s.", to_caller(note))
+        write_go(result, folder / "report.html", titles=None if called is None else read_titles(called, item=item))
     return result
 
 

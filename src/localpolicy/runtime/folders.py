@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -44,7 +45,7 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
     """
     path = followed(Path(path))  # a link stays, and its folder is replaced where it lies
     check_target(path, force=force)
-    with told_when_full(path), partial_folder(path) as partial:
+    with told_when_full(path), only_writer(path), partial_folder(path) as partial:
         partial.chmod(0o755)
         yield partial
         made = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
@@ -103,6 +104,10 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
     parent = path.parent if within is None else within
     if not parent.is_dir():
         return
+    lock_path = _lock_beside(path)
+    if lock_path not in _locks and (lock := lock_if_free(lock_path)) is not None:
+        lock_path.unlink(missing_ok=True)
+        os.close(lock)
     left = {folder.name: folder for folder in parent.iterdir() if folder.name.startswith(f".{path.name}{PARTIAL}")}
     for name, folder in sorted(left.items()):
         if name.endswith(REPLACED) and name.removesuffix(REPLACED) in left:
@@ -201,11 +206,45 @@ def training_lock(folder: Path) -> Iterator[None]:
     The lock ends with the process, so a lock file that a kill left stops nobody.
     """
     path = Path(folder) / LOCK
+    _refuse_file(path.parent)
+    with _locked(path, busy=f"another process trains into {path.parent}"):
+        yield
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """While the block runs, another process that would make or replace the folder `path` gets a `RunError`.
+
+    Whoever reads a folder in order to replace it must hold this from before it reads. The lock lies beside the folder,
+    which is replaced as a whole; the thread that has it may ask for it again.
+    """
+    path = followed(Path(path))
+    lock = _lock_beside(path)
+    if _locks.get(lock) == threading.get_ident():
+        yield
+        return
+    with _locked(lock, busy=f"another process writes {path}"):
+        _locks[lock] = threading.get_ident()
+        try:
+            yield
+        finally:
+            del _locks[lock]
+
+
+_locks: dict[Path, int] = {}  # locks beside folders that threads of this process have
+
+
+def _lock_beside(path: Path) -> Path:
+    absolute = Path(os.path.abspath(path))
+    return absolute.with_name(f".{absolute.name}{LOCK}")
+
+
+@contextmanager
+def _locked(path: Path, *, busy: str) -> Iterator[None]:
     if sys.platform == "win32":  # has no such locks
         yield
         return
-    _refuse_file(path.parent)
-    descriptor = lock_file(path)
+    descriptor = lock_file(path, busy=busy)
     try:
         yield
     finally:

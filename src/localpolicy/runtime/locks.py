@@ -31,8 +31,11 @@ def lock_if_free(path: Path) -> int | None:
     return descriptor
 
 
-def lock_file(path: Path) -> int:
-    """Create and lock the file `path`; return its descriptor, or raise a `RunError` where another process has it."""
+def lock_file(path: Path, *, busy: str) -> int:
+    """Create and lock the file `path`; return its descriptor, or raise a `RunError` where another process has it.
+
+    The file holds the number of its process, which the error says after `busy`.
+    """
     import fcntl
 
     while True:
@@ -44,13 +47,16 @@ def lock_file(path: Path) -> int:
         except OSError as error:
             if error.errno in NO_LOCKS:
                 return descriptor
+            holder = os.read(descriptor, 20).decode(errors="replace").strip()
             os.close(descriptor)
             if not isinstance(error, BlockingIOError):
                 raise
-            raise RunError(
-                f"another process trains into {path.parent}; wait for it, or choose another folder."
-            ) from None
+            who = f"{busy} (process {holder})" if holder else busy
+            raise RunError(f"{who}; wait for it, or choose another folder.") from None
         if is_open_at(path, descriptor):
+            with told_when_full(path):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()}\n".encode())
             return descriptor
         os.close(descriptor)  # its holder removed it after we opened it and before we locked it
 

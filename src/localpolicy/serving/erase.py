@@ -22,6 +22,7 @@ from localpolicy.data.store import LOG, SPLITS, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
+from localpolicy.runtime.folders import only_writer
 from localpolicy.serving.database import Database
 from localpolicy.serving.log import dumps
 from localpolicy.serving.records import new_id, now
@@ -50,7 +51,9 @@ def erase(
                     entry = {"id": record["id"], "time": moment, "file": path.name, **changed}
                     _record(path.parent / RECORD, entry)
             for folder in folders:
-                if changed := _erase_prepared(folder, person, {"id": record["id"], "time": moment}):
+                with only_writer(folder):
+                    changed = _erase_prepared(folder, person, {"id": record["id"], "time": moment})
+                if changed:
                     record["data"][str(folder)] = changed
             if database is not None:
                 with database.told():

@@ -37,10 +37,10 @@ from localpolicy.measure.baselines.saved import fit_baseline
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import read_yaml, sha256, whole_file, write_json
+from localpolicy.runtime.files import read_yaml, sha256, utf8, whole_file, write_json
 from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, cores, train_all
-from localpolicy.study.seeds import REFERENCE_SEEDS
+from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
@@ -82,11 +82,10 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")
         LOG.info("%s: prepared before", folder)
         return Prepared(folder)
-    out.mkdir(parents=True, exist_ok=True)
-    data = prepare(log, source=guessed.source, out=folder, seed=seed, **guessed.settings())
+    # First: data that a kill left without a note could not be known again.
     with whole_file(noted) as partial:
-        partial.write_text(yaml.safe_dump({"prepare": asked}, sort_keys=False))
-    return data
+        partial.write_bytes(utf8(yaml.safe_dump({"prepare": asked}, sort_keys=False)))
+    return prepare(log, source=guessed.source, out=folder, seed=seed, **guessed.settings())
 
 
 def plan(
@@ -109,7 +108,7 @@ def plan(
     plain = {"notes": list(made.notes), "by_log": list(made.by_log), "config": made.config.model_dump()}
     content |= {"asked": asked, "plan": {**vars(made), **plain}}
     with whole_file(noted) as partial:
-        partial.write_text(yaml.safe_dump(content, sort_keys=False))
+        partial.write_bytes(utf8(yaml.safe_dump(content, sort_keys=False)))
     return made
 
 
@@ -133,8 +132,11 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},
-        "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
-    }
+        "train": {
+            "seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1,
+            "choose_on": "half",  # the other half chooses β of the improvement
+        },
+    }  # fmt: skip
     if MOST_EPOCHS * len(lengths) / 256 < FEWEST_STEPS:
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)
