@@ -28,7 +28,7 @@ from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
 from localpolicy.cli.messages import show_messages
-from localpolicy.cli.options import complete
+from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
@@ -43,7 +43,7 @@ from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
 
 LOG = logging.getLogger(__name__)
-VERBS = {
+VERBS: dict[str, Verb] = {
     "demo": demo,
     "go": go,
     "doctor": doctor,
@@ -91,7 +91,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)  # type: ignore[type-var]
+    app.command(_name)(_verb)
 app.add_typer(paper, name="paper", cls=Verbs)
 app.add_typer(rollout, name="rollout", cls=Verbs)
 

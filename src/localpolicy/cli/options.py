@@ -32,7 +32,7 @@ class Fields(NamedTuple):
         """The fields, by option name."""
         module, _, name = self.home.partition(":")
         home = getattr(importlib.import_module(module), name)
-        fields: Mapping[str, FieldInfo] = home.model_fields if isinstance(home, type) else home()
+        fields: Mapping[str, FieldInfo] = getattr(home, "model_fields", None) or home()
         return {name: field for name, field in fields.items() if self.only is None or name in self.only}
 
 

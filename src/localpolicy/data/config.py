@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from localpolicy.data.rewards import pairs
 from localpolicy.errors import ConfigError, DataError
@@ -14,7 +14,7 @@ from localpolicy.limits import LARGEST_SEED
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
-TEXT = {"read": "text"}  # on the command line: a validator makes of it what it is
+TEXT: dict[str, JsonValue] = {"read": "text"}  # on the command line: a validator makes of it what it is
 
 
 class PrepareConfig(Settings):

@@ -177,7 +177,7 @@ def objective_fields() -> dict[str, FieldInfo]:
 
 def option_key(name: str) -> str:
     """The key that an option of `lpi train` is short for: `width` -> `model.width`."""
-    groups = {"train": TrainConfig, "model": ModelConfig, "data": WindowConfig}
+    groups: dict[str, type[Settings]] = {"train": TrainConfig, "model": ModelConfig, "data": WindowConfig}
     return next((f"{group}.{name}" for group, one in groups.items() if name in one.model_fields), f"objective.{name}")
 
 
