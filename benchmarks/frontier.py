@@ -21,8 +21,7 @@ from typing import Any
 from collect import collect, read
 
 from localpolicy.report.comparison import comparison_section
-from localpolicy.study.demo import run_scenario
-from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.study.demo import SCENARIOS, run_scenario
 
 EPISODES = 4_000  # as in the demo
 CORES = 2  # for each scenario, where several are played at once

@@ -39,7 +39,7 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.truth import load_world
-from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
 
 RIVALS = {"bandit": ("reward_weighted", "ips"), "store": ("reward_weighted", "pg")}

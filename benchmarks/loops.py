@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.measure.estimate import Interval
-from localpolicy.study.seeds import over_seeds
+from localpolicy.study.measured import over_seeds
 
 
 def table(loop: dict[str, Any]) -> Iterator[str]:

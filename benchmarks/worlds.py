@@ -36,7 +36,7 @@ from localpolicy.objectives.lpi import LPI, LPIBandit
 from localpolicy.runs.config import Config
 from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
 from localpolicy.simulation.truth import WORLDS
-from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}

@@ -31,10 +31,9 @@ _HOMES = {
     "localpolicy.measure.evaluation": ("Evaluation",),
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.measure.run": ("evaluate",),
-    "localpolicy.study.loop.config": ("loop_config",),
-    "localpolicy.study.loop.loop": ("loop",),
-    "localpolicy.study.sweep": ("sweep",),
-    "localpolicy.study.sweep_result": ("Sweep",),
+    "localpolicy.study.rounds": ("loop_config",),
+    "localpolicy.study.loop": ("loop",),
+    "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
@@ -60,6 +59,7 @@ _HOMES = {
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ALONE = ("localpolicy.serving.recommender", "localpolicy.serving.service")  # these serve: neither torch nor pyarrow
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ if TYPE_CHECKING:
     from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
-    from localpolicy.study.loop.config import loop_config as loop_config
-    from localpolicy.study.loop.loop import loop as loop
+    from localpolicy.study.loop import loop as loop  # type: ignore[no-redef]  # the module has its name
+    from localpolicy.study.rounds import loop_config as loop_config
+    from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep
-    from localpolicy.study.sweep_result import Sweep as Sweep
     from localpolicy.training.distill import distill as distill
     from localpolicy.training.train import train as train
     from localpolicy.types import Readout as Readout
@@ -119,7 +119,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'localpolicy' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)
-    importlib.import_module("localpolicy.report.results")  # from now on results print themselves
+    if _HOME[name] not in _ALONE:
+        importlib.import_module("localpolicy.report.results")  # from now on results print themselves
     globals()[name] = value  # asked once
     return value
 

@@ -543,6 +543,53 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
         evaluate(tmp_path / "deployed.csv", out=tmp_path / "out")
 
 
+def perfect_lists(data, people):
+    """What each of these people took first, as the frame of somebody's own recommender."""
+    ids, items = data.sequence_ids("test").to_pylist(), data.catalogue["item_id"].to_pylist()
+    sequences = list(data["test"])
+    return [
+        {"user_id": ids[number], "item_id": items[item], "score": 9.0 - place, "rank": place}
+        for number in people
+        for place, item in enumerate(dict.fromkeys(sequences[number]["item"].tolist()), start=1)
+    ]
+
+
+def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_people(place, tmp_path):
+    data = Prepared(place / "data")
+    half = range(0, len(data["test"]), 2)
+    frame = pa.Table.from_pylist(perfect_lists(data, half))
+    found = compare([place / "mle0", place / "mle1", frame], data=data, baselines=False)
+    own = found.evaluations[-1]
+    assert own.name == "own lists" and set(own.scores.sequence) <= set(half)
+    assert (own.scores.rank <= 8).all(), "everything that was taken is in their own list"
+    for other in found.evaluations[:-1]:
+        np.testing.assert_array_equal(other.scores.sequence, own.scores.sequence)
+    assert any(f"lists for {len(half)} of the {len(data['test'])} sequences" in note for note in found.notes)
+    judged = gate(place / "mle0", against=[frame, place / "mle1"], rules={"baselines": False}, data=data)
+    np.testing.assert_array_equal(judged.evaluation.scores.sequence, own.scores.sequence)
+    assert judged.deployed.name == "own lists"
+    with pytest.raises(ConfigError, match="rules: min_gian: no such key .did you mean 'min_gain'"):
+        gate(place / "mle0", against=[place / "mle1"], rules={"min_gian": 1}, data=data)
+    with pytest.raises(ConfigError, match="expected a run.*got a value of type int"):
+        compare([place / "mle0", 7], data=data)
+
+
+def test_lists_whose_owners_are_not_said_are_refused_and_a_rank_beats_a_score(place, tmp_path):
+    data = Prepared(place / "data")
+    rows = [{"who": 1, "item_id": 100}, {"who": 2, "item_id": 100}]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
+    with pytest.raises(DataError, match="1 items are listed more than once, and no column says whose"):
+        read_recorded(tmp_path / "lists.csv", data, "test")
+    rows = [
+        {"item": 100, "score": 1.0, "rank": 2},
+        {"item": 101, "score": 9.0, "rank": 2.5},
+        {"item": 102, "score": 3.0, "rank": 1},
+    ]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
+    found = read_recorded(tmp_path / "lists.csv", data, "test")
+    assert found.order == "rank" and found.item.tolist() == [2, 0, 1] and "the rank is taken" in found.notes[0]
+
+
 def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_everyones(place, tmp_path):
     data = Prepared(place / "data")
     ids = data.sequence_ids("test").to_pylist()
@@ -563,7 +610,7 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
 @pytest.mark.parametrize(
     ("rows", "names", "said"),
     [
-        ([("a", 1)], ["sequence_id", "movie"], "no column item_id"),
+        ([("a", 1)], ["sequence_id", "what"], "no column item_id"),
         ([("nobody", 100)], ["sequence_id", "item_id"], "no list is of a sequence of the test split"),
         ([(100, 0.9), (101, 0.9)], ["item_id", "probability"], "sum to 1.8"),
         ([(100, "x")], ["item_id", "score"], "score must be numbers"),

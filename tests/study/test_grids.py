@@ -6,8 +6,7 @@ import pytest
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config
-from localpolicy.study.grid import Axis, axes, grid, whole_key
-from localpolicy.study.search import optuna_search
+from localpolicy.study.grid import Axis, axes, grid, optuna_search, whole_key
 
 
 def test_a_grid_is_the_cartesian_product():

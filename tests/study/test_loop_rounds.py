@@ -18,11 +18,9 @@ from localpolicy.report.contents import Interval
 from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectory, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.loop import chain as chain_module
-from localpolicy.study.loop import loop as loop_module
-from localpolicy.study.loop.config import arms_of, loop_config
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.seeds import over_seeds
+from localpolicy.study import loop as loop_module
+from localpolicy.study.measured import over_seeds
+from localpolicy.study.rounds import Loop, arms_of, loop_config
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -51,7 +49,7 @@ WORLDS = {
 def small_pages():
     """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localpolicy.study.loop.measure.VISITS", 10)
+        patch.setattr("localpolicy.study.rounds.VISITS", 10)
         patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
         yield
 
@@ -202,8 +200,7 @@ class Killed(BaseException):
 )
 def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, monkeypatch):
     _, result = done[world]
-    modules = [module for module in (loop_module, chain_module) if hasattr(module, step)]
-    calls, real = [0], getattr(modules[0], step)
+    calls, real = [0], getattr(loop_module, step)
 
     def dies(*given, **options):
         calls[0] += 1
@@ -212,8 +209,7 @@ def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, m
         return real(*given, **options)
 
     with monkeypatch.context() as patch:
-        for module in modules:
-            patch.setattr(module, step, dies)
+        patch.setattr(loop_module, step, dies)
         with pytest.raises(Killed):
             loop(tiny(world), out=tmp_path, rounds=2)
     again = loop(tiny(world), out=tmp_path, rounds=2)
@@ -368,7 +364,7 @@ def test_every_round_has_its_own_luck(done):
     assert len(logs[0]) != len(logs[1]) or not np.array_equal(*logs)
     seeds = [Run(out / f"seed-0/mle/round-0{number}/run").config.train.seed for number in (1, 2)]
     assert len({*seeds}) == 2
-    assert len({chain_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
+    assert len({loop_module.round_seed(seed, number) for seed in range(3) for number in range(20)}) == 60
 
 
 def test_a_closed_form_starts_from_the_policy_that_served(tmp_path):

@@ -15,7 +15,7 @@ from localpolicy.report.paper import claims, findings, main_table, our_gains, ta
 from localpolicy.runs.config import Config
 from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point
-from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, Recipe
 from localpolicy.study.paper.table3 import COLUMNS, table3
 

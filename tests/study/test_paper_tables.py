@@ -28,12 +28,10 @@ from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, d
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.figures import dial_figure
-from localpolicy.study.paper.inputs import DataSet, data_sets
+from localpolicy.study.paper.data import DataSet, Table2, data_sets
 from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
 from localpolicy.study.paper.table1 import BanditRecipe, table1
-from localpolicy.study.paper.table2 import Table2
-from localpolicy.study.paper.table3 import COLUMNS, best_point, table3
+from localpolicy.study.paper.table3 import COLUMNS, best_point, dial_figure, table3
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from localpolicy.study.paper.published import METRICS, table1, table3
+from localpolicy.study.paper.recipe import METRICS
+from localpolicy.study.paper.recipe import published_table1 as table1
+from localpolicy.study.paper.recipe import published_table3 as table3
 
 PAPER = Path(os.environ.get("LOCALPOLICY_PAPER", Path(__file__).parents[3] / "shared" / "paper"))
 ROWS = {

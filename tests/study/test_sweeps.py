@@ -24,10 +24,8 @@ from localpolicy.report.sweep import draw, findings, section, sweep_tables, verd
 from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.study.grid import Point, axes
-from localpolicy.study.search import optuna_search
-from localpolicy.study.sweep import sweep
-from localpolicy.study.sweep_result import Tried, best_within
+from localpolicy.study.grid import Point, axes, optuna_search
+from localpolicy.study.sweep import Tried, best_within, sweep
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(

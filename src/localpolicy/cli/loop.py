@@ -46,8 +46,8 @@ def loop(
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
     from localpolicy.report.loop import loop_tables, summary, trajectories, write_loop
-    from localpolicy.study.loop.config import loop_config
-    from localpolicy.study.loop.loop import loop as run
+    from localpolicy.study.loop import loop as run
+    from localpolicy.study.rounds import loop_config
 
     config = loop_config(
         world,

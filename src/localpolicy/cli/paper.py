@@ -35,7 +35,7 @@ from localpolicy.cli.paper_options import (
 if TYPE_CHECKING:
     from localpolicy.report.table import Table
     from localpolicy.study.arms import Study
-    from localpolicy.study.paper.inputs import DataSet
+    from localpolicy.study.paper.data import DataSet
     from localpolicy.study.paper.recipe import Recipe
 
 LOG = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def table2(
 ) -> None:
     """What the data sets hold: counted here, and published."""
     from localpolicy.report.paper import table2_tables
-    from localpolicy.study.paper.table2 import Table2
+    from localpolicy.study.paper.data import Table2
 
     result = Table2(data_of(data, out, simulate, sequences, items, fast, ratings=None))
     _write_and_print("table2", table2_tables(result), result.to_dict(), out)
@@ -220,7 +220,7 @@ def figure_breakdown(
 
 def _dial(name: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> None:
     from localpolicy.report.paper_figures import dial_spec, dial_table, draw
-    from localpolicy.study.paper.figures import dial_figure
+    from localpolicy.study.paper.table3 import dial_figure
 
     results = [dial_figure(*study, recipe, key) for study in studies]
     drawn = [

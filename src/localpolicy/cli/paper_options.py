@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from localpolicy.study.arms import Study
-    from localpolicy.study.paper.inputs import DataSet
+    from localpolicy.study.paper.data import DataSet
     from localpolicy.study.paper.recipe import Recipe
 
 DataPaths = Annotated[
@@ -79,7 +79,7 @@ def data_of(
     ratings: bool | None = False,
 ) -> list[DataSet]:
     """The data sets that were named, or simulated ones: ratings, clicks and purchases, or (None) either."""
-    from localpolicy.study.paper.inputs import RATINGS, SHOPS, data_sets
+    from localpolicy.study.paper.data import RATINGS, SHOPS, data_sets
 
     among = {True: RATINGS, False: SHOPS, None: (*RATINGS, *SHOPS)}[ratings]
     return data_sets(paths or (), out, simulated=simulate, among=among, sequences=sequences, items=items, fast=fast)

@@ -49,4 +49,5 @@ def recommend(
         exclude_seen=exclude_seen,
         seed=seed,
     )
+    assert isinstance(count, int)  # since they were written
     LOG.info("wrote %s %s to %s", f"{count:,}", "list" if count == 1 else "lists", out)

@@ -18,9 +18,10 @@ from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of,
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.metrics import metric
+from localpolicy.measure.metrics import refuse_unknown_metric
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
 from localpolicy.measure.segments import WHATEVER_EVENT
 from localpolicy.measure.summary import WEIGHTED
@@ -38,7 +39,7 @@ def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Seq
                 f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
                 f"{nearest(column, known)}"
             )
-        metric(name)
+        refuse_unknown_metric(name)
 
 
 def compare(
@@ -80,6 +81,7 @@ def compare(
     ]
     every = [each.candidate for each in opened]
     refuse_incomparable(every)
+    people = people_of(candidate.policy for candidate in every)
     references = every[len(compared) :] + [
         candidate
         for run, candidate in zip(compared, every, strict=False)
@@ -115,6 +117,7 @@ def compare(
             candidate.policy, prepared, name=candidate.name, window=window, config=settings,
             references={reference.name: reference.policy for reference in references},
             described=[reference.origin for reference in references], imputation=imputed, values=rewards,
+            people=people,
         )  # fmt: skip
 
     evaluations, notes = [], [note for each in opened for note in each.notes]

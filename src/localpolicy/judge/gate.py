@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.batches import WindowConfig
@@ -44,6 +45,7 @@ from localpolicy.measure.evaluation import (
 )
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of
 from localpolicy.measure.scorer import Scorer
 from localpolicy.results import Result
@@ -176,9 +178,9 @@ def gate(
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
     rules = rules_of(rules)
-    by_log = str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
-    others = list(against[1:] if by_log else against)
-    names = names_of([as_run(like) for like in (run, *others)], taken=BASELINES if rules.baselines else ())
+    by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
+    run, others = as_run(run), [as_run(like) for like in (against[1:] if by_log else against)]
+    names = names_of([run, *others], taken=BASELINES if rules.baselines else ())
     prepared = data_for([run, *others], data)
     settings = settings_of(config, 1)
     opened = [
@@ -189,7 +191,8 @@ def gate(
     refuse_incomparable([candidate, *references])
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.
-    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared))
+    people = people_of(each.policy for each in (candidate, *references))
+    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
     rulers = [
         _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
     ]
@@ -294,13 +297,14 @@ class _Measure:
     settings: EvaluateConfig
     rules: GateRules
     values: Scorer
+    people: np.ndarray | None  # the sequences that all have lists for; None: all
 
     def __call__(self, candidate: Candidate, references: Sequence[Candidate]) -> Evaluation:
         return evaluate_policy(
             candidate.policy, self.data, name=candidate.name, window=self.window, config=self.settings,
             references={reference.name: reference.policy for reference in references},
             described=[reference.origin for reference in references], rules=self.rules.overlap,
-            values=self.values,
+            values=self.values, people=self.people,
         )  # fmt: skip
 
 

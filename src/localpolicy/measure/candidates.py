@@ -6,20 +6,27 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
+
+import pyarrow.parquet as pq
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
-from localpolicy.errors import DataError, LocalPolicyError, RunError
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.scorer import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import device_called
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 
-RunLike = Run | Path | str
+RunLike = Any  # a run, its folder, a saved baseline's, a file of lists, or a frame of lists
 DATA = "data (digest)"  # the fact that says which log a run was trained on
 
 
@@ -41,14 +48,34 @@ class Candidate:
         return isinstance(policy, Policy) and policy.origin.estimates_logging == "policy" and policy.critic is None
 
 
+class ListsInMemory(Run):
+    """A frame of lists, as the file that is read; it goes when nobody needs it any more."""
+
+    def __init__(self, frame: Any) -> None:
+        scratch = mkdtemp(prefix="lpi-")
+        finalize(self, rmtree, scratch, ignore_errors=True)
+        path = Path(scratch) / "own lists.parquet"
+        pq.write_table(plain_table(arrow_stream(frame)), path)
+        super().__init__(path)
+
+
 def as_run(run: RunLike) -> Run:
-    """A run, opened or by its folder."""
-    return run if isinstance(run, Run) else Run(run)
+    """A run, opened or by its folder; a file or a frame of lists in its place."""
+    if isinstance(run, Run):
+        return run
+    if is_table(run):
+        return ListsInMemory(run)
+    if isinstance(run, str | PathLike):
+        return Run(Path(run))
+    raise ConfigError(
+        f"expected a run, the folder of one, or lists as a file or a frame (item, whose, rank or score), got "
+        f"{table_name(run)}."
+    )
 
 
 def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
     """The folders' names, with their parents' where two are the same; none that is `taken` already."""
-    short = [run.folder.name or str(run.folder) for run in runs]
+    short = [_called(run) for run in runs]
     often = Counter(short)
     names = [
         name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
@@ -66,6 +93,10 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
             "baselines out (--no-baselines)."
         )
     return names
+
+
+def _called(run: Run) -> str:
+    return run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder)
 
 
 def open_run(

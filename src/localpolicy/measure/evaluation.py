@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
+from localpolicy.measure.metrics import own_metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.score import Scores, score
@@ -49,11 +50,20 @@ class EvaluateConfig(Settings):
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
     exclude_seen: bool = Field(False, description="never show what a sequence held before")
     lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
-    metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="ranking metrics, as nDCG@20")
+    metrics: tuple[str, ...] = Field(
+        DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
+    )
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
     sequences: int | None = Field(
         None, ge=1, description="score about so many sequences, evenly spaced over the split (default: all)"
     )
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A function of the user's stands under its name from here on."""
+        listed = [value] if callable(value) or isinstance(value, str) else value
+        return tuple(own_metric(each) if callable(each) else each for each in listed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,17 +218,20 @@ def evaluate_policy(
     rules: OverlapRules | None = None,
     floor: bool = True,
     values: Scorer | None = None,
+    people: np.ndarray | None = None,
 ) -> Evaluation:
     """Score a split and summarise it. `described` says what each of `references` is, in the same order.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
-    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards).
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
+    sequences of the split that are scored (default: all).
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
     windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
-    if config.sequences is not None and config.sequences < len(windows):
-        windows = windows.part(0, -(-len(windows) // config.sequences))
+    if config.sequences is not None or people is not None:
+        among = np.arange(len(windows)) if people is None else people
+        windows = windows.only(among[:: -(-len(among) // (config.sequences or len(among)))])
     scores = score(
         policy,
         windows,

@@ -34,6 +34,30 @@ def mrr(rank: Array, k: int) -> Array:
 
 
 METRICS: dict[str, Callable[[Array, int], Array]] = {"HR": hit, "nDCG": ndcg, "MRR": mrr}
+OwnMetric = Callable[[Array, Array], Array]  # ranks and rewards of positions -> a value at each
+OWN: dict[str, OwnMetric] = {}  # the user's, by the names they gave
+
+
+def own_metric(function: OwnMetric) -> str:
+    """Take a function of ranks and rewards for a metric; its name is the function's."""
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier() or name in METRICS:
+        raise ConfigError(
+            f"a metric of your own needs a name of its own: write it as a function (def …), got {name or function!r}."
+        )
+    OWN[name] = function
+    return name
+
+
+def own_values(name: str, rank: Array, reward: Array) -> Array:
+    """What the user's metric gives at each position."""
+    values = np.asarray(OWN[name](rank, reward), dtype=np.float64)
+    if values.shape != rank.shape or not np.isfinite(values).all():
+        raise ConfigError(
+            f"the metric {name} must give a finite number for each of {len(rank):,} positions, got shape "
+            f"{values.shape}."
+        )
+    return values
 
 
 class Metric(Protocol):
@@ -42,6 +66,12 @@ class Metric(Protocol):
     def __call__(self, rank: Array, tied: Array | None = None) -> Array:
         """Its value at each rank; the mean over the places that are shared where items tie."""
         ...
+
+
+def refuse_unknown_metric(name: str) -> None:
+    """Raise where no metric has this name."""
+    if name not in OWN:
+        metric(name)
 
 
 def metric(name: str) -> Metric:

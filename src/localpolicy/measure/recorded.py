@@ -2,11 +2,13 @@
 
 One row per listed item, CSV or Parquet:
 
-    item_id       as the log writes it
-    sequence_id   whose list it is; without it, one list for everyone
+    item_id       as the log writes it; or another of its usual names, as in `data.names`
+    sequence_id   whose list it is (or user_id, session, …); without it, one list for everyone
     after         actions of that sequence that came before the list was made (default 0: for all of it). Until the
                   next list of the sequence, the latest one holds
     probability, score or rank   what orders the list (default: the rows' order)
+
+Who has no list is counted, and whatever stands beside such lists is measured on the same people: `people_of`.
 
 A probability is taken as it is; scores become probabilities by softmax over the list, ranks by 1 / log2(rank + 1), the
 discount of nDCG. What is left goes to unlisted items by their popularity, always behind every listed one, so that ranks
@@ -16,7 +18,9 @@ extent, and whoever shows them says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +32,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.baselines.history import popularity
@@ -36,6 +41,12 @@ from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
 
 ORDERS = ("probability", "score", "rank")
+READ = ("sequence_id", "item_id", "after", *ORDERS)
+ORDER_NAMES = {  # what else they are called
+    "probability": ("prob", "propensity"),
+    "score": ("scores", "prediction", "predicted", "relevance", "logit"),
+    "rank": ("ranking", "position", "place"),
+}
 EVERYONE = -1  # the sequence of a list that is meant for all
 BACKGROUND = 0.1  # most that unlisted items hold together
 
@@ -56,6 +67,7 @@ class Recorded:
     origin: Origin
     items: pa.Table
     split: str
+    people: np.ndarray  # sequences of the split that have a list
     notes: tuple[str, ...] = ()
 
     def logits(self, batch: Batch) -> Logits:
@@ -89,26 +101,23 @@ class Recorded:
 def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     """The lists of a file, for the sequences of one split."""
     path = Path(path)
-    table = _read(path)
-    if "item_id" not in table.column_names:
-        raise DataError(
-            f"{path}: no column item_id. Expected one row per listed item: item_id, and where known sequence_id, after "
-            f"and one of {', '.join(ORDERS)}; found {', '.join(table.column_names)}."
-        )
-    item = _index(table["item_id"], data.catalogue["item_id"], path, "item_id")
+    table, called, notes = _named(_read(path), path)
+    item = _index(table["item_id"], data.catalogue["item_id"], path, called["item_id"])
     sequence = np.full(len(table), EVERYONE)
     ours = np.ones(len(table), dtype=bool)
     if "sequence_id" in table.column_names:
-        sequence = _index(table["sequence_id"], data.sequence_ids(split), path, "sequence_id")
+        sequence = _index(table["sequence_id"], data.sequence_ids(split), path, called["sequence_id"])
         ours = sequence >= 0
     after = np.zeros(len(table), np.int64)
     if "after" in table.column_names:
         after = _numbers(table, "after", path).astype(np.int64)
     order = next((name for name in ORDERS if name in table.column_names), "row order")
+    if order == "score" and "rank" in table.column_names and _disagree(table, sequence, after, path):
+        order = "rank"
+        notes.append(f"{path.name}: score and rank order some lists differently, and the rank is taken")
     value = np.arange(len(table), dtype=np.float64) if order == "row order" else _numbers(table, order, path)
     if order == "probability" and not ((value >= 0) & (value <= 1)).all():
         raise DataError(f"{path}: probabilities must lie between 0 and 1.")
-    notes = []
     unknown = ours & (item < 0)
     if unknown.any():
         notes.append(f"{unknown.sum():,} listed items of {path.name} are not in the log's catalogue and were left out")
@@ -123,7 +132,18 @@ def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     pairs = np.stack([key, item[at]])
     first_time = np.zeros(len(at), dtype=bool)
     first_time[np.unique(pairs, axis=1, return_index=True)[1]] = True  # an item listed twice counts where it came first
+    if sequence[at].max() == EVERYONE and "after" not in table.column_names and not first_time.all():
+        raise DataError(
+            f"{path}: {int((~first_time).sum()):,} items are listed more than once, and no column says whose list a "
+            f"row belongs to. Call it sequence_id (or user_id, session); found {', '.join(called.values())}."
+        )
     at, key = at[first_time], key[first_time]
+    people = np.unique(sequence[at]) if sequence[at].min() != EVERYONE else np.arange(len(data[split]))
+    if len(people) < len(data[split]):
+        notes.append(
+            f"{path.name} has lists for {len(people):,} of the {len(data[split]):,} sequences of the {split} split: "
+            "everything here is measured on these alone"
+        )
     lists, start, size = np.unique(key, return_index=True, return_counts=True)
     weight = _weights(order, value[at], np.repeat(start, size), np.repeat(np.arange(len(lists)), size), path)
     share = popularity(data)
@@ -131,8 +151,47 @@ def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     background = min(BACKGROUND, 0.5 * least / (least + float(share.max())))
     return Recorded(
         path, share, background, lists, longest, np.append(start, len(at)), item[at].astype(np.int64), weight, order,
-        Origin("recorded", data.kind, data.events, None), data.catalogue, split, tuple(notes),
+        Origin("recorded", data.kind, data.events, None), data.catalogue, split, people, tuple(notes),
     )  # fmt: skip
+
+
+def people_of(policies: Iterable[object]) -> np.ndarray | None:
+    """The sequences for which every file of lists among these has one; None: all."""
+    lists = [policy.people for policy in policies if isinstance(policy, Recorded)]
+    if not lists:
+        return None
+    people: np.ndarray = reduce(np.intersect1d, lists)
+    if not len(people):
+        raise DataError("the files of lists have no sequence in common: nobody can be compared.")
+    return people
+
+
+def _named(table: pa.Table, path: Path) -> tuple[pa.Table, dict[str, str], list[str]]:
+    """The table under our names; what the file called each; and what is left unread."""
+    names = table.column_names
+    called = {name: name for name in READ if name in names}
+    left = [name for name in names if name not in called]
+    called |= columns_meant(left, [name for name in ("sequence_id", "item_id") if name not in called])
+    for ours, words in ORDER_NAMES.items():
+        meant = next((name for name in left if plain(name) in words and name not in called.values()), None)
+        if ours not in called and meant is not None:
+            called[ours] = meant
+    if "item_id" not in called:
+        raise DataError(
+            f"{path}: no column item_id. Expected one row per listed item: item_id, and where known sequence_id, after "
+            f"and one of {', '.join(ORDERS)}; found {', '.join(names)}."
+        )
+    unread = [name for name in names if name not in called.values()]
+    notes = [f"{path.name}: the columns {', '.join(unread)} are not read"] if unread else []
+    return pa.table({ours: table[theirs] for ours, theirs in called.items()}), called, notes
+
+
+def _disagree(table: pa.Table, sequence: np.ndarray, after: np.ndarray, path: Path) -> bool:
+    """Whether a higher score stands at a later rank of the same list."""
+    score, rank = _numbers(table, "score", path), _numbers(table, "rank", path)
+    at = np.lexsort((rank, after, sequence))
+    same = (sequence[at][1:] == sequence[at][:-1]) & (after[at][1:] == after[at][:-1])
+    return bool((same & (np.diff(score[at]) > 0)).any())
 
 
 def _weights(order: str, value: np.ndarray, start: np.ndarray, number: np.ndarray, path: Path) -> np.ndarray:

@@ -13,6 +13,7 @@ from localpolicy.measure.candidates import RunLike, as_run, names_of, own_loggin
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.opening import data_for, open_candidate, shared_seeds
+from localpolicy.measure.recorded import people_of
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
@@ -66,6 +67,7 @@ def evaluate(
         described=[reference.origin for reference in references],
         propensities=propensities,
         imputation=None if imputation is None else imputation_at(imputation, prepared),
+        people=people_of(each.policy for each in (candidate, *references)),
     )
     evaluation = replace(evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": notes})
     if (world_folder := world_of(prepared, world)) is not None:

@@ -20,7 +20,7 @@ from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
-from localpolicy.measure.metrics import metric
+from localpolicy.measure.metrics import OWN, metric, own_values
 from localpolicy.measure.scorer import Scorer
 from localpolicy.measure.seen import repeats, seen_pairs
 from localpolicy.runtime.progress import progress
@@ -64,7 +64,7 @@ class Scores:
 
     def metric(self, name: str) -> np.ndarray:
         """nDCG@20, say, at each position."""
-        return metric(name)(self.rank, self.tied)
+        return own_values(name, self.rank, self.reward) if name in OWN else metric(name)(self.rank, self.tied)
 
     @property
     def list_number(self) -> np.ndarray:

@@ -3,21 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import Logits
 from localpolicy.data.batches import batch_of_histories
+from localpolicy.data.names import columns_meant
+from localpolicy.data.names import plain as plain_name
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.errors import DataError, nearest
+from localpolicy.errors import DataError, nearest, shown
 from localpolicy.model.lists import Lists, draw_lists
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 from localpolicy.types import Batch
 
 LONGEST = 1_000  # actions of a history that a policy without a network is handed
 Index = Mapping[Hashable, int]
+
+
+class Histories(NamedTuple):
+    """Whose lists are wanted, and what is known of them."""
+
+    histories: list[list[Hashable]]
+    events: list[list[str]] | None = None
+    ids: list[Any] | None = None  # of a frame: its sequences, in the order of their first rows
+
+
+EXPECTED = (
+    "expected lists of item ids (one for each person), or a frame with a row per event: whose it is (sequence_id, "
+    "user_id, …), item_id and, if known, event and timestamp"
+)
+
+
+def histories_of(given: Any, kind: pa.DataType) -> Histories:
+    """Histories from lists of lists, or from a frame; all else is refused. `kind` is the catalogue's type of ids."""
+    if is_table(given):
+        return _of_frame(given, kind)
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+        raise DataError(f"{EXPECTED}; got {table_name(given)}.")
+    histories = []
+    for number, history in enumerate(given):
+        if isinstance(history, str | bytes | Mapping) or not hasattr(history, "__len__"):
+            raise DataError(f"{EXPECTED}; history {number} is {shown(history)}. One history is a list too: [[…]].")
+        histories.append([_id(item, kind, number) for item in history])
+    return Histories(histories)
+
+
+def _id(item: Any, kind: pa.DataType, number: int) -> Hashable:
+    """An item id of the catalogue's type, whatever library's number it is."""
+    plain = item.item() if isinstance(item, np.generic) else item
+    fits = (
+        isinstance(plain, int) and not isinstance(plain, bool) if pa.types.is_integer(kind) else isinstance(plain, str)
+    )
+    if not fits:
+        wanted = "whole numbers" if pa.types.is_integer(kind) else "texts"
+        raise DataError(f"history {number}: the log's items are {wanted}, got {shown(item)} ({type(item).__name__}).")
+    known: Hashable = plain
+    return known
+
+
+def _listed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _of_frame(frame: Any, kind: pa.DataType) -> Histories:
+    """One row per event, in order of time where it has one; or one row per person, with a list of items."""
+    table = plain_table(arrow_stream(frame))
+    meant = columns_meant(table.column_names, ("sequence_id", "item_id", "event", "timestamp"))
+    whole = next((name for name in table.column_names if plain_name(name) in ("history", "items", "histories")), None)
+    if whole is not None and _listed(table[whole].type):
+        given = histories_of([list(row) for row in table[whole].to_pylist()], kind)
+        return given._replace(ids=table[meant["sequence_id"]].to_pylist() if "sequence_id" in meant else None)
+    missing = [name for name in ("sequence_id", "item_id") if name not in meant]
+    if missing:
+        raise DataError(f"{EXPECTED}; no column means {' or '.join(missing)} among {', '.join(table.column_names)}.")
+    if "timestamp" in meant:
+        table = table.take(pc.sort_indices(table, [(meant["timestamp"], "ascending")]))
+    rows: dict[Any, tuple[list[Hashable], list[str]]] = {}
+    happened = table[meant["event"]].cast(pa.string()).to_pylist() if "event" in meant else [""] * len(table)
+    columns = (table[meant["sequence_id"]].to_pylist(), table[meant["item_id"]].to_pylist(), happened)
+    for who, item, event in zip(*columns, strict=True):
+        items, events = rows.setdefault(who, ([], []))
+        items.append(_id(item, kind, len(rows) - 1))
+        events.append(event)
+    events_of = [events for _, events in rows.values()] if "event" in meant else None
+    return Histories([items for items, _ in rows.values()], events_of, list(rows))
+
+
+class Pairs(NamedTuple):
+    """Items whose scores are wanted, each with its history."""
+
+    table: pa.Table  # as it was given
+    items: list[Hashable]
+    histories: list[list[Hashable]]
+    events: list[list[str]] | None
+
+
+def pairs_of(pairs: Any, histories: Any, kind: pa.DataType) -> Pairs:
+    """Pairs of whose and item, from a frame, with the histories of a frame."""
+    given = histories_of(histories, kind)
+    if not is_table(pairs) or given.ids is None:
+        raise DataError("scores need two frames: pairs with sequence_id and item_id; histories with sequence_id too.")
+    table = plain_table(arrow_stream(pairs))
+    meant = columns_meant(table.column_names, ("sequence_id", "item_id"))
+    if len(meant) < 2:
+        raise DataError(f"pairs need sequence_id and item_id; the columns are {', '.join(table.column_names)}.")
+    row = {who: number for number, who in enumerate(given.ids)}
+    whose = table[meant["sequence_id"]].to_pylist()
+    if (unknown := next((who for who in whose if who not in row), None)) is not None:
+        raise DataError(f"pairs: no history of {shown(unknown)} is given.")
+    items = [_id(item, kind, number) for number, item in enumerate(table[meant["item_id"]].to_pylist())]
+    events = None if given.events is None else [given.events[row[who]] for who in whose]
+    return Pairs(table, items, [given.histories[row[who]] for who in whose], events)
 
 
 class ListingPolicy(Protocol):
@@ -112,17 +214,11 @@ def answered_event(events: Sequence[str]) -> str:
     return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
 
 
-def recommend_with(
-    policy: ListingPolicy,
-    histories: Sequence[Sequence[Hashable]],
-    k: int,
-    *,
-    events: Sequence[Sequence[str]] | None = None,
-    **options: Any,
-) -> Lists:
+def recommend_with(policy: ListingPolicy, histories: Any, k: int, *, events: Any = None, **options: Any) -> Lists:
     """Lists from a policy without a network, such as a baseline. Without `events` every item counts as wanted."""
-    index = index_of(policy.items)
+    index, given = index_of(policy.items), histories_of(histories, policy.items["item_id"].type)
     if events is None:
-        events = [[answered_event(policy.origin.events)] * len(history) for history in histories]
-    batch = batch_from(histories, events, index=index, names=policy.origin.events)
-    return lists_from(policy, batch, histories, k, index=index, **options)
+        wanted = answered_event(policy.origin.events)
+        events = given.events or [[wanted] * len(history) for history in given.histories]
+    batch = batch_from(given.histories, events, index=index, names=policy.origin.events)
+    return replace(lists_from(policy, batch, given.histories, k, index=index, **options), ids=given.ids)

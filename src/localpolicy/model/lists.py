@@ -38,6 +38,7 @@ class Lists(Result):
     indices: Tensor  # [B, K] the same as item indices
     log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
+    ids: list[Any] | None = None  # whose each list is, where a frame of histories said so
 
     def summary(self) -> str:
         """How many, how long, and the first."""
@@ -48,8 +49,9 @@ class Lists(Result):
     def to_arrow(self) -> pa.Table:
         """One row per history and place: the item, its probability and, where it was drawn, its propensity."""
         histories, places = self.indices.shape
+        whose: dict[str, Any] = {"history": range(histories)} if self.ids is None else {"sequence_id": self.ids}
         columns: dict[str, Any] = {
-            "history": [history for history in range(histories) for _ in range(places)],
+            **{name: [value for value in values for _ in range(places)] for name, values in whose.items()},
             "place": [place for _ in range(histories) for place in range(1, places + 1)],
             "item": [item for items in self.items for item in items],
             "probability": self.log_probability.double().exp().flatten().tolist(),
@@ -62,6 +64,21 @@ class Lists(Result):
         """Each list with its probabilities."""
         propensity = None if self.propensity is None else self.propensity.tolist()
         return {"items": self.items, "probability": self.log_probability.exp().tolist(), "propensity": propensity}
+
+
+def together(parts: Sequence[Lists], ids: list[Any] | None = None) -> Lists:
+    """Lists of several blocks as one."""
+    if not parts:
+        nothing = torch.zeros(0, 0)
+        return Lists([], nothing.long(), nothing, None)
+    propensity = [part.propensity for part in parts if part.propensity is not None]
+    return Lists(
+        [items for part in parts for items in part.items],
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.log_probability for part in parts]),
+        torch.cat(propensity) if propensity else None,
+        ids,
+    )
 
 
 class Perturbed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,17 +18,20 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
+from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import Logits, tilted
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
-from localpolicy.model.histories import batch_from, index_of, lists_from
+from localpolicy.model.histories import batch_from, histories_of, index_of, lists_from, pairs_of
 from localpolicy.model.lists import Lists
 from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.types import Batch
+
+AT_ONCE = 256  # pairs that are scored together
 
 FORMAT = 1
 LARGEST = 1 << 40  # of a number in policy.json: so that none of their products overflows
@@ -133,7 +137,7 @@ class Policy:
 
     def recommend(
         self,
-        histories: Sequence[Sequence[Hashable]],
+        histories: Any,
         k: int,
         *,
         events: Sequence[Sequence[str]] | None = None,
@@ -146,14 +150,37 @@ class Policy:
     ) -> Lists:
         """The k best items for each history, or with `sample` k drawn without replacement, with propensities.
 
-        `exclude` is never shown to anyone; `exclude_each` and `candidates` (None: all) are each history's own.
+        `histories` are lists of item ids, or a frame with a row per event. `exclude` is never shown to anyone;
+        `exclude_each` and `candidates` (None: all) are each history's own.
         """
-        batch = self.batch(histories, events)
+        given = histories_of(histories, self.items["item_id"].type)
+        batch = self.batch(given.histories, given.events if events is None else events)
         assert self._index is not None
-        return lists_from(
-            self, batch, histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen, exclude=exclude,
-            exclude_each=exclude_each, candidates=candidates, seed=seed,
+        lists = lists_from(
+            self, batch, given.histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen,
+            exclude=exclude, exclude_each=exclude_each, candidates=candidates, seed=seed,
         )  # fmt: skip
+        return replace(lists, ids=given.ids)
+
+    @torch.no_grad()
+    def scores(self, pairs: Any, histories: Any) -> pa.Table:
+        """log π(item | history) of given pairs: `pairs` is a frame of whose (as in `histories`) and item.
+
+        `histories` is a frame with a row per event. The table is that of `pairs` with a column log_probability; an item
+        that the policy never saw has none.
+        """
+        wanted = pairs_of(pairs, histories, self.items["item_id"].type)
+        index = index_of(self.items)
+        found: list[float | None] = []
+        for first in range(0, len(wanted.items), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            events = None if wanted.events is None else wanted.events[part]
+            rows = self.logits(self.batch(wanted.histories[part], events))
+            known = [index.get(item, -1) for item in wanted.items[part]]
+            at = torch.tensor(known, device=self.network.embedding.device)
+            logp = rows.at(at.clamp(min=0)) - fused.logsumexp(rows)
+            found += [value if item >= 0 else None for value, item in zip(logp.tolist(), known, strict=True)]
+        return wanted.table.append_column("log_probability", pa.array(found, pa.float64()))
 
     # ------------------------------------------------------------------ on disk
 

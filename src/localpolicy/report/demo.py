@@ -13,8 +13,7 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.table import joined
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
-from localpolicy.study.demo import ScenarioResult, run_scenario
-from localpolicy.study.scenarios import SCENARIOS
+from localpolicy.study.demo import SCENARIOS, ScenarioResult, run_scenario
 
 
 def findings(rows: Sequence[PolicyRow]) -> list[CheckedClaim]:

@@ -14,9 +14,8 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Cell, Table, joined, percent, with_interval
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.loop.figures import SHARES, Figures
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.scenarios import SCENARIOS, PolicySpec
+from localpolicy.study.demo import SCENARIOS, PolicySpec
+from localpolicy.study.rounds import SHARES, Figures, Loop
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage

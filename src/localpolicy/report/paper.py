@@ -9,12 +9,11 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import paired_family
 from localpolicy.report.contents import CheckedClaim
 from localpolicy.report.table import Cell, Table, interval_text, largest_shown, number
-from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.measured import REFERENCE_SEEDS
+from localpolicy.study.paper.data import DataSet, Table2
 from localpolicy.study.paper.recipe import LABELS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper.table1 import FIGURES, Table1
-from localpolicy.study.paper.table2 import Table2
 from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
-from localpolicy.study.seeds import REFERENCE_SEEDS
 
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 

@@ -13,10 +13,9 @@ from localpolicy.measure.estimate import Estimate, Interval
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.table import Cell, Table, ends, with_error
 from localpolicy.report.tables import bucket_cell
-from localpolicy.study.paper.figures import EVENTS, SYMBOLS, DialFigure
-from localpolicy.study.paper.inputs import DataSet
+from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import POLICIES, TUNED
-from localpolicy.study.paper.table3 import Table3
+from localpolicy.study.paper.table3 import EVENTS, SYMBOLS, DialFigure, Table3
 
 LOG = logging.getLogger(__name__)
 

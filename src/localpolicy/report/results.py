@@ -10,6 +10,7 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate
+from localpolicy.measure.baselines.saved import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
@@ -26,8 +27,8 @@ from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.study.go import GoResult
-from localpolicy.study.loop.result import Loop
-from localpolicy.study.sweep_result import Sweep
+from localpolicy.study.rounds import Loop
+from localpolicy.study.sweep import Sweep
 
 
 @tables_of.register
@@ -67,7 +68,7 @@ def _(result: Lists) -> list[Table]:
 
 @tables_of.register
 def _(result: Run) -> list[Table]:
-    return [run_table(result)] if result.finished else []
+    return [run_table(result)] if result.finished and not isinstance(result, BaselineRun) else []
 
 
 @tables_of.register

@@ -13,9 +13,8 @@ from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, Polic
 from localpolicy.report.html.page import write_report
 from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
-from localpolicy.study.measured import Pooled
-from localpolicy.study.seeds import over_seeds
-from localpolicy.study.sweep_result import Sweep, Tried, best_within
+from localpolicy.study.measured import Pooled, over_seeds
+from localpolicy.study.sweep import Sweep, Tried, best_within
 
 LOG = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
 from localpolicy.measure.baselines.saved import is_baseline, load_baseline
 from localpolicy.measure.scorer import Deployable
-from localpolicy.model.histories import recommend_with
-from localpolicy.model.lists import Lists
+from localpolicy.model.histories import Histories, histories_of, recommend_with
+from localpolicy.model.lists import Lists, together
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
@@ -35,40 +36,48 @@ STDOUT = "-"
 
 
 def recommend(
-    run: Path | str,
-    *,
-    histories: Path | str | None = None,
-    out: Path | str,
-    every: Prepared | Path | str | None = None,
+    run: Run | Path | str,
+    histories: Any = None,
     k: int = 20,
+    *,
+    out: Path | str | None = None,
+    every: Prepared | Path | str | None = None,
     beta: float | None = None,
     sample: bool = False,
     exclude_seen: bool = False,
     seed: int | None = None,
-) -> int:
-    """Write a list for each history: items, log-probabilities and, where drawn, propensities; return their number.
+) -> Lists | int:
+    """A list for each history: items, log-probabilities and, where drawn, propensities.
 
-    `histories` is a file of JSON lines, or a CSV or Parquet table with one row per event; `every` takes all sequences
-    of a data set instead. `out` ends in .csv or .parquet for a table with one row per listed item; `-` is stdout.
-    Items that the policy never saw say nothing to it: they are left out of the histories, and counted.
+    `histories` are lists of item ids, a frame with a row per event, or a file of JSON lines, CSV or Parquet; `every`
+    takes all sequences of a data set instead. Without `out` the lists come back. With it they are written, block by
+    block, and their number comes back: `out` ends in .csv or .parquet for a table with one row per listed item; `-` is
+    stdout. Items that the policy never saw say nothing to it: they are left out of the histories, and counted.
     """
     if (histories is None) == (every is None):
         raise ConfigError("whose lists? Name either a file with --histories, or a data set with --all.")
-    policy = _open(Path(run), beta)
+    policy = _open(run.folder if isinstance(run, Run) else Path(run), beta)
     ids = policy.items["item_id"]
     kind = int if pa.types.is_integer(ids.type) else str
     known = set(ids.to_pylist())
     if every is not None:
         requests = all_requests(every if isinstance(every, Prepared) else Prepared(every))
-    else:
-        assert histories is not None
+    elif isinstance(histories, str | PathLike):
         requests = read_requests(Path(histories), kind)
+    else:
+        requests = _in_memory(histories_of(histories, ids.type))
     count = given = unknown = 0
-    with _writer(out) as write:
+    kept: list[Lists] = []
+    whose: list[Any] = []
+    with nullcontext(None) if out is None else _writer(out) as write:
         while block := list(islice(requests, BLOCK)):
             for part in _parts(block):
                 lists = _lists(policy, part, k, sample, exclude_seen, None if seed is None else seed + count)
-                write(part, lists, count)
+                if write is None:
+                    kept.append(lists)
+                    whose += [request.id for request in part]
+                else:
+                    write(part, lists, count)
                 count += len(part)
             given += sum(len(request.history) for request in block)
             unknown += sum(len(request.history) - sum(map(known.__contains__, request.history)) for request in block)
@@ -77,7 +86,13 @@ def recommend(
             "%s of %s items of the histories are not in the policy's catalogue and were left out.",
             f"{unknown:,}", f"{given:,}",
         )  # fmt: skip
-    return count
+    return together(kept, whose if any(who is not None for who in whose) else None) if out is None else count
+
+
+def _in_memory(given: Histories) -> Iterator[BatchRequest]:
+    for number, history in enumerate(given.histories):
+        events = None if given.events is None else given.events[number]
+        yield BatchRequest(history, events, None if given.ids is None else given.ids[number])
 
 
 def _open(folder: Path, beta: float | None) -> Deployable:

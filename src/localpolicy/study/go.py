@@ -40,7 +40,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, utf8, whole_file, write_json
 from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, cores, train_all
-from localpolicy.study.seeds import REFERENCE_SEEDS
+from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
@@ -132,8 +132,11 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},
-        "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
-    }
+        "train": {
+            "seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1,
+            "choose_on": "half",  # the other half chooses β of the improvement
+        },
+    }  # fmt: skip
     if MOST_EPOCHS * len(lengths) / 256 < FEWEST_STEPS:
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)

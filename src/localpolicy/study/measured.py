@@ -6,6 +6,8 @@ figures/<arm>/test.parquet   of each test position: sequence, event, repeat, ran
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +16,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import stats
 
 from localpolicy.errors import RunError
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.estimate import Estimate, Interval, mean_estimate
 from localpolicy.measure.score import Scores
 from localpolicy.measure.segments import groups
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import whole_file
+
+REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
+
+
+def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
+    """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
+    if len(means) == 1:
+        return Interval.of(means[0], errors[0])
+    mean, se = float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means)))
+    reach = float(stats.t.ppf(0.975, len(means) - 1)) * se
+    return Interval(mean, mean - reach, mean + reach)
 
 
 @dataclass(frozen=True)

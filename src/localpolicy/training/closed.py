@@ -91,10 +91,12 @@ class _Together:
                 self._describe(beta=choice.beta, slope=choice.slope)
             else:
                 self._copy(served, policy)
-            improvement = {**choice.json(), "critic_error": errors.json()}
+            places = data.places
+            improvement = {**choice.json(), "critic_error": errors.json(), "chosen_twice": self._chosen_twice()}
+            improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            for said in (choice.said, errors.said):
+            for said in (choice.said, errors.said, self._chosen_twice(), None if places is None else places.said):
                 if said is not None:
                     LOG.info("note: %s", said)
         ranks.wait()
@@ -116,14 +118,29 @@ class _Together:
             save_weights(load_weights(served.folder / "policy.safetensors"), self.fitting.run.folder / name)
         policy.save_description(self.fitting.run.folder, catalogue=self.fitting.data.path / "items.parquet")
 
+    def _chosen_twice(self) -> str | None:
+        """What must be said where the rows that choose s and β also chose the epoch of a run that is given as μ̂."""
+        if self.objective.logging == "head" or self.fitting.improved_before is not None:
+            return None
+        given = Run(self.objective.logging)
+        if given.manifest["data"]["digest"] not in self.fitting.data.digests or given.config.train.choose_on == "half":
+            return None
+        return (
+            f"the rows that choose the slope and β also chose the epoch of {given.folder.name}. Train it with "
+            "--set train.choose_on=half, and they do not."
+        )
+
     def _errors(self, windows: Windows, choice: Choice) -> CriticError:
         """The critics' held-out error, beside that of item and user means."""
         gamma = self.objective.critic_objective("").gamma
         known = Windows(self.fitting.data, "train", self.fitting.config.data, device=self.fitting.config.train.device)
         plain = fit_plain(read_decisions(known, gamma=gamma), n_items=self.fitting.data.n_items)
         held_out = read_decisions(windows, gamma=gamma)
-        error = float(np.mean((plain(held_out) - held_out.returns) ** 2))
-        return CriticError(choice.calibration.error, error, float(held_out.returns.var()))
+        mean = np.average(held_out.returns, weights=held_out.weight)
+        plain_error, constant = (
+            float(np.mean(held_out.weight * (said - held_out.returns) ** 2)) for said in (plain(held_out), mean)
+        )
+        return CriticError(choice.calibration.error, plain_error, constant)
 
     def _open(self, shard: Shard | None) -> Policy:
         policy = Policy.load(self.fitting.run.folder, backbone=copy.deepcopy(self.fitting.backbone), shard=shard)

@@ -11,7 +11,8 @@ from torch import nn
 
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
-from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.errors import ConfigError, LocalPolicyError, RunError
+from localpolicy.measure.baselines.saved import BaselineRun, baseline_called, fit_baseline
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of
@@ -45,8 +46,12 @@ def train(
     the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
     built as ours are. The log gets one line per epoch.
+
+    The simple baselines (popularity, last-item, item-knn) are fitted by their names, and are runs like the others.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
+    if isinstance(objective, str) and (baseline := baseline_called(objective)):
+        return _fitted(baseline, data, out, resume=resume, force=force, settings=settings)
     if isinstance(backbone, type):
         settings["backbone"], backbone = plugins.name_of(backbone), None
     if backbone is not None:
@@ -54,6 +59,18 @@ def train(
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
     return to_end(training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone))
+
+
+def _fitted(
+    name: str, data: Prepared, out: Path | str | None, *, resume: bool, force: bool, settings: dict[str, Any]
+) -> Run:
+    """A simple baseline: it has no settings, and nothing to go on with."""
+    if settings:
+        raise ConfigError(f"{', '.join(settings)}: {name} is fitted from counts and has no settings. Leave them out.")
+    folder = Path(out) if out is not None else new_folder(name.replace(" ", "-"))
+    if not (resume and (folder / "manifest.json").exists()):
+        fit_baseline(name, data, out=folder, force=force or resume)
+    return BaselineRun(folder)
 
 
 def training(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from scipy import sparse
@@ -24,6 +25,8 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.measure.baselines.last_item import LastItem
 from localpolicy.measure.baselines.neighbours import ItemNeighbours
 from localpolicy.measure.baselines.popularity import Popularity
+from localpolicy.model.histories import recommend_with
+from localpolicy.model.lists import Lists
 from localpolicy.model.policy import FORMAT, Origin
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.run import Run
@@ -37,12 +40,34 @@ KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
     "item-kNN": ItemNeighbours,
 }
 SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
-CALLED = {"last-item": "last item", "item-knn": "item-kNN"}  # as one types them
+CALLED = {"last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN"}  # as typed
+
+
+class BaselineRun(Run):
+    """A fitted baseline, with what a run can do."""
+
+    def summary(self) -> str:
+        """What was fitted, and where it is."""
+        return f"{self.manifest['objective']}, fitted, in {self.folder}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest."""
+        return self.manifest
+
+    def to_arrow(self) -> pa.Table:
+        """Its manifest's plain values, one row."""
+        return pa.Table.from_pylist([{"objective": self.manifest["objective"], "folder": str(self.folder)}])
+
+    def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:
+        """The k best items for each history; see `Policy.recommend` for the options."""
+        if options.pop("beta", None) is not None:
+            raise ConfigError(f"{self.folder} is a simple baseline, which has no dial: leave --beta out.")
+        return recommend_with(load_baseline(self.folder), histories, k, **options)
 
 
 def baseline_called(name: str) -> str | None:
     """The baseline meant by a word of the command line."""
-    name = CALLED.get(name, name)
+    name = CALLED.get(name.lower().replace("_", "-").replace(" ", "-"), name.lower())
     return name if name in KINDS else None
 
 

@@ -18,11 +18,9 @@ from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.measured import Measured
-from localpolicy.study.paper import published
-from localpolicy.study.paper.inputs import DataSet
-from localpolicy.study.paper.recipe import paper_form
-from localpolicy.study.seeds import REFERENCE_SEEDS
+from localpolicy.study.measured import REFERENCE_SEEDS, Measured
+from localpolicy.study.paper.data import DataSet
+from localpolicy.study.paper.recipe import Published, paper_form, published_table1
 
 FIGURES = ("AR@1", "iAR@1", "JS")
 LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS"}
@@ -117,9 +115,9 @@ class Table1:
     failed: dict[str, str]
 
     @cached_property
-    def published(self) -> dict[str, dict[str, published.Published]]:
+    def published(self) -> dict[str, dict[str, Published]]:
         """The paper's figures; they are of the Netflix Prize."""
-        return published.table1() if self.data.source in ("netflix", "movielens") else {}
+        return published_table1() if self.data.source in ("netflix", "movielens") else {}
 
     def distance(self, row: BanditRow, name: str) -> float | None:
         """(ours - published) in standard errors; None unless the data is the paper's."""

@@ -1,4 +1,4 @@
-"""Where a table's data comes from: a prepared folder, the original files, or a simulated set of the same format."""
+"""Where a table's data comes from: a prepared folder, the original files, a simulated set; and Table 2: what it holds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localpolicy.data.expected import compare
 from localpolicy.data.prepare import prepare
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
@@ -152,3 +153,29 @@ def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
     rows = sum(data.manifest.get("rows", {}).values())
     original = reader is not None and any(rows == edition.rows for edition in reader.editions)
     return DataSet(name, data, source, original)
+
+
+@dataclass(frozen=True)
+class Table2:
+    """The counts of some data sets."""
+
+    sets: list[DataSet]
+
+    def found(self, data: DataSet) -> dict[str, int]:
+        """The counts of one, by what is counted; its own events where it has neither clicks nor purchases."""
+        counts = data.data.manifest["counts"]
+        return {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
+
+    def expected(self, data: DataSet) -> dict[str, Any]:
+        """Published counts beside those found, where the source has any."""
+        reader = READERS.get(data.source)
+        if reader is None or "rows" not in data.data.manifest:
+            return {}
+        return compare(data.data.manifest, reader.editions, reader.preset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            data.name: {**data.to_dict(), "found": self.found(data), "published": self.expected(data)}
+            for data in self.sets
+        }

@@ -1,0 +1,349 @@
+"""What a loop is, and what each round showed: true reward, distance from the round before and from the first policy.
+
+Contexts are the same for every policy and round. In the bandit they are all there are, weighted as they occur, so
+every figure is exact; in the store they are those of a few visits under the first logging policy μ, whose own
+probabilities the world knows: no estimate of μ, and so no noise floor, stands between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pydantic import Field, field_validator
+
+from localpolicy import __version__
+from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.catalogue.statistics import catalogue_statistics
+from localpolicy.data.store import CONTEXT
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.summary import coverage
+from localpolicy.measure.truth import EPISODES, STEPS, bandit_probabilities, rollout, world_probabilities
+from localpolicy.model.policy import Policy
+from localpolicy.results import Result
+from localpolicy.runs.config import Config
+from localpolicy.settings import Settings
+from localpolicy.simulation import BanditWorld, StoreWorld
+from localpolicy.simulation.truth import WORLDS
+from localpolicy.study.demo import SCENARIOS, PolicySpec, Scenario
+from localpolicy.study.measured import over_seeds
+
+USUAL = {  # objectives and sequences per round unless told otherwise
+    "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
+    "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
+}
+
+
+class LoopConfig(Settings):
+    """Everything that decides a loop, its number of rounds aside."""
+
+    world: Literal["bandit", "store"] = Field(description="bandit or store")
+    items: int = Field(ge=2, description="size of the catalogue")
+    dials: tuple[str, ...] = Field((), description="other changes to the world, as temperature=2")
+    world_seed: int = Field(0, ge=0, description="which world of this kind")
+    sequences: int = Field(10_000, ge=30, description="sequences that each policy serves")
+    seeds: tuple[int, ...] = Field((0,), description="of logs and training: one whole loop each")
+    objectives: tuple[str, ...] = Field(description="objectives, as lpi_cb or lpi_cb:advantage=observed")
+    betas: tuple[float, ...] = Field(
+        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
+    )
+    logging: Literal["served", "head"] = Field("served", description="μ̂ from round 2 on: the served run, or a head")
+    keep_logs: bool = Field(False, description="train on all logs so far, not on the last alone (μ̂ is then a head)")
+    changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
+    episodes: int = Field(EPISODES, ge=2, description="rollouts behind the store's true reward")
+
+    @field_validator("seeds", "objectives")
+    @classmethod
+    def _any(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("expected at least one value")
+        return value
+
+    @field_validator("seeds", "objectives", "betas")
+    @classmethod
+    def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("expected none twice")
+        if any(isinstance(given, int) and given < 0 for given in value):
+            raise ValueError("a seed must not be negative")
+        return value
+
+
+def scenario_of(world: str) -> Scenario:
+    """The demo's settings for a world hold here too."""
+    return next(scenario for scenario in SCENARIOS if scenario.world == world)
+
+
+def loop_config(world: str, **given: Any) -> LoopConfig:
+    """The config of a loop; what is None keeps the world's default."""
+    if world not in USUAL:
+        raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
+    objectives, sequences = USUAL[world]
+    usual = {"world": world, "objectives": objectives, "sequences": sequences}
+    usual["items"] = scenario_of(world).items
+    return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
+
+
+def arms_of(config: LoopConfig) -> list[PolicySpec]:
+    """One arm per objective, and per β where it has one that is not given with it."""
+    arms = []
+    for text in config.objectives:
+        name, *pairs = text.split(":")
+        named = Config.parse({"objective": {"name": name}})
+        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
+        given = settings.model_dump(exclude_unset=True)
+        free = "beta" in type(settings).model_fields and "beta" not in given
+        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
+        for beta in config.betas or (None,) if free else (given.get("beta"),):
+            said = "" if beta is None else f" β={beta:g}"
+            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+    names = [arm.name for arm in arms]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
+    return arms
+
+
+# ---------------------------------------------------------------------- one round
+
+
+VISITS = 100  # of the store, whose every step is a context
+LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
+
+World = BanditWorld | StoreWorld
+
+
+@lru_cache(maxsize=1)
+def world_of(config: LoopConfig) -> World:
+    """The world of a loop; a process builds it once for all its rounds."""
+    settings, kind = WORLDS[config.world]
+    world: World = kind(settings().with_changes([*config.dials, f"items={config.items}"]), seed=config.world_seed)
+    return world
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A figure and its standard error, 0 where it is exact."""
+
+    mean: float
+    se: float = 0.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one policy of the loop showed."""
+
+    truth: Mean  # J
+    gain: Mean  # over the first policy μ, paired
+    step: Mean  # over the policy before, paired
+    js_before: Mean  # from the policy before
+    js_first: Mean  # from μ
+    kl_first: Mean
+    entropy: float  # nats
+    coverage: float  # share of the catalogue shown first somewhere
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the round's file."""
+        return asdict(self)
+
+
+class RoundMeasure:
+    """Measures the policies of one world, all on the same contexts and (under one seed) the same visits."""
+
+    def __init__(self, world: World, *, episodes: int, seed: int) -> None:
+        self.world, self.episodes, self.seed = world, episodes, seed
+
+    def first(self) -> Round:
+        """μ itself: the round before the first."""
+        return Round(_mean(self._rewards(None)), Mean(0.0), Mean(0.0), *self._distances(None, None))
+
+    def of(self, policy: Policy, before: Policy | None) -> Round:
+        """A policy, and the one whose log it was trained on (None: μ)."""
+        mine, first = self._rewards(policy), self._rewards(None)
+        theirs = first if before is None else self._rewards(before)
+        return Round(_mean(mine), _mean(mine - first), _mean(mine - theirs), *self._distances(policy, before))
+
+    def _rewards(self, policy: Policy | None) -> np.ndarray:
+        """Of each visit, the same shoppers and luck under every policy; in the bandit one number, the exact J."""
+        world = self.world
+        if isinstance(world, BanditWorld):
+            return np.array([world.value(world.logging if policy is None else bandit_probabilities(policy, world))])
+        if policy is not None:
+            return rollout(policy, world, episodes=self.episodes, seed=self.seed).per_episode
+        return world.rollouts(world.logging_agent(), self.episodes, STEPS, self.seed).per_episode
+
+    def _distances(self, policy: Policy | None, before: Policy | None) -> tuple[Mean, Mean, Mean, float, float]:
+        columns: dict[str, list[np.ndarray]] = {}
+        visits, weights = [], []
+        for items, events, weight in self._contexts():
+            rows = {
+                "policy": self._rows(policy, items, events),
+                "before": self._rows(before, items, events),
+                "first": self._rows(None, items, events),
+            }
+            mine = rows.pop("policy")
+            nobody = torch.zeros(len(items), dtype=torch.long)
+            for name, values in catalogue_statistics(mine, nobody, references=rows, floor=False).items():
+                columns.setdefault(name, []).append(values.numpy())
+            visits.append(np.arange(len(items)))
+            weights.append(weight)
+        visit, weight = np.concatenate(visits), np.concatenate(weights)
+        statistics = {name: np.concatenate(parts) for name, parts in columns.items()}
+
+        def mean(name: str) -> Mean:
+            average = float(weight @ statistics[name])
+            return Mean(
+                average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(statistics[name], visit).se
+            )
+
+        shown = coverage(np.bincount(statistics["top"], minlength=self.world.n_items))
+        return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
+
+    def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Histories [B, t], their event codes, and the weight of each; all weights together are 1."""
+        world = self.world
+        if isinstance(world, BanditWorld):
+            codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
+            yield world.contexts, codes, world.context_probabilities
+            return
+        luck, choices = (np.random.default_rng([self.seed, part]) for part in (6, 7))
+        visits = world.visits(np.arange(VISITS), np.full(VISITS, STEPS), luck, choices)
+        items, events = visits.item.reshape(VISITS, STEPS), visits.event.reshape(VISITS, STEPS)
+        for step in range(STEPS):
+            yield items[:, :step], events[:, :step], np.full(VISITS, 1 / (VISITS * STEPS))
+
+    def _rows(self, policy: Policy | None, items: np.ndarray, events: np.ndarray) -> DenseLogits:
+        """log π(·|h) over the world's items; of μ where there is no policy."""
+        world = self.world
+        if policy is not None:
+            share = world_probabilities(policy, world, items, events)
+        elif isinstance(world, BanditWorld):
+            share = world.logging
+        else:
+            share = world.logging_probabilities(items, events)
+        return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
+
+
+def _mean(values: np.ndarray) -> Mean:
+    n = len(values)
+    return Mean(float(values.mean()), float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0)
+
+
+# ---------------------------------------------------------------------- over seeds
+
+
+SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
+
+Figures = Mapping[str, Interval]  # of one round, by name
+
+
+def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
+    """The figures of one round from the entries of all seeds."""
+
+    def over(name: str) -> Interval:
+        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
+
+    def plain(values: Sequence[float]) -> Interval:
+        return over_seeds(values, [0.0] * len(values))
+
+    figures = {
+        "J(π)": over("truth"),
+        "gain": over("gain"),
+        "step": over("step"),
+        "JS from the round before": over("js_before"),
+        "JS from the first μ": over("js_first"),
+        "KL from the first μ": over("kl_first"),
+        "entropy": plain([entry["entropy"] for entry in entries]),
+        "coverage": plain([entry["coverage"] for entry in entries]),
+    }
+    for name, key in SHARES.items():
+        if all(key in entry.get("weights", {}) for entry in entries):  # a closed form weighs nothing
+            figures[name] = plain([entry["weights"][key] for entry in entries])
+    return figures
+
+
+@dataclass(frozen=True, repr=False)
+class Loop(Result):
+    """A loop that has come to its end."""
+
+    config: LoopConfig
+    world: World
+    arms: list[PolicySpec]
+    first: list[dict[str, Any]]  # μ's figures, by seed
+    rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+
+    def figures(self, arm: str) -> list[Figures]:
+        """One objective's figures by round (the 0th is μ), over the seeds that got there."""
+        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
+        last = max(map(len, seeds), default=0)
+        return [
+            over_all_seeds(self.first),
+            *(over_all_seeds([seed[number] for seed in seeds if len(seed) > number]) for number in range(last)),
+        ]
+
+    def stopped(self, arm: str) -> dict[int, str]:
+        """Rounds in which a seed could not be trained, and why."""
+        entries = [(number, entry) for seed in self.rounds[arm] for number, entry in enumerate(seed, start=1)]
+        return {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: self.figures(arm.name)[-1]["J(π)"].mean for arm in self.arms}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per objective, round and figure, with its 95 % interval."""
+        return pa.Table.from_pylist(
+            [
+                {"policy": arm.name, "round": number, "figure": name, **asdict(value)}
+                for arm in self.arms
+                for number, figures in enumerate(self.figures(arm.name))
+                for name, value in figures.items()
+            ]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, every figure by round, and each seed's own."""
+        world = self.world
+        return {
+            "localpolicy": __version__,
+            "settings": self.config.model_dump(mode="json"),
+            "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
+            "first": {str(seed): _kept(entry) for seed, entry in zip(self.config.seeds, self.first, strict=True)},
+            "arms": {
+                arm.name: {
+                    "objective": arm.objective,
+                    "rounds": [
+                        {"round": number, **{name: asdict(value) for name, value in figures.items()}}
+                        for number, figures in enumerate(self.figures(arm.name))
+                    ],
+                    "seeds": {
+                        str(seed): [_kept(entry) for entry in entries]
+                        for seed, entries in zip(self.config.seeds, self.rounds[arm.name], strict=True)
+                    },
+                }
+                for arm in self.arms
+            },
+        }
+
+
+def _kept(entry: dict[str, Any]) -> dict[str, Any]:
+    """What one seed measured in one round; the rest is in its own file."""
+    if "stopped" in entry:
+        return entry
+    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "step", "js_before", "js_first")}
+    share = {key: value for key, value in entry.get("weights", {}).items() if key == "effective_share"}
+    return {
+        **kept,
+        "truth_se": entry["truth"]["se"],
+        "step_se": entry["step"]["se"],
+        **{name: entry[name] for name in ("entropy", "coverage")},
+        **share,
+    }
