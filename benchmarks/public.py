@@ -22,7 +22,7 @@ import torch
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines.saved import fit_baseline
+from localpolicy.measure.baselines import fit_baseline
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.run import evaluate
 from localpolicy.training.train import train
