@@ -3,7 +3,8 @@
 With Â(x,a) = Q(x,a) - g(x) and g(x) = Σ_a μ̂(a|x) Q(x,a), a critic that is right has E[G - g(x) | x, a] = Â(x,a): the
 regression of G - g(x) on Â has slope 1. Noise in Q shrinks the slope, and a critic that knows contexts but cannot tell
 items apart has slope 0, however well it predicts returns. A policy tilts by Â, so Â is multiplied by the lower
-confidence bound of the slope, and by 0 where that is negative: then the log does not tell good items from bad.
+confidence bound of the slope, and by 0 where that is negative: then the log does not tell good items from bad. It is
+never multiplied up: a critic that hardly tells items apart may have a slope of thousands, by chance.
 
 In logs of lists what stands higher is looked at more, and other items stand there. So items are compared with items at
 the same place alone: what a place earns, and how much the critic says of those that stand there, is taken off first.
@@ -35,8 +36,8 @@ class Calibration(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """What Â is multiplied by: max(0, lower bound)."""
-        return max(0.0, self.low) if np.isfinite(self.low) else 0.0
+        """What Â is multiplied by: the lower bound, between 0 and 1."""
+        return min(1.0, max(0.0, self.low)) if np.isfinite(self.low) else 0.0
 
     def json(self) -> dict[str, Any]:
         """For the manifest and `--json`."""

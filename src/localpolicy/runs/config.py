@@ -34,6 +34,10 @@ class TrainConfig(Settings):
     schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
     device: str = Field("auto", description="cpu, cuda, or auto")
+    choose_on: Literal["all", "half"] = Field(
+        "all", description="validation sequences that choose the epoch: all, or every second one; with half, the "
+        "others may choose the slope and β of a policy that is made of this run (objective.logging)"
+    )  # fmt: skip
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
         "auto: logp for mle (on sparse interaction logs that of a mixture with popularity); else value_low (the lower "
