@@ -9,7 +9,7 @@ import pytest
 from shop_logs import from_markdown, write_shop
 
 from localpolicy.measure.significance import paired
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page
 from localpolicy.report.paper import claims, findings, main_table, our_gains, table3_tables
 from localpolicy.runs.config import Config
 from localpolicy.study.arms import Study

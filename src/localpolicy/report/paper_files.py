@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from localpolicy.errors import Stopped
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page
 from localpolicy.report.paper import table1_table, table2_tables, table3_tables
 from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
 from localpolicy.report.table import Table
