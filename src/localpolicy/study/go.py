@@ -31,9 +31,9 @@ from localpolicy.errors import RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import THE_LOG, Check, Gate, GateRules, gate
-from localpolicy.judge.question import question_of
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.baselines.saved import fit_baseline
+from localpolicy.measure.question import question_of
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
