@@ -13,7 +13,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
-from localpolicy.measure.calibration import calibrate
+from localpolicy.measure.critic import calibrate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions, off_policy
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE

@@ -30,7 +30,7 @@ from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.calibration import Calibration, calibrate
+from localpolicy.measure.critic import Calibration, calibrate
 from localpolicy.measure.off_policy.decisions import Decisions, estimand_of, whole_lists
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.off_policy.reward_model import ItemMeans

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
-from localpolicy.measure.plain_critic import CriticError, fit_plain, read_decisions
+from localpolicy.measure.critic import CriticError, fit_plain, read_decisions
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
