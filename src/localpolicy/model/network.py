@@ -49,6 +49,11 @@ class ModelConfig(Settings):
         "that they say what came of it)"
     )  # fmt: skip
 
+    def settled(self) -> ModelConfig:
+        """Without `auto`, where no log decides."""
+        plain = {"width": 128, "blocks": 1, "dropout": 0.1}
+        return self.model_copy(update={name: value for name, value in plain.items() if getattr(self, name) == AUTO})
+
 
 class HeadScores:
     """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
@@ -169,6 +174,7 @@ class Network(nn.Module):
         shard: Shard | None = None,
     ) -> None:
         super().__init__()
+        config = config.settled()
         if config.backbone == "sasrec" and config.width % config.heads:
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
