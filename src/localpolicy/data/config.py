@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from localpolicy.settings import Settings
+
+SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the log
+
+
+def _event(event: Any) -> str:
+    """An event as a log's text has it: engines write truth values in small letters."""
+    return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
 
 
 class PrepareConfig(Settings):
@@ -40,20 +48,41 @@ class PrepareConfig(Settings):
     most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
 
     # How it is split.
-    split: Literal["random", "time", "last"] = Field(
-        "random", description="by sequence at random, by its last time, or last: of every sequence the last event is "
-        "test, the one before it validation, the rest training (leave-one-out)"
+    split: str = Field(
+        "random", description="by sequence at random, by its last time (time), or last: of every sequence the last "
+        "event is test, the one before it validation, the rest training (leave-one-out); or a column of the log that "
+        "says train, validation or test"
     )  # fmt: skip
     validation: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     test: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")
     seed: int = Field(0, description="of the random split")
 
+    @property
+    def split_column(self) -> str | None:
+        """The log's column that says which split a row is in."""
+        return None if self.split in SPLIT_RULES else self.split
+
     @field_validator("rewards", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         """A mapping of events to rewards, as Python would have it."""
-        return ",".join(f"{event}={reward}" for event, reward in value.items()) if isinstance(value, dict) else value
+        if not isinstance(value, Mapping):
+            return value
+        return ",".join(f"{_event(event)}={reward}" for event, reward in value.items())
+
+    @field_validator("rename", mode="before")
+    @classmethod
+    def _events(cls, value: Any) -> Any:
+        """Events may be numbers or truth values."""
+        return {_event(event): ours for event, ours in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("split_times", mode="before")
+    @classmethod
+    def _iso(cls, value: Any) -> Any:
+        """Texts, or times of Python, pandas and NumPy."""
+        given = value if isinstance(value, list | tuple) else (value,)
+        return tuple(each.isoformat() if hasattr(each, "isoformat") else str(each) for each in given)
 
     @field_validator("session_gap", mode="before")
     @classmethod

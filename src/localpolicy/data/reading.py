@@ -18,7 +18,7 @@ from localpolicy.errors import DataError, nearest
 
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
-    "filter_content",
+    "filter_content", "split",
 )  # fmt: skip
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
@@ -110,6 +110,7 @@ class Reading:
     has_propensity: bool
     has_lists: bool  # rows say which list they stood in, and at which place
     has_filters: bool  # and under which filter its items were chosen
+    has_split: bool  # rows say which split they are in
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
     @classmethod
@@ -134,6 +135,7 @@ class Reading:
             has_propensity=any(raw.has("propensity") for raw in raws),
             has_lists=any(raw.has("request") and raw.has("place") for raw in raws),
             has_filters=any(raw.has("filter") for raw in raws),
+            has_split=all(raw.has("split") for raw in raws),
             narrow=tuple(name for name in integers if all(_is_narrow(raw.sample.get(name)) for raw in raws)),
         )
 
@@ -143,8 +145,10 @@ def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
     if config.ids == "text":
         return "text"
     for raw in raws:
-        if raw.type_of(column) != "text":
+        if raw.type_of(column) in ("integer", "float"):
             continue
+        if raw.type_of(column) != "text":  # UUIDs, times and truth values are ids as they are written
+            return "text"
         declared = raw.table.format == "parquet" or column not in raw.sample
         if declared or (config.ids == "auto" and not all(map(_plain_integer, raw.sample[column]))):
             return "text"

@@ -53,7 +53,7 @@ NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
 TRAINING_SHARE = 0.7  # of the minutes; the rest is for judging
 PASSES = 20  # over the test split, in validations of one policy, that judging all of them costs
-FEWEST_JUDGED = 500  # sequences
+FEWEST_JUDGED = 200  # sequences
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
 
@@ -333,7 +333,8 @@ def _affordable(data: Prepared, plan: Plan, seconds: float) -> int | None:
     """How many test sequences can be judged in the time that is left; None: all of them."""
     per_sequence = PASSES * plan.scoring_seconds / max(len(data["validation"]), 1)
     fitting = int(seconds / per_sequence) if per_sequence > 0 else len(data["test"])
-    return None if fitting >= len(data["test"]) else max(fitting, FEWEST_JUDGED)
+    fitting = max(fitting, FEWEST_JUDGED)
+    return None if fitting >= len(data["test"]) else fitting
 
 
 def with_seed(config: Config, seed: int) -> Config:
