@@ -87,7 +87,7 @@ def processes(rounds: int, count: int) -> None:
         folder = Path(scratch)
         prepared(folder / "data", sequences((count + WARM) * settings.batch, settings), settings.items)
         print("| | " + " | ".join(WAYS) + " | copies / one | shards / one |\n|---|--:|--:|--:|--:|--:|")
-        for objective in ("mle", "lpi_rl"):
+        for objective in ("mle", "lpi_rl_weighted"):
             speed: dict[str, list[float]] = {way: [] for way in WAYS}
             for _ in range(rounds):
                 for way, (total, threads, shard) in WAYS.items():

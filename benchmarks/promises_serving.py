@@ -126,8 +126,9 @@ def _log(here: Path) -> Path:
     return here / "log.db"
 
 
-def _visits(log: Path, content: dict[str, Any], rng: np.random.Generator, chances: tuple[float, float], size: int, at: int,
-            name: str) -> int:  # fmt: skip
+def _visits(
+    log: Path, content: dict[str, Any], rng: Any, chances: tuple[float, float], size: int, at: int, name: str
+) -> int:
     """Visits over an hour; when the last was made."""
     assignment, database = Assignment.of(content), Database(log)
     with database.transaction():

@@ -29,7 +29,7 @@ from peers.ours import contend, million, overhead
 
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30
-OURS = ("mle", "lpi_rl")
+OURS = ("mle", "lpi_rl_weighted")
 PEERS = {"rectools": "rectools_sasrec.py", "replay": "replay_sasrec.py"}
 # (name, figure, over, under, goal): the ratios that are printed.
 RATIOS = [
@@ -39,7 +39,7 @@ RATIOS = [
     ("mle / replay, positions/s", "positions_per_second", "mle", "replay", ""),
     ("mle / rectools, memory", "peak_bytes", "mle", "rectools", "below 1"),
     ("mle / replay, memory", "peak_bytes", "mle", "replay", "below 1"),
-    ("cost of lpi_rl over mle, time", "sequences_per_second", "mle", "lpi_rl", "at most 2.5"),
+    ("cost of lpi_rl_weighted over mle, time", "sequences_per_second", "mle", "lpi_rl_weighted", "at most 2.5"),
 ]
 
 
@@ -61,7 +61,7 @@ def sequences(count: int, settings: Settings) -> dict[str, np.ndarray]:
 
 def cpu(options: argparse.Namespace) -> dict[str, Any]:
     """Each candidate in a fresh process, one after another, round after round."""
-    settings = Settings()
+    settings = replace(Settings(), items=options.items)
     count = max(1, options.sequences // settings.batch)  # whole batches only
     settings = replace(settings, warm=max(1, min(settings.warm, count // 4)))
     commands = {name: [sys.executable, str(HERE / "training.py"), "ours", name] for name in OURS}
@@ -161,7 +161,7 @@ def print_cpu(result: dict[str, Any]) -> None:
 
 def print_million(result: dict[str, Any]) -> None:
     """One Markdown table."""
-    print(f"lpi_rl, {result['items']:,} items, {result['positions']} positions, width {result['width']}\n")
+    print(f"lpi_rl_weighted, {result['items']:,} items, {result['positions']} positions, width {result['width']}\n")
     print("| | MiB |\n|---|--:|")
     for name, size in [*result["held_bytes"].items(), ("peak of the process", result["peak_bytes"])]:
         print(f"| {name} | {size / MIB:,.0f} |")
@@ -169,9 +169,9 @@ def print_million(result: dict[str, Any]) -> None:
     print(f"\n{result['seconds_per_step']:.2f} s per step")
 
 
-def taken_apart(count: int) -> dict[str, dict[str, float]]:
+def taken_apart(count: int, items: int) -> dict[str, dict[str, float]]:
     """The pieces of a step of each objective, in milliseconds."""
-    settings = Settings()
+    settings = replace(Settings(), items=items)
     batches = max(1, count // settings.batch)
     settings = replace(settings, warm=max(1, min(settings.warm, batches // 4)))
     arrays = sequences(batches * settings.batch, settings)
@@ -201,9 +201,8 @@ def main() -> None:
     ]:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--out", type=Path, help="write the figures here, as JSON")
-        if name == "million":
-            command.add_argument("--items", type=int, default=1_000_000)
-        else:
+        command.add_argument("--items", type=int, default=1_000_000 if name == "million" else Settings().items)
+        if name != "million":
             command.add_argument("--sequences", type=int, default=20_000, help="cut to whole batches of 256")
         if name == "cpu":
             command.add_argument("--rounds", type=int, default=3)
@@ -223,7 +222,7 @@ def main() -> None:
     elif options.command == "million":
         print_million(result := million(options.items))
     else:
-        print_overhead(result := taken_apart(options.sequences))
+        print_overhead(result := taken_apart(options.sequences, options.items))
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n")
 

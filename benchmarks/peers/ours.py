@@ -92,7 +92,7 @@ def million(items: int) -> dict[str, Any]:
     two_cores(settings.threads)
     imports = memory("VmRSS")
     seconds = []
-    with started("lpi_rl", settings, arrays) as trainer:
+    with started("lpi_rl_weighted", settings, arrays) as trainer:
         for number, batch in enumerate(trainer.windows.shuffled(settings.batch, seed=settings.seed, epoch=0)):
             assert len(batch.scored) == 256, len(batch.scored)
             began = time.perf_counter()
@@ -148,14 +148,14 @@ def overhead(objective: str, settings: Settings, arrays: dict[str, np.ndarray]) 
         with mock.patch.object(torch.Tensor, "backward", watch.timed("backward", torch.Tensor.backward)):
             for epoch in range(settings.our_epochs):
                 log = EpochLog("cpu")
-                add = watch.timed("logging", log.add)
+                log.add = watch.timed("logging", log.add)  # type: ignore[method-assign]
                 batches = trainer.windows.shuffled(settings.batch, seed=settings.seed, epoch=epoch)
                 cut = watch.timed("cutting", lambda batches=batches: next(batches, None))
                 while (batch := cut()) is not None:
-                    add(step(batch, steps))
+                    step(batch, steps, log=log)
                     steps += 1
                     if steps == settings.warm:
                         watch.seconds.clear()
-    inside = sum(watch.seconds[name] for name in ("forward", "backward", "optimiser"))
+    inside = sum(watch.seconds[name] for name in ("forward", "backward", "optimiser", "logging"))
     watch.seconds["rest"] -= inside
     return {name: 1000 * seconds / (steps - settings.warm) for name, seconds in watch.seconds.items()}

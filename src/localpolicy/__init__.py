@@ -59,6 +59,7 @@ _HOMES = {
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ALONE = ("localpolicy.serving.recommender", "localpolicy.serving.service")  # these serve: neither torch nor pyarrow
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'localpolicy' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)
-    importlib.import_module("localpolicy.report.results")  # from now on results print themselves
+    if _HOME[name] not in _ALONE:
+        importlib.import_module("localpolicy.report.results")  # from now on results print themselves
     globals()[name] = value  # asked once
     return value
 

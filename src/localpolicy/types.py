@@ -51,6 +51,7 @@ class Batch:
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
     context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
+    examined: Tensor | None = None  # [M] how much the item's place is looked at, against the first; None: alike
     filter: Tensor | None = None  # [M] number of the filter under which the item was shown
     filters: ItemFilters | None = None  # what these numbers refer to
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
@@ -119,6 +120,7 @@ class Readout:
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it; NaN where it does not
+    examined: Tensor | None = None  # e(place): how much the item's place is looked at; None: all alike
     return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
     q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)
     q_fit: Tensor | None = None  # Q(x,a) of the head being fitted, with gradient

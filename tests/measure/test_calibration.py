@@ -68,3 +68,37 @@ def test_scaling_rewards_scales_the_spread_and_leaves_the_slope():
     ten = calibrate(10 * returns, 10 * baseline, 10 * values, sequence)
     assert ten.low == pytest.approx(one.low)
     assert ten.spread == pytest.approx(10 * one.spread)
+
+
+def equal_lists(rng, *, lists=400, worth=0.3):
+    """Lists of 3 of equal items, looked at less and less; a critic praises what stands high, as μ does."""
+    examined = np.array([1.0, 0.6, 0.3])
+    place = np.tile(np.arange(3), lists)
+    values = -0.1 * place + 0.1 * rng.standard_normal(3 * lists)
+    reward = (rng.random(3 * lists) < worth * examined[place]).astype(float)
+    return reward, np.zeros(3 * lists), values, np.repeat(np.arange(lists), 3), place, examined[place]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["attention known", "attention unknown"])
+def test_where_attention_falls_equal_items_are_not_told_apart(known):
+    """Items are compared with those at the same place: else "knows" in nearly every world where nothing is to know."""
+    spoke, fooled = [], []
+    for seed in range(300):
+        reward, baseline, values, sequence, place, examined = equal_lists(np.random.default_rng(seed))
+        target, weight = (reward / examined, examined**2) if known else (reward, np.ones(len(reward)))
+        found = calibrate(target, baseline, values, sequence, weight=weight, place=place)
+        spoke.append(found.factor > 0)
+        fooled.append(calibrate(reward, baseline, values, sequence).factor > 0)
+    assert 0 < np.mean(spoke) <= 0.08 and np.mean(fooled) > 0.95
+
+
+def test_weights_and_places_by_hand():
+    """Weighted least squares with an intercept at each place, against its normal equations."""
+    rng = np.random.default_rng(3)
+    reward, baseline, values, sequence, place, examined = equal_lists(rng, lists=20)
+    target, weight = reward / examined, examined**2
+    columns = np.column_stack([values, *(place == j for j in range(3))]).astype(float)
+    expected = np.linalg.solve((columns.T * weight) @ columns, (columns.T * weight) @ target)[0]
+    found = calibrate(target, baseline, values, sequence, weight=weight, place=place)
+    assert found.slope == pytest.approx(expected)
+    assert found.error == pytest.approx(np.mean((examined * values - reward) ** 2)), "of the reward as it was"

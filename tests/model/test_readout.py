@@ -18,7 +18,7 @@ from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.types import Readout, Reads
 
 GAMMA = 0.6
-NO_READING = {"logp", "reward", "step", "cross_entropy"}  # teachers: test_distill
+NO_READING = {"logp", "reward", "step", "cross_entropy", "examined"}  # teachers: test_distill; places: elsewhere
 ALL = frozenset(one.name for one in fields(Readout)) - NO_READING
 
 

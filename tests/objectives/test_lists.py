@@ -18,6 +18,8 @@ from localpolicy.data.store_writer import writing
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.objectives import objective_of
+from localpolicy.objectives.critic import Critic
+from localpolicy.types import Readout
 
 MU = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
 LISTS = list(permutations(range(5), 2))
@@ -147,3 +149,23 @@ def test_the_logging_head_beside_a_policy_has_its_optimum_at_mu_too(equal):
         head.copy_(torch.from_numpy(np.log(MU)))
     (there,) = torch.autograd.grad(world.loss(), head)
     assert there.abs().max() < 1e-12 < 0.1 < away.abs().max()
+
+
+def test_a_critic_tells_what_an_item_earns_at_the_first_place(tmp_path):
+    """r = e(place) · r(a): the mean squared error is least at r(a) itself, whatever stands where how often."""
+    examined = np.array([1.0, 0.4])
+    data = enumerated(tmp_path / "data", REWARD)
+    batch = Windows(data, "train", WindowConfig(length=4)).cut(torch.arange(len(LISTS)))
+    e = torch.from_numpy(examined[np.tile([0, 1], len(LISTS))])
+    reward = torch.from_numpy(REWARD)[batch.item] * e
+    chance = torch.from_numpy(np.repeat(CHANCE, 2))
+    for gamma, kind in ((0.0, "reward"), (0.5, "q")):
+        q = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+        readout = Readout(logp=torch.zeros_like(reward), reward=reward, examined=e, q_fit=q[batch.item],
+                          next_value=torch.full_like(reward, 0.7))  # fmt: skip
+        loss = Critic(kind=kind, gamma=gamma, logging="").terms(readout).losses["critic"]
+        (slope,) = torch.autograd.grad((chance * loss).sum(), q)
+        # A quadratic with a diagonal Hessian: its minimum is one Newton step away.
+        curvature = torch.zeros(5, dtype=torch.float64).index_add_(0, batch.item, 2 * chance * e**2)
+        expected = torch.from_numpy(REWARD) + gamma * 0.7 * (kind == "q")
+        torch.testing.assert_close(-slope / curvature, expected)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import shutil
+import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.metrics import ACCESS
 from localpolicy.serving.records import new_id, now
 
 HISTORY = [{"item": 100, "event": "click"}, {"item": 103, "event": "none"}]
@@ -50,9 +54,9 @@ def rows(tmp_path, sql: str) -> list[tuple]:
         database.close()
 
 
-def ask(client, **changes) -> dict:
+def ask(client, *, expect: int = 200, **changes) -> dict:
     answer = client.post("/v1/recommend", json={"history": HISTORY, "k": 3, **changes})
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == expect, answer.text
     return answer.json()
 
 
@@ -108,7 +112,7 @@ def test_a_model_that_fails_is_replaced_by_the_fallback(client, monkeypatch):
 
     monkeypatch.setattr(made_by, "logits", broken)
     assert ask(client)["mode"] == "fallback"
-    assert "model_failures_total{} 2" in client.get("/metrics").text
+    assert "model_failures_total 2.0" in client.get("/metrics").text
 
 
 def test_the_floor_is_part_of_the_propensity(start, exported):
@@ -243,8 +247,53 @@ def test_who_answers(client, exported):
     assert client.get("/healthz").json() == client.get("/readyz").json() == {"status": "ok"}
     ask(client)
     text = client.get("/metrics").text
-    assert f'localpolicy_lists_total{{arm="",mode="drawn",policy="{exported.version}"}} 1' in text
-    assert "localpolicy_seconds_count 1" in text
+    assert f'localpolicy_lists_total{{arm="",mode="drawn",policy="{exported.version}"}} 1.0' in text
+    assert "localpolicy_seconds_count 1.0" in text
+    for line in ("# HELP localpolicy_lists_total lists made", "# TYPE localpolicy_lists_total counter",
+                 "# TYPE localpolicy_log_records_total counter", "# TYPE localpolicy_seconds histogram",
+                 "# TYPE localpolicy_export_refused gauge"):  # fmt: skip
+        assert line in text
+    ask(client, expect=422, k=0)
+    client.get("/no/such/path")
+    text = client.get("/metrics").text
+    for method, path, status in (("POST", "/v1/recommend", 200), ("POST", "/v1/recommend", 422), ("GET", "other", 404)):
+        assert f'localpolicy_responses_total{{method="{method}",path="{path}",status="{status}"}} 1.0' in text
+
+
+def test_a_log_that_takes_nothing_is_not_ready(client, start, monkeypatch):
+    """A full disk can still be read; a server that hangs answers nothing at all."""
+    service = client.app.state.service
+    execute = Database.execute
+
+    def full(database, sql, values=()):
+        if sql.startswith(("INSERT", "UPDATE")):
+            raise sqlite3.OperationalError("database or disk is full")
+        return execute(database, sql, values)
+
+    monkeypatch.setattr(Database, "execute", full)
+    assert client.get("/readyz").status_code == 503 and client.get("/healthz").status_code == 200
+    monkeypatch.undo()
+    assert client.get("/readyz").status_code == 200
+    hung = start(log_seconds=0.1)
+    monkeypatch.setattr(hung.app.state.service.log, "_ask", lambda work: Future())
+    assert hung.get("/readyz").status_code == 503
+    assert ask(hung, expect=503)["error"] == "the log cannot be written, so nothing is answered."
+    assert service.config.log_seconds == 10
+
+
+def test_an_access_log_is_lines_of_json(start, monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(ACCESS, "handlers", [logging.StreamHandler(written)])
+    monkeypatch.setattr(ACCESS, "propagate", False)
+    monkeypatch.setattr(ACCESS, "level", logging.INFO)
+    client = start(access_log=True)
+    ask(client)
+    client.get("/readyz?secret=1")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [(one["method"], one["path"], one["status"]) for one in lines] == [
+        ("POST", "/v1/recommend", 200), ("GET", "/readyz", 200)
+    ]  # fmt: skip
+    assert all(one["ms"] > 0 for one in lines)
 
 
 # ---------------------------------------------------------------------- bad input and abuse
@@ -376,7 +425,7 @@ def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tm
     service.deployment.refresh()
     assert ask(client)["policy"] == "b" * 16
     assert "was altered" in client.get("/v1/policies").json()["refused"]
-    assert "localpolicy_export_refused 1" in client.get("/metrics").text
+    assert "localpolicy_export_refused 1.0" in client.get("/metrics").text
     (folder / "policy.onnx").write_bytes(content)
     (folder / "export.json").write_text(json.dumps({**about, "version": "d" * 16, "x": 1}))
     service.deployment.refresh()
@@ -412,4 +461,4 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
         client.app.state.service.deployment.refresh()
         assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
-    assert 'localpolicy_shadow_total{outcome="answered"} 1' in text
+    assert 'localpolicy_shadow_total{outcome="answered"} 1.0' in text

@@ -74,7 +74,7 @@ def test_shown_items_become_rows_with_what_came_back(log, tmp_path):
     first = rows[0]
     assert (first["request"], first["policy"], first["beta"], first["floor"]) == (
         request.id,
-        "abc at beta 0.5",
+        "abc at beta 0.5 with floor 0.1",
         0.5,
         0.1,
     )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from serve_runs import small_run
@@ -16,6 +17,7 @@ from localpolicy.cli.verify import verify
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.towers import Towers
 from localpolicy.runs.run import Run
+from localpolicy.runtime.files import sealed, write_json
 from localpolicy.runtime.folders import MADE
 from localpolicy.serving import export as exporting
 from localpolicy.serving.export import export
@@ -81,7 +83,7 @@ def test_one_history_or_many_is_the_same(exported):
 
 def test_the_recommender_needs_no_torch(exported):
     code = (
-        "import sys; from localpolicy.serving.recommender import Recommender\n"
+        "import sys; from localpolicy import Recommender\n"
         f"made = Recommender({str(exported.folder)!r}); made.check()\n"
         "print(made.recommend([[100, 101]], 3, seed=0).items)\n"
         "heavy = {'torch', 'pyarrow', 'pydantic', 'duckdb', 'scipy'} & set(sys.modules)\n"
@@ -187,3 +189,30 @@ def test_questions_it_cannot_answer(exported):
     for beta in (0, -1, float("nan")):
         with pytest.raises(ConfigError, match="beta must be at least"):
             exported.logits([[100]], beta=beta)
+
+
+def test_a_version_is_everything_that_changes_an_answer(run, tmp_path):
+    """Weights, the network's numbers (a closed form's β), events, items, their order: each changes the id."""
+
+    def changed(name: str, content=None, table=None, digest: str | None = None) -> str:
+        folder = shutil.copytree(run.folder, tmp_path / name)
+        if content is not None:
+            (folder / "policy.json").write_text(json.dumps(content))
+        if table is not None:
+            pq.write_table(table, folder / "items.parquet")
+        if digest is not None:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            write_json(folder / "manifest.json", sealed({**manifest, "policy_sha256": digest}))
+        return Run(folder).version
+
+    about = json.loads((run.folder / "policy.json").read_text())
+    items = pq.read_table(run.folder / "items.parquet")
+    other = {**about, "network": {**about["network"], "beta": 0.024}}
+    origin = {**about["origin"], "events": about["origin"]["events"][::-1]}
+    versions = [
+        changed("weights", digest="0" * 64), changed("beta", other), changed("events", {**about, "origin": origin}),
+        changed("order", table=items.take(list(range(len(items)))[::-1])),
+    ]  # fmt: skip
+    assert len({run.version, *versions}) == 1 + len(versions)
+    renamed = {**about, "origin": {**about["origin"], "objective": "another"}}
+    assert changed("same", renamed, items) == run.version, "the same policy by another road is the same policy"

@@ -48,6 +48,11 @@ class Windows:
         self.filters: ItemFilters | None = None
         if data.filters is not None:
             self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
+        # Where all places are looked at alike, or nobody can say, nothing is told apart.
+        places = data.places
+        self.examined: Tensor | None = None  # [K]
+        if places is not None and (places.examined != 1).any():
+            self.examined = torch.from_numpy(places.examined).float().to(device)
         self.chosen: Tensor | None = None  # of all sequences; None: all
 
     def __len__(self) -> int:
@@ -103,6 +108,10 @@ class Windows:
             behind = above[index].long()
             scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
             context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
+        examined = None
+        if self.examined is not None:
+            place = self.arrays.get("place", self.arrays["above"])[index].long()
+            examined = self.examined[place.clamp(min=0, max=len(self.examined) - 1)]
         propensity, number = self.arrays.get("propensity"), self.arrays.get("filter")
         return Batch(
             sequences=sequences,
@@ -117,6 +126,7 @@ class Windows:
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],
             context=context,
+            examined=examined,
             filter=None if number is None else number[index],
             filters=self.filters,
         )

@@ -44,6 +44,7 @@ from localpolicy.data.growing_files import open_array
 from localpolicy.data.item_filters import FOLDER as FILTERS
 from localpolicy.data.item_filters import StoredFilters, open_filters
 from localpolicy.data.manifest import read_manifest
+from localpolicy.data.places import Places, examination
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
 from localpolicy.runtime.files import sha256
@@ -230,6 +231,11 @@ class Prepared:
     def sparse(self) -> bool:
         """Whether it is an interaction log whose training split says little of most items."""
         return self.kind == "interactions" and self["train"].events < SPARSE * self.n_items
+
+    @cached_property
+    def places(self) -> Places | None:
+        """How much each place of a list is looked at, by the training split; None where no list has two places."""
+        return examination(self["train"].arrays)
 
     @cached_property
     def filters(self) -> StoredFilters | None:

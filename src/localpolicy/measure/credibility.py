@@ -2,9 +2,10 @@
 
     m̂(a) = m + Z_a (m_a - m),    Z_a = n_a / (n_a + σ²/τ²)
 
-m_a is the mean of an item's n_a values and m that of all. σ² is the variance of values within items, and τ² that of the
-items' true means, both estimated without bias from the log. It is the best linear estimate of those true means. Where
-items differ no more than chance makes them, τ² is 0 and every item has the mean of all.
+m_a is the mean of an item's values, n_a their number (or weight), and m the mean of all. σ² is the variance of values
+within items, and τ² that of the items' true means, both estimated without bias from the log. It is the best linear
+estimate of those true means. Where items differ no more than chance makes them, τ² is 0 and every item has the mean of
+all.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from __future__ import annotations
 import numpy as np
 
 
-def credible_means(item: np.ndarray, values: np.ndarray, *, n_items: int) -> np.ndarray:
-    """m̂ of every item, [V], from the values of some decisions, [n]; an item that was never taken has m."""
+def credible_means(
+    item: np.ndarray, values: np.ndarray, *, n_items: int, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """m̂ of every item, [V], from the values of some decisions, [n]; an item that was never taken has m.
+
+    A value of weight w has the variance σ²/w.
+    """
     n = len(values)
     if not n:
         return np.zeros(n_items)
-    counts, mean = np.bincount(item, minlength=n_items).astype(float), float(values.mean())
-    total = np.bincount(item, weights=values, minlength=n_items)
+    weight = np.ones(n) if weight is None else weight
+    counts, mean = np.bincount(item, weights=weight, minlength=n_items), float(np.average(values, weights=weight))
+    total = np.bincount(item, weights=weight * values, minlength=n_items)
     means = np.divide(total, counts, out=np.full(n_items, mean), where=counts > 0)
     seen = int((counts > 0).sum())
     if seen < 2 or n <= seen:  # nothing to compare, or no item twice
         return np.full(n_items, mean)
-    within = float(((values - means[item]) ** 2).sum()) / (n - seen)
+    within = float((weight * (values - means[item]) ** 2).sum()) / (n - seen)
     between = float((counts * (means - mean) ** 2).sum()) - (seen - 1) * within
-    between /= n - float((counts**2).sum()) / n
+    between /= counts.sum() - float((counts**2).sum()) / counts.sum()
     if between <= 0:
         return np.full(n_items, mean)
     return np.asarray(mean + counts / (counts + within / between) * (means - mean))

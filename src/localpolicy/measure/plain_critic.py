@@ -17,7 +17,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.measure.credibility import credible_means
 from localpolicy.measure.estimate import finite
 from localpolicy.measure.off_policy.reward_model import PRIOR
-from localpolicy.model.readout import returns_to_go
+from localpolicy.model.readout import critic_targets
 
 
 class ReturnsLog(NamedTuple):
@@ -25,8 +25,9 @@ class ReturnsLog(NamedTuple):
 
     sequence: np.ndarray
     item: np.ndarray
-    reward: np.ndarray
-    returns: np.ndarray
+    reward: np.ndarray  # as at the first place of a list
+    returns: np.ndarray  # likewise: see `critic_targets`
+    weight: np.ndarray  # of a squared error
 
 
 class PlainCritic(NamedTuple):
@@ -68,22 +69,25 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
     columns = []
     for batch in windows.in_order(batch_size):
         at = batch.scored
-        returns = returns_to_go(batch, gamma=gamma)[at]
-        columns.append((batch.sequences[batch.row[at]], batch.item[at], batch.reward[at], returns))
-    sequence, item, reward, gathered = (
+        returns, weight = critic_targets(batch, gamma=gamma)
+        reward = batch.reward[at] / weight.sqrt()
+        columns.append((batch.sequences[batch.row[at]], batch.item[at], reward, returns, weight))
+    sequence, item, *numbers = (
         np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True)
     )
-    return ReturnsLog(sequence, item, reward.astype(np.float64), gathered.astype(np.float64))
+    return ReturnsLog(sequence, item, *(column.astype(np.float64) for column in numbers))
 
 
 def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
     """Means and c from training decisions."""
     mean_return, mean_reward = (
-        credible_means(log.item, values, n_items=n_items) for values in (log.returns, log.reward)
+        credible_means(log.item, values, n_items=n_items, weight=log.weight) for values in (log.returns, log.reward)
     )
     user, residual = _generosity(log, mean_reward), log.returns - mean_return[log.item]
-    squares = float(user @ user)
-    return PlainCritic(mean_return, mean_reward, float(user @ residual) / squares if squares > 0 else 0.0)
+    squares = float((log.weight * user) @ user)
+    return PlainCritic(
+        mean_return, mean_reward, float((log.weight * user) @ residual) / squares if squares > 0 else 0.0
+    )
 
 
 def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:

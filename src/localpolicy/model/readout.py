@@ -49,8 +49,8 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
 
-    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the same
-    list are neither later nor its own.
+    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the
+    same list are neither later nor its own.
     """
     layout = Layout.of(batch)
     reward, begins = layout.pad(batch.reward), None
@@ -68,6 +68,19 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
         later = torch.where(begins[:, column], earned + gamma * later, later)
         earned = torch.where(begins[:, column], 0.0, earned)
     return layout.flatten(block)
+
+
+def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
+    """What a critic is held to at each position, r/e + Σ_{k>=1} γ^k r_{t+k}, and the weight e² of its squared error.
+
+    e is how much the item's place is looked at (see `data.places`): a critic tells what an item earns at the first
+    place. With γ = 0 the weighted error is (e q - r)², that of the reward itself.
+    """
+    returns = returns_to_go(batch, gamma=gamma)[batch.scored]
+    if batch.examined is None:
+        return returns, torch.ones_like(returns)
+    examined, reward = batch.examined[batch.scored], batch.reward[batch.scored]
+    return returns + reward / examined - reward, examined**2
 
 
 def lower_rewards(batch: Batch) -> Tensor:
@@ -127,6 +140,8 @@ class NetworkReader:
             numbers["logged_propensity"] = (
                 stated if open_items is None else stated.masked_fill(open_items.unknown, torch.nan)
             )
+        if batch.examined is not None:
+            numbers["examined"] = batch.examined[at]
         if "cross_entropy" in self.reads.fields:
             assert self.logging_policy is not None, "a teacher is given"
             student = network.head("policy").logits(current)

@@ -4,6 +4,10 @@ Bandit: the target is r, and the critic is r̂ (Dudik et al. 2011, the direct me
 target is r + γ V(x') (the paper's equation 11), with double Q-learning after van Hasselt (2010): a coin picks the
 head that is fitted, the other evaluates. `target=max` is the paper's and estimates Q*; `target=expected` estimates
 Q_μ, of which alone the improvement guarantee speaks. Departures: the target is detached and read without dropout.
+
+In a list the place has its part in the reward: r(x, a, place) = e(place) · r(x, a), with e = 1 at the first place (see
+`data.places`). A critic is of the item alone: its target has r/e in place of r, and its squared error the weight e².
+In a bandit that is (e r̂ - r)².
 """
 
 from __future__ import annotations
@@ -34,12 +38,12 @@ class TDObjective(Objective):
         return Reads(frozenset(fields), "q", self.gamma, self.target, logging=self.logging)
 
     def td_target(self, readout: Readout) -> Tensor:
-        """r + γ V(x'), and r alone at a sequence's end."""
-        return (readout.reward + self.gamma * readout.need("next_value")).detach()
+        """r/e + γ V(x'), and r/e alone at a sequence's end."""
+        return (at_first_place(readout) + self.gamma * readout.need("next_value")).detach()
 
     def td_loss(self, readout: Readout) -> Tensor:
-        """λ (Q(x,a) - (r + γ V(x')))²."""
-        return self.td_weight * squared_error(readout.need("q_fit"), self.td_target(readout))
+        """λ e² (Q(x,a) - (r/e + γ V(x')))²."""
+        return self.td_weight * critic_error(readout, self.td_target(readout))
 
 
 class Critic(Objective):
@@ -57,9 +61,22 @@ class Critic(Objective):
         return Reads(frozenset(fields), self.kind, self.gamma, "expected", logging=self.logging, policy=False)
 
     def terms(self, readout: Readout) -> Terms:
-        """(Q(x,a) - (r + γ Σ_a μ̂(a|x') Q(x',a)))², and r alone for r̂ and at a sequence's end."""
-        target = readout.reward if self.kind == "reward" else readout.reward + self.gamma * readout.need("next_value")
-        return Terms({"critic": squared_error(readout.need("q_fit"), target)}, torch.ones_like(readout.logp))
+        """e² (Q(x,a) - (r/e + γ Σ_a μ̂(a|x') Q(x',a)))², and r/e alone for r̂ and at a sequence's end."""
+        target = at_first_place(readout)
+        if self.kind == "q":
+            target = target + self.gamma * readout.need("next_value")
+        return Terms({"critic": critic_error(readout, target)}, torch.ones_like(readout.logp))
+
+
+def at_first_place(readout: Readout) -> Tensor:
+    """r/e: what the item would have earned at its list's first place."""
+    return readout.reward if readout.examined is None else readout.reward / readout.examined
+
+
+def critic_error(readout: Readout, target: Tensor) -> Tensor:
+    """e² (q - target)², the target a constant."""
+    error = squared_error(readout.need("q_fit"), target)
+    return error if readout.examined is None else readout.examined**2 * error
 
 
 def squared_error(prediction: Tensor, target: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor
 
 from localpolicy.errors import ConfigError
-from localpolicy.objectives.critic import LOGGING, TDObjective, squared_error
+from localpolicy.objectives.critic import LOGGING, TDObjective, at_first_place, critic_error, squared_error
 from localpolicy.objectives.expectile import expectile_loss
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
@@ -117,7 +117,7 @@ class LPIWeightedBandit(Weighted):
         """-min(exp((r̂(x,a) - g(x))/β), cap) log π(a|x) + λ (r̂(x,a) - r)²."""
         auxiliary = {}
         if readout.q_fit is not None:
-            auxiliary["reward"] = self.td_weight * squared_error(readout.q_fit, readout.reward)
+            auxiliary["reward"] = self.td_weight * critic_error(readout, at_first_place(readout))
         value = readout.reward if self.advantage == "observed" else readout.need("q")
         return self.improved(readout, self.advantage_of(value, readout), q=value, target=readout.reward, **auxiliary)
 

@@ -11,6 +11,7 @@ checkpoint/          while training; so is .lock, which keeps other processes fr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from torch import nn
@@ -34,7 +36,16 @@ from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import read_sealed, read_text, read_yaml, sealed, sha256, write_json, write_text
+from localpolicy.runtime.files import (
+    read_json,
+    read_sealed,
+    read_text,
+    read_yaml,
+    sealed,
+    sha256,
+    write_json,
+    write_text,
+)
 from localpolicy.runtime.full_disk import told_when_full
 
 LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
@@ -114,9 +125,22 @@ class Run(Result):
         return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
 
     @property
+    def digest(self) -> str:
+        """Of everything that changes an answer: weights, network (a closed form's β is there), events, items.
+
+        Equal digests mean equal policies; who trained it, and by which objective, is no part of it.
+        """
+        about, items = read_json(self.folder / "policy.json"), pq.read_table(self.folder / "items.parquet")["item_id"]
+        content = {
+            **about, "origin": about["origin"]["events"], "weights": self.manifest["policy_sha256"],
+            "items": items.to_pylist(),
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
     def version(self) -> str:
-        """What an impression log calls the policy that served it: the beginning of its weights' digest."""
-        return str(self.manifest["policy_sha256"])[:16]
+        """What an impression log calls the policy that served it: the beginning of its digest."""
+        return self.digest[:16]
 
     def data_location(self, data: Path) -> dict[str, str]:
         """The path of the data as given, and relative to the run: that one holds where both move together."""

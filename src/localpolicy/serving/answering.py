@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.draw import check_floor, check_length, top
 from localpolicy.serving.filters import Filter
-from localpolicy.serving.log import Found, Log
+from localpolicy.serving.log import Found, Log, LogError
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_made_with, new_id, now, time_of
@@ -61,6 +62,26 @@ class Service:
         while True:
             await asyncio.sleep(self.config.poll_seconds)
             await asyncio.to_thread(self.deployment.refresh)
+            self.count_totals()
+
+    def count_totals(self) -> None:
+        """Tell the metrics what others count."""
+        totals = {
+            "batches": self.batcher.batches, "batched_requests": self.batcher.questions,
+            "log_records": self.log.records, "log_transactions": self.log.transactions,
+        }  # fmt: skip
+        self.metrics.follow(totals, refused=self.deployment.current.refused is not None)
+
+    async def written(self, answer: Future[Any]) -> Any:
+        """What the log answers, or an error where it takes too long: then nothing is acknowledged."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), self.config.log_seconds)
+        except TimeoutError:
+            raise LogError(f"the log did not answer within {self.config.log_seconds:g} seconds.") from None
+
+    async def ready(self) -> None:
+        """Raise unless the log takes a record."""
+        await self.written(self.log.touch())
 
     # ------------------------------------------------------------------ lists
 
@@ -81,7 +102,7 @@ class Service:
                 item_filter=question.item_filter, deferred=asked.defer, share=self.config.share, arm=arm,
                 stage=route.stage, rollout=route.rollout,
             )  # fmt: skip
-            await asyncio.wrap_future(self.log.append(record))
+            await self.written(self.log.append(record))
         self._count(made, arm, time.perf_counter() - began)
         if route.shadow is not None:
             self._shadow(asked, request, route.shadow, route.rollout)
@@ -142,7 +163,7 @@ class Service:
             except LocalPolicyError:
                 failed = True  # the current policy answered the same question
             self.metrics.add("shadow", outcome="failed" if failed else "answered")
-            await asyncio.wrap_future(self.log.append(Shadowed(request, candidate.version, failed, rollout)))
+            await self.written(self.log.append(Shadowed(request, candidate.version, failed, rollout)))
 
         task = asyncio.create_task(ask_candidate())
         self._tasks.add(task)
@@ -164,7 +185,7 @@ class Service:
         arrived = now()
         record = Shown(report.request, places, arrived if report.time is None else report.time, arrived)
         self.metrics.add("shown")
-        return Stored(stored=await asyncio.wrap_future(self.log.append(record)))
+        return Stored(stored=await self.written(self.log.append(record)))
 
     async def feedback(self, answer: FeedbackReport) -> Stored:
         """What came back for one shown item."""
@@ -188,13 +209,13 @@ class Service:
             late or logged is None,
             arrived,
         )
-        stored = await asyncio.wrap_future(self.log.append(record))
+        stored = await self.written(self.log.append(record))
         self.metrics.add("feedback", late=str(record.late).lower())
         return Stored(stored=stored, late=record.late)
 
     async def _find(self, request: str) -> Found:
         """The request; None where it was made here and is not in the log: rotated away, or outside its share."""
-        logged: Found = await asyncio.wrap_future(self.log.find(request))
+        logged: Found = await self.written(self.log.find(request))
         if logged is None and not is_made_with(self.log.key, request):
             raise Unknown(f"no request {request!r} was made here.")
         return logged

@@ -21,6 +21,7 @@ from localpolicy.serving.answering import Service, Unknown
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.log import LogError
+from localpolicy.serving.metrics import AccessLog
 from localpolicy.serving.schema import (
     FeedbackReport,
     Health,
@@ -81,6 +82,8 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     )
     _errors(app)
     _endpoints(app, service)
+    paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)) is not None)
+    app.add_middleware(AccessLog, metrics=service.metrics, paths=paths, write=config.access_log)  # the outermost
     return app
 
 
@@ -119,21 +122,15 @@ def _endpoints(app: FastAPI, service: Service) -> None:
 
     @app.get("/readyz", responses={**open_problems, 503: PROBLEMS[503]})
     async def readyz() -> Health:
-        """A policy is loaded and the log answers."""
-        await asyncio.wrap_future(service.log.find(""))
+        """A policy is loaded and the log takes a record."""
+        await service.ready()
         return Health(status="ok")
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=open_problems)
     async def metrics() -> str:
-        """Counters of this worker, for Prometheus."""
-        gauges = {
-            "batches": service.batcher.batches,
-            "batched_requests": service.batcher.questions,
-            "log_records": service.log.records,
-            "log_transactions": service.log.transactions,
-            "export_refused": float(service.deployment.current.refused is not None),
-        }
-        return service.metrics.text(gauges)
+        """Counters of all workers, for Prometheus."""
+        service.count_totals()
+        return service.metrics.text()
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> str:

@@ -34,6 +34,8 @@ class ServeConfig(Settings):
     queue: int = Field(256, ge=1, description="requests at work or waiting, per worker; more are refused")
     batch: int = Field(32, ge=1, description="requests answered together at most")
     seed: int | None = Field(None, ge=0, description="of the draws, for trials; default: nobody can foresee them")
+    log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")
+    access_log: bool = Field(False, description="write a line of JSON about each answer to stderr")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
 
     @property

@@ -51,6 +51,7 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
             "format": FORMAT,
             "version": source.version,
             "policy_sha256": source.manifest["policy_sha256"],
+            "policy_json_sha256": sha256(Path(run) / "policy.json"),
             "objective": policy.origin.objective,
             "kind": policy.origin.kind,
             "events": policy.origin.events,

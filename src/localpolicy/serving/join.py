@@ -60,7 +60,7 @@ def joined(
          share, arm, stage, places, seen) = row  # fmt: skip
         if deferred and places is None:
             continue  # built is not seen
-        items, policy = json.loads(items), policy if beta is None else f"{policy} at beta {beta:g}"
+        items, policy = json.loads(items), law(policy, beta, floor)
         shown = len(items) if places is None else places
         at = made if seen is None else seen
         sequence, past = request if person is None else person, json.loads(history)
@@ -77,6 +77,11 @@ def joined(
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
                       content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
+
+
+def law(policy: str, beta: float | None, floor: float) -> str:
+    """The name of what drew a list: equal names, equal probabilities in equal contexts."""
+    return policy + ("" if beta is None else f" at beta {beta:g}") + (f" with floor {floor:g}" if floor else "")
 
 
 def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]:

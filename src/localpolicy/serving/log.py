@@ -16,7 +16,7 @@ from typing import Any
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
+from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown, now
 
 GROUP = 512  # records of one transaction at most
 
@@ -37,6 +37,7 @@ INSERT_FEEDBACK = (
     "INSERT INTO feedback (id, request, item, event, reward, time, late, arrived) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO NOTHING"
 )
+INSERT_TOUCH = "INSERT INTO about VALUES ('touched', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
@@ -106,6 +107,11 @@ class Log:
             return (json.loads(rows[0][0]), rows[0][1]) if rows else None
 
         return self._ask(look)
+
+    def touch(self) -> Future[None]:
+        """Done once something was written: a log that can only be read is not ready."""
+        when = str(now())
+        return self._ask(lambda database: database.execute(INSERT_TOUCH, (when,)) and None)
 
     def _ask(self, work: Callable[[Database], Any]) -> Future[Any]:
         answer: Future[Any] = Future()

@@ -1,50 +1,105 @@
-"""Counters and times of one worker, in the text that Prometheus reads."""
+"""Counters and times for Prometheus, summed over all workers, and one line of JSON per answer.
+
+Several workers write their numbers into one folder (prometheus_client's multiprocess mode); whichever is asked gives
+the sums. A single worker needs no folder.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import json
+import logging
+import os
+import time
 from collections.abc import Mapping
+from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+
+ACCESS = logging.getLogger("localpolicy.access")
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # of the workers' numbers; prometheus_client reads it when it is imported
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "lists": ("lists made", ("arm", "mode", "policy")),
+    "model_failures": ("lists that the policy could not make, so that the fallback did", ()),
+    "shadow": ("questions that a candidate answered unseen", ("outcome",)),
+    "shown": ("reports of what was seen", ()),
+    "feedback": ("answers stored", ("late",)),
+    "responses": ("HTTP answers", ("method", "path", "status")),
+    "batches": ("passes of the policy", ()),
+    "batched_requests": ("questions answered in them", ()),
+    "log_records": ("records written to the log", ()),
+    "log_transactions": ("transactions they shared", ()),
+}
 
 
 class Metrics:
-    """Named counts with labels, and one histogram of seconds."""
+    """Named counts with labels, a histogram of seconds, and whether a new export was refused."""
 
     def __init__(self) -> None:
-        self.counts: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-        self.seconds = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
+        self._registry = CollectorRegistry()
+        where: dict[str, Any] = {"namespace": "localpolicy", "registry": self._registry}
+        self._counters = {name: Counter(name, text, labels, **where) for name, (text, labels) in COUNTERS.items()}
+        self._seconds = Histogram("seconds", "time to make a list and write it down", buckets=BUCKETS, **where)
+        self._refused = Gauge("export_refused", "a new export was refused, the old one goes on",
+                              multiprocess_mode="livemax", **where)  # fmt: skip
+        self._known: dict[str, float] = {}
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Count something."""
-        key = name, tuple(sorted(labels.items()))
-        self.counts[key] = self.counts.get(key, 0.0) + amount
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(amount)
 
     def took(self, seconds: float) -> None:
-        """One more answer."""
-        self.seconds[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+        """One more list."""
+        self._seconds.observe(seconds)
 
-    def text(self, gauges: Mapping[str, float]) -> str:
-        """Everything, as text; each number is one worker's own."""
-        lines, known = [], set()
-        for (name, labels), value in sorted(self.counts.items()):
-            if name not in known:
-                lines.append(f"# TYPE localpolicy_{name}_total counter")
-                known.add(name)
-            shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-            lines.append(f"localpolicy_{name}_total{{{shown}}} {value:g}")
-        lines.append("# TYPE localpolicy_seconds histogram")
-        running = 0
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), self.seconds, strict=True):
-            running += count
-            lines.append(f'localpolicy_seconds_bucket{{le="{bound}"}} {running}')
-        lines += [f"localpolicy_seconds_sum {self.total:g}", f"localpolicy_seconds_count {running}"]
-        for name, value in gauges.items():
-            lines += [f"# TYPE localpolicy_{name} gauge", f"localpolicy_{name} {value:g}"]
-        return "\n".join(lines) + "\n"
+    def follow(self, totals: Mapping[str, float], *, refused: bool) -> None:
+        """Bring counters up to totals that are counted elsewhere."""
+        for name, total in totals.items():
+            self._counters[name].inc(total - self._known.get(name, 0.0))
+            self._known[name] = total
+        self._refused.set(float(refused))
+
+    def text(self) -> str:
+        """Everything, of all workers."""
+        registry = self._registry
+        if os.environ.get(FOLDER):
+            registry = CollectorRegistry()
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry).decode()
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+class AccessLog:
+    """ASGI middleware: counts answers by path and status, and writes a line of JSON about each where it is asked to."""
+
+    def __init__(self, app: Any, *, metrics: Metrics, paths: frozenset[str], write: bool) -> None:
+        self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
+        if write and not ACCESS.handlers:  # lines are whole: nothing before them, and nobody else's format
+            ACCESS.addHandler(logging.StreamHandler())
+            ACCESS.setLevel(logging.INFO)
+            ACCESS.propagate = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Hand on, and look at what comes back."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def watched(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"  # a client's own paths are no labels
+            method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
+            self.metrics.add("responses", method=method, path=path, status=str(status))
+            if self.write:
+                client = (scope.get("client") or ("",))[0]
+                spent = round(1000 * (time.perf_counter() - began), 2)
+                line = {"time": time.time(), "method": method, "path": path, "status": status, "ms": spent}
+                ACCESS.info(json.dumps({**line, "client": client}))

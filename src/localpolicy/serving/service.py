@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError, LocalPolicyError
-from localpolicy.runtime.files import read_json
+from localpolicy.runtime.files import read_json, sha256
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
@@ -26,13 +27,20 @@ def exported(path: Path) -> Path:
     if (path / "export.json").exists() or not (path / "policy.json").exists():
         return path
     made = path / "export"
-    digest = read_json(path / "manifest.json").get("policy_sha256") if (path / "manifest.json").exists() else None
-    if not (made / "export.json").exists() or read_json(made / "export.json").get("policy_sha256") != digest:
+    if not (made / "export.json").exists() or not _is_of(made, path):
         from localpolicy.serving.export import export  # the only part that needs torch
 
         LOG.info("exporting %s to %s", path, made)
         export(path, out=made, force=True)
     return made
+
+
+def _is_of(made: Path, run: Path) -> bool:
+    """Whether an export is this run's as it is now."""
+    written = read_json(made / "export.json")
+    manifest = read_json(run / "manifest.json") if (run / "manifest.json").exists() else {}
+    now = (manifest.get("policy_sha256"), sha256(run / "policy.json"))
+    return (written.get("policy_sha256"), written.get("policy_json_sha256")) == now
 
 
 def serve(
@@ -49,6 +57,7 @@ def serve(
 
         from localpolicy.serving.app import SETTINGS, TOKEN
         from localpolicy.serving.limits import PatientProtocol
+        from localpolicy.serving.metrics import FOLDER
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
@@ -62,6 +71,8 @@ def serve(
         + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
+    if config.workers > 1 and not os.environ.get(FOLDER):
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="localpolicy-metrics-")
     if token:
         os.environ[TOKEN] = token
     server = uvicorn.Config(

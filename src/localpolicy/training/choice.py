@@ -34,7 +34,7 @@ from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.off_policy.value_bound import value_bounds
 from localpolicy.model.policy import Policy
-from localpolicy.model.readout import returns_to_go
+from localpolicy.model.readout import critic_targets
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
@@ -92,10 +92,12 @@ class HeldOut(NamedTuple):
 
     sequence: np.ndarray
     reward: np.ndarray
-    returns: np.ndarray  # G, discounted as the critic's targets
+    returns: np.ndarray  # G, as the critic's targets: discounted, and as at a list's first place
+    weight: np.ndarray  # of the critic's squared error
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
     item: np.ndarray
+    place: np.ndarray  # in its list
     log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
 
@@ -117,16 +119,17 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         if open_items is not None:
             log_mu = log_mu.masked_fill(open_items.unknown, torch.nan)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
+        above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
         columns.append(
-            (batch.sequences[batch.row[at]], item, batch.reward[at], returns_to_go(batch, gamma=gamma)[at], q.at(item),
-             mean_q, log_mu, log_propensity)
+            (batch.sequences[batch.row[at]], item, above, batch.reward[at], *critic_targets(batch, gamma=gamma),
+             q.at(item), mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    (sequence, items), numbers = gathered[:2], [column.astype(np.float64) for column in gathered[2:]]
-    reward, returns, q_taken, q_mean, estimated, stated = numbers
+    (sequence, items, place), numbers = gathered[:3], [column.astype(np.float64) for column in gathered[3:]]
+    reward, returns, weight, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
     log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
-    return HeldOut(sequence, reward, returns, q_taken, q_mean, items, log_mu, known)
+    return HeldOut(sequence, reward, returns, weight, q_taken, q_mean, items, place, log_mu, known)
 
 
 def choose(
@@ -144,7 +147,9 @@ def choose(
     `again`: the log is an improved policy's own, so that this step follows an earlier one.
     """
     read = read_held_out(policy, windows, gamma=objective.critic_objective("").gamma, config=config, ranks=ranks)
-    calibration = calibrate(read.returns, read.expected, read.taken, read.sequence)
+    calibration = calibrate(
+        read.returns, read.expected, read.taken, read.sequence, weight=read.weight, place=read.place
+    )
     slope = 1.0 if objective.believe else calibration.factor
     spread = calibration.spread if calibration.spread > 0 else 1.0
     usual = objective.beta or USUAL * spread

@@ -91,10 +91,12 @@ class _Together:
                 self._describe(beta=choice.beta, slope=choice.slope)
             else:
                 self._copy(served, policy)
+            places = data.places
             improvement = {**choice.json(), "critic_error": errors.json()}
+            improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            for said in (choice.said, errors.said):
+            for said in (choice.said, errors.said, None if places is None else places.said):
                 if said is not None:
                     LOG.info("note: %s", said)
         ranks.wait()
@@ -122,8 +124,11 @@ class _Together:
         known = Windows(self.fitting.data, "train", self.fitting.config.data, device=self.fitting.config.train.device)
         plain = fit_plain(read_decisions(known, gamma=gamma), n_items=self.fitting.data.n_items)
         held_out = read_decisions(windows, gamma=gamma)
-        error = float(np.mean((plain(held_out) - held_out.returns) ** 2))
-        return CriticError(choice.calibration.error, error, float(held_out.returns.var()))
+        mean = np.average(held_out.returns, weights=held_out.weight)
+        plain_error, constant = (
+            float(np.mean(held_out.weight * (said - held_out.returns) ** 2)) for said in (plain(held_out), mean)
+        )
+        return CriticError(choice.calibration.error, plain_error, constant)
 
     def _open(self, shard: Shard | None) -> Policy:
         policy = Policy.load(self.fitting.run.folder, backbone=copy.deepcopy(self.fitting.backbone), shard=shard)

@@ -40,7 +40,7 @@ def unit_of(objective: Critic, windows: Windows) -> float:
 def start_at_item_means(network: Network, objective: Critic, windows: Windows) -> None:
     """Set the biases of a critic's head to the items' mean returns in these windows."""
     log = read_decisions(windows, gamma=objective.gamma)
-    means = torch.from_numpy(credible_means(log.item, log.returns, n_items=network.n_items))
+    means = torch.from_numpy(credible_means(log.item, log.returns, n_items=network.n_items, weight=log.weight))
     head = network.heads[objective.kind]
     assert isinstance(head, ItemHead | ProjectedHead)
     head.bias.copy_(means if network.shard is None else means[network.shard.own])

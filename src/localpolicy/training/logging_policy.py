@@ -19,16 +19,17 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
 from localpolicy.training.checks import BLOCK
 
+FALLBACK = "fallback"  # what `serving` names lists that it drew from popularity, where the policy cannot speak
 SHORTEST_DIGEST = 8  # hex digits that name a policy
 
 
 def served(run: Run, data: Prepared) -> bool:
     """Whether the log says that this run, and no other, chose what was shown: then it is μ, whatever trained it."""
-    versions = data.manifest.get("policies", [])
+    versions = [name for name in data.manifest.get("policies", []) if name.split()[0] != FALLBACK]
     if data.kind != "impressions" or len(versions) != 1:
         return False
     (version,) = versions
-    by_digest = len(version) >= SHORTEST_DIGEST and run.manifest["policy_sha256"].startswith(version)
+    by_digest = len(version) >= SHORTEST_DIGEST and run.digest.startswith(version)
     return bool(by_digest or version == run.folder.resolve().name)
 
 

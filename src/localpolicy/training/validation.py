@@ -19,7 +19,7 @@ from localpolicy.measure.score import score
 from localpolicy.measure.summary import flat
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
-from localpolicy.model.readout import returns_to_go
+from localpolicy.model.readout import critic_targets, returns_to_go
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIHOOD
 from localpolicy.runtime.ranks import Ranks
@@ -121,13 +121,17 @@ def validate_critic(
     """Squared error of a critic alone to the observed return, beside that of the best constant."""
     network, reads = policy.network, config.objective.reads()
     assert reads.critic is not None
-    errors, targets = [], []
+    errors, targets, weights = [], [], []
     for batch in windows.in_order(_batch_size(config), rank=ranks.rank, ranks=ranks.total):
         hidden = network.hidden_without_dropout(batch)[batch.scored]
-        targets.append(returns_to_go(batch, gamma=reads.gamma)[batch.scored])
-        errors.append((network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - targets[-1]) ** 2)
-    error, target = (ranks.all_gather(torch.cat(parts))[0].double() for parts in (errors, targets))
-    mean_error, constant = float(error.mean()), float(target.var(correction=0))
+        target, weight = critic_targets(batch, gamma=reads.gamma)
+        targets.append(target)
+        weights.append(weight)
+        off = network.head(reads.critic).logits(hidden).at(batch.item[batch.scored]) - target
+        errors.append(weight * off**2)
+    error, target, weight = (ranks.all_gather(torch.cat(parts))[0].double() for parts in (errors, targets, weights))
+    mean = (weight * target).sum() / weight.sum()
+    mean_error, constant = float(error.mean()), float((weight * (target - mean) ** 2).mean())
     refuse_broken_weights(network, mean_error, step, ranks)
     return {"return_error": mean_error, "constant_error": constant}
 

@@ -1,0 +1,89 @@
+"""How much a place is looked at, told from how good the items are that stand there."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from localpolicy.data.places import _Pairs, examination
+
+MU = np.array([0.5, 0.25, 0.15, 0.1])
+WORTH = np.array([0.9, 0.5, 0.2, 0.1])  # what μ prefers is better: means by place fall without any attention
+EXAMINED = np.array([1.0, 0.6, 0.3])
+
+
+def conditional(items) -> np.ndarray:
+    """μ of each place given those above."""
+    left = 1 - np.concatenate([[0], np.cumsum(MU[list(items)])[:-1]])
+    return MU[list(items)] / left
+
+
+@pytest.mark.parametrize("examined", [EXAMINED, np.ones(3), np.array([0.5, 1.0, 0.2])], ids=str)
+def test_every_pair_of_places_is_exact_in_expectation(examined):
+    """Over all 24 lists of 3 of 4, each by its probability: E[w r_i] / E[w r_j] = e_i / e_j for every pair."""
+    lists = list(permutations(range(4), 3))
+    propensity = np.array([conditional(items) for items in lists])
+    chance = propensity.prod(1)
+    np.testing.assert_allclose(chance.sum(), 1)
+    reward = WORTH[np.array(lists)] * examined
+    pairs = _Pairs(3)
+    for i, j, weight in pairs._weights(propensity):
+        earned = (chance * weight) @ reward[:, [i, j]]
+        np.testing.assert_allclose(earned[0] / earned[1], examined[i] / examined[j], rtol=1e-12)
+        assert (weight > 0).all() and (weight < 1).all()
+    by_place = chance @ reward
+    assert by_place[1] / by_place[0] < 0.9 * examined[1] / examined[0], "means by place tell something else"
+
+
+def drawn(n, examined, *, seed=0, propensities=True, shuffled=True):
+    """A log of n lists of 3, one after another."""
+    rng = np.random.default_rng(seed)
+    noise = rng.gumbel(size=(n, 4)) if shuffled else 0.0
+    items = np.argsort(-(np.log(MU) + noise) * np.ones((n, 1)), axis=1)[:, :3]
+    propensity = np.array([conditional(one) for one in items]) if shuffled else np.ones((n, 3))
+    reward = (rng.random((n, 3)) < WORTH[items] * examined).astype(np.float32)
+    place = np.tile(np.arange(3), (n, 1))
+    arrays = {"above": place, "place": place, "reward": reward, "propensity": propensity}
+    arrays = {name: array.ravel() for name, array in arrays.items()}
+    return arrays if propensities else {name: arrays[name] for name in ("above", "place", "reward")}
+
+
+def test_attention_is_found_in_a_log():
+    found = examination(drawn(4_000, EXAMINED))
+    assert found.told and found.said is None and found.examined[0] == 1
+    np.testing.assert_allclose(np.log(found.examined), np.log(EXAMINED), atol=0.2)
+    assert (found.se < 0.1).all()
+
+
+def test_where_attention_does_not_fall_places_are_alike():
+    """Means by place fall by a half here. Differences that chance explains are not believed."""
+    found = [examination(drawn(2_000, np.ones(3), seed=seed)) for seed in range(8)]
+    off = np.abs(np.log([one.examined for one in found]))
+    assert any((one.examined == 1).all() for one in found) and off.mean() < np.mean([one.se for one in found])
+    np.testing.assert_allclose(np.mean([one.examined for one in found], 0), 1, atol=0.04)
+
+
+def test_errors_are_what_they_say():
+    """The standard error of log e agrees with its spread over logs."""
+    found = [examination(drawn(1_000, EXAMINED, seed=seed)) for seed in range(60)]
+    spread = np.std([np.log(one.examined) - np.log(one.examined).mean() for one in found], axis=0)
+    np.testing.assert_allclose(np.mean([one.se for one in found], 0), spread, rtol=0.35)
+
+
+@pytest.mark.parametrize("case", [{"shuffled": False}, {"propensities": False}], ids=str)
+def test_places_that_were_never_drawn_are_not_told_from_worth(case):
+    found = examination(drawn(500, EXAMINED, **case))
+    assert not found.told and (found.examined == 1).all() and "cannot be told apart" in found.said
+
+
+def test_lists_that_are_not_whole_say_nothing():
+    arrays = drawn(300, EXAMINED)
+    arrays["place"] = arrays["place"] + 1  # the first row of every list was not logged
+    assert not examination(arrays).told
+
+
+def test_a_log_without_lists_has_no_places():
+    assert examination({"reward": np.ones(3)}) is None
+    assert examination({"above": np.zeros(3, int), "reward": np.ones(3), "propensity": np.ones(3)}) is None

@@ -1,0 +1,68 @@
+"""Every benchmark starts: a rename must break this test, not the evidence. mypy reads them too."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
+TINY = {  # at a size that takes seconds
+    "evaluate.py": [["--items", "60", "--positions", "200", "--threads", "1", "--way", "statistics"]],
+    "factorisation.py": [["--ratings", "200", "--users", "60", "--items", "20", "--rank", "3", "--way", "ours"]],
+    "improvement.py": [],
+    "prepare.py": [],
+    "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
+    "scale_model.py": [[]],
+    "serving.py": [["lists", "--items", "300", "--repeats", "2"], ["export", "--items", "300", "--repeats", "2"]],
+    "training.py": [["overhead", "--sequences", "512", "--items", "300"], ["million", "--items", "300"]],
+}
+STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not
+    "choices.py": "trains in several worlds",
+    "frontier.py": "plays the demo",
+    "lists.py": "measures peers that are not installed here",
+    "loops.py": "reads the results of loops",
+    "promises_serving.py": "repeats rollouts and audits many times",
+    "open_bandit.py": "reads a log that is not in the repository",
+    "sequence_models.py": "reads a log that is not in the repository",
+    "worlds.py": "trains in forty worlds",
+    **{
+        name: "needs a GPU"
+        for name in ("gpu_epoch.py", "gpu_kernels.py", "gpu_libraries.py", "gpu_lists.py", "gpu_peers.py")
+    },
+    **{name: "needs a GPU" for name in ("gpu_runs.py", "gpu_step.py", "gpu_table3.py", "kernel_tiles.py")},
+}
+IMPORTED = {"collect.py", "ceilings.py"}  # no command of their own, or none that takes arguments
+
+
+def test_every_benchmark_is_named_here():
+    assert set(SCRIPTS) == {*TINY, *STARTED, *IMPORTED}
+
+
+def play(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if "triton" in (FOLDER / name).read_text():
+        pytest.importorskip("triton")
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    monkeypatch.syspath_prepend(str(FOLDER))
+    runpy.run_path(str(FOLDER / name), run_name="smoke" if name in IMPORTED else "__main__")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [(name, words) for name, each in TINY.items() for words in each], ids=lambda part: str(part)
+)
+def test_it_measures_something_small(name, arguments, monkeypatch, capsys):
+    play(name, arguments, monkeypatch)
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("name", sorted({*STARTED, *TINY, *IMPORTED} - {"scale_model.py"}))
+def test_it_starts(name, monkeypatch, capsys):
+    if name in IMPORTED:
+        play(name, [], monkeypatch)
+        return
+    with pytest.raises(SystemExit) as ended:
+        play(name, ["--help"], monkeypatch)
+    assert not ended.value.code
