@@ -152,6 +152,18 @@ def test_a_score_is_a_rankers_and_many_numbers_are_no_events(tmp_path):
     assert "ranker's score" in next(use.why for use in found.uses if use.column == "score")
 
 
+def test_probabilities_are_propensities_where_they_can_be(tmp_path):
+    rows = [(n % 97, n % 7, ("none", "buy")[n % 5 == 0], (1 + n % 4) / 10, n % 3 / 2) for n in range(400)]
+    write_rows(tmp_path / "log.csv", "user,item,answer,probability,prob", rows)
+    found = guess(tmp_path / "log.csv")
+    assert roles(found) | {"user": "", "item": ""} == {
+        "user": "", "item": "", "answer": "event", "probability": "propensity", "prob": ""
+    }  # fmt: skip
+    write_rows(tmp_path / "log.csv", "user,item,answer,probability", [(*row[:3], row[4]) for row in rows])
+    found = guess(tmp_path / "log.csv")
+    assert roles(found)["probability"] == "" and "no probabilities" in found.uses[-1].why
+
+
 def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):
     rows = [row[:3] for row in watched()]
     write_rows(tmp_path / "any.csv", "user_id,video_id,watch_ratio", rows)
