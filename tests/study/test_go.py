@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -273,12 +274,15 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
 
 def test_rows_in_no_order_of_time_give_no_deploy():
     place = import_module("localpolicy.study.go")
-    check = Check("gain", "yes", "it gains", plain="it gains")
-    verdict = Gate([check], None, None, GateRules())
+    gain = Check("gain", "yes", "it gains", plain="it gains")
+    worse = Check("baselines", "no", "item-kNN is better", instead="item-kNN", plain="a baseline is better")
+    evaluation = SimpleNamespace(name="improved")
+    verdict = Gate([gain, worse], evaluation, SimpleNamespace(name="mle"), GateRules())
     read = Guess("events", {}, None)
     assert place._ordered(verdict, read) is verdict
     doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
-    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[-1].reason
+    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[0].reason
+    assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
 
 
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):

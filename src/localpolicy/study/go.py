@@ -314,7 +314,13 @@ def _ordered(verdict: Gate, guessed: Guess) -> Gate:
         "order, and its figures say nothing of people. Give the times (--columns timestamp=NAME)"
     )
     check = Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
-    return replace(verdict, checks=[*verdict.checks, check])
+    idle = [
+        replace(
+            each, outcome="not asked", reason=f"not asked, since the order is no time's: {each.reason}", instead=None
+        )
+        for each in verdict.checks
+    ]
+    return replace(verdict, checks=[check, *idle])
 
 
 def _within(config: Config, seconds: float) -> Config:
