@@ -19,7 +19,7 @@ import time
 import numpy as np
 import torch
 
-from localpolicy.measure.factorisation import FactorisationConfig, Ratings, factorise
+from localpolicy.measure.imputation import FactorisationConfig, Ratings, factorise
 
 
 def simulated(count: int, users: int, items: int) -> Ratings:

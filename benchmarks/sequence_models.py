@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines.neighbours import ItemNeighbours
+from localpolicy.measure.baselines import ItemNeighbours
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.measure.recorded import read_recorded
-from localpolicy.measure.scorer import Scorer
+from localpolicy.measure.score import Scorer
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train
 

@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from localpolicy.serving.service import serve as serve
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
-    from localpolicy.study.loop import loop as loop  # type: ignore[no-redef]  # the module has its name
+    from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
     from localpolicy.study.rounds import loop_config as loop_config
     from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep

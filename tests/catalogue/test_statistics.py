@@ -10,7 +10,7 @@ import torch
 from localpolicy.catalogue import blocks, dense
 from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
-from localpolicy.measure.baselines.sparse_rows import SparseLogits
+from localpolicy.measure.baselines import SparseLogits
 
 
 def linear(seed: int, n: int = 23, v: int = 37, d: int = 5, scale: float = 1.0) -> LinearLogits:

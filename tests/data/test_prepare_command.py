@@ -10,12 +10,13 @@ import typer
 from raw_logs import random_log, write_csv, write_parquet
 from typer.testing import CliRunner
 
+from localpolicy.cli.options import complete
 from localpolicy.cli.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
 
 app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(prepare)
+app.command()(complete(prepare))
 
 
 def lpi(*words: object) -> str:

@@ -25,13 +25,12 @@ from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
 from localpolicy.judge.gate_baselines import baselines_check
 from localpolicy.judge.gate_checks import Check, gain_check, ruler_check
 from localpolicy.judge.gate_value import baselines_by_value, family, value_check
-from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.baselines.saved import fit_baseline, load_baseline
+from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
 from localpolicy.measure.estimate import mean_estimate, wilson
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
 from localpolicy.measure.off_policy.estimators import Contributions
 from localpolicy.measure.off_policy.intervals import skewed
-from localpolicy.measure.other_catalogue import on_data
+from localpolicy.measure.opening import on_data
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.significance import ENOUGH, LEAST, more_needed, paired, sample_needed

@@ -8,10 +8,10 @@ from measured import scores
 from scipy import stats
 
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gains import column_leads
 from localpolicy.judge.gate_checks import Check, gain_check, segment_check
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.leads import column_leads
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import OverlapRules, decisions, off_policy
 from localpolicy.measure.summary import ranking

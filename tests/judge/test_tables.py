@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page
 from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text, number, with_error
 
 TABLE = Table(

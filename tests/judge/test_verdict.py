@@ -21,9 +21,9 @@ from localpolicy.cli.compare import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
-from localpolicy.judge.breakdown import breakdown
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
+from localpolicy.judge.leads import breakdown
 from localpolicy.measure.candidates import open_data
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.run import evaluate
@@ -256,7 +256,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     ],
 )
 def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
-    monkeypatch.setattr(import_module("localpolicy.judge.compare"), "evaluate_policy", None)
+    monkeypatch.setattr(import_module("localpolicy.judge.compare"), "measure", None)
     with pytest.raises(ConfigError, match=said):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 

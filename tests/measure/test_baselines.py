@@ -11,9 +11,7 @@ from measured import log, random_sequences
 from scipy import sparse
 
 from localpolicy.data.batches import batch_of_histories
-from localpolicy.measure.baselines import BASELINES, ItemNeighbours, LastItem, Popularity
-from localpolicy.measure.baselines.history import recent
-from localpolicy.measure.baselines.neighbours import similarity
+from localpolicy.measure.baselines import BASELINES, ItemNeighbours, LastItem, Popularity, recent, similarity
 
 SEQUENCES = [[0, 1, 2], [0, 1], [1, 3, 1], [4, 0]]
 

@@ -10,14 +10,18 @@ import torch
 from measured import log, scores
 
 from localpolicy.errors import DataError
-from localpolicy.measure import factorisation as module
-from localpolicy.measure.factorisation import FactorisationConfig, Factors, Ratings, factorise, objective
+from localpolicy.measure import imputation as module
 from localpolicy.measure.imputation import (
+    FactorisationConfig,
+    Factors,
     Imputation,
+    Ratings,
     concordance,
+    factorise,
     imputation_at,
     impute,
     imputed_reward,
+    objective,
     ratings_of,
     reward_of_rating,
 )

@@ -11,8 +11,16 @@ from measured import EVENTS, scores
 
 from localpolicy.errors import ConfigError
 from localpolicy.measure.metrics import metric
-from localpolicy.measure.segments import groups, popularity_bands, segments
-from localpolicy.measure.summary import average_reward, coverage, flat, popularity, ranking
+from localpolicy.measure.summary import (
+    average_reward,
+    coverage,
+    flat,
+    groups,
+    popularity,
+    popularity_bands,
+    ranking,
+    segments,
+)
 
 
 def by_hand(name: str, order: list[int], item: int) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import shutil
 import sqlite3
 import threading
+from base64 import b64encode
 from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.limits import Limits
 from localpolicy.serving.metrics import ACCESS
 from localpolicy.serving.records import new_id, now
 
@@ -462,3 +466,118 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
         assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
     assert 'localpolicy_shadow_total{outcome="answered"} 1.0' in text
+
+
+# ---------------------------------------------------------------------- who may ask, and what may come back
+
+
+def slow_body():
+    """A client that never sends its body."""
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    return receive
+
+
+def asked(app, path, *, receive=None, **headers):
+    """One request as a server hands it on; the status of the answer once it is there."""
+    statuses = []
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def no_body():
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    raw = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()
+    ]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": raw}
+    return app(scope, receive or no_body, send), statuses
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/v1/recommend"])
+def test_bodies_without_a_token_are_neither_read_nor_counted(path):
+    served = []
+
+    async def inner(scope, receive, send):
+        served.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def trial():
+        limits = Limits(inner, token="t", queue=4, largest_body=1000, body_seconds=60)
+        slow = [asyncio.create_task(asked(limits, path, receive=slow_body())[0]) for _ in range(40)]
+        slow += [asyncio.create_task(asked(limits, "/v1/x", receive=slow_body(), authorization="Bearer t")[0])
+                 for _ in range(40)]  # fmt: skip
+        await asyncio.sleep(0.01)
+        mine, statuses = asked(limits, "/v1/x", authorization="Bearer t")
+        await mine
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        return statuses
+
+    assert asyncio.run(trial()) == [200]
+    assert served.count("/v1/x") == 1, "a body that does not come keeps nobody out"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({}, 200), ({"origin": "http://testserver"}, 200), ({"origin": "https://evil.example"}, 403),
+     ({"origin": "null"}, 403), ({"host": "evil.example"}, 421), ({"host": "127.0.0.1:8471"}, 200),
+     ({"host": "[::1]:8471"}, 200), ({"host": "localhost"}, 200), ({"host": "evil.example:80"}, 421)],
+)  # fmt: skip
+def test_pages_of_others_cannot_ask(client, headers, expected):
+    found = client.post("/v1/recommend", json={"history": HISTORY, "k": 3}, headers=headers)
+    assert found.status_code == expected, found.text
+    plain = client.post(
+        "/v1/recommend", content='{"history": [100]}', headers={**headers, "content-type": "text/plain"}
+    )
+    assert plain.status_code == (expected if expected != 200 else plain.status_code)
+
+
+def test_names_and_origins_can_be_allowed(start):
+    client = start(hosts=["shop.example"], origins=["https://www.shop.example"])
+    asked = {"json": {"history": HISTORY, "k": 3}}
+    shop = {"host": "shop.example"}
+    assert client.post("/v1/recommend", headers=shop, **asked).status_code == 200
+    assert client.post("/v1/recommend", **asked).status_code == 421
+    page = {**shop, "origin": "https://www.shop.example"}
+    assert client.post("/v1/recommend", headers=page, **asked).status_code == 200
+    assert start(host="0.0.0.0").get("/healthz", headers=shop).status_code == 200
+
+
+def test_the_page_may_run_its_own_script_alone(client):
+    found = client.get("/")
+    policy = found.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    for tag in ("script", "style"):
+        inside = found.text.split(f"<{tag}>")[1].split(f"</{tag}>")[0]
+        assert f"{tag}-src 'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'" in policy
+
+
+def test_the_watcher_survives_whatever_it_finds(start, monkeypatch):
+    client = start(poll_seconds=0.01)
+    service, calls, again = client.app.state.service, [], threading.Event()
+
+    def odd():
+        calls.append(1)
+        if len(calls) > 2:
+            again.set()
+        raise TypeError("odd")
+
+    monkeypatch.setattr(service.deployment, "refresh", odd)
+    assert again.wait(30)
+
+
+def test_events_and_rewards_that_cannot_be_are_refused_where_that_was_asked_for(start, tmp_path):
+    client = start(rewards="click=0.2", largest_reward=5, smallest_reward=0)
+    found = ask(client)
+    answer = {"id": "a", "request": found["request"], "item": found["items"][0], "event": "click"}
+    for changes in ({"event": "purchse"}, {"reward": 1e8}, {"reward": -1}):
+        refused = client.post("/v1/feedback", json={**answer, **changes})
+        assert refused.status_code == 422 and "feedback was refused" in refused.json()["error"]
+    assert client.post("/v1/feedback", json={**answer, "event": "rare", "reward": 3}).json()["stored"]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM feedback") == [(1,)]

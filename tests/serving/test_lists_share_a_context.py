@@ -11,7 +11,7 @@ from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.measure.baselines.history import recent
+from localpolicy.measure.baselines import recent
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import pyarrow.parquet as pq
@@ -9,6 +11,7 @@ import pytest
 from test_log import HOUR, START, answer, listed, write
 
 from localpolicy.errors import LocalPolicyError
+from localpolicy.serving import log as logging_
 from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
 from localpolicy.serving.log import Log
@@ -57,3 +60,24 @@ def test_a_server_that_went_away_is_found_again(postgres_log):
 def test_a_server_that_does_not_answer():
     with pytest.raises(LocalPolicyError, match="does not answer"):
         Log("postgresql://postgres@127.0.0.1:1/none?connect_timeout=2")
+
+
+def test_a_server_that_hangs_is_given_up(postgres_log, monkeypatch):
+    monkeypatch.setattr(logging_, "STUCK", 0.2)
+    log, other = Log(postgres_log), Database(postgres_log)
+    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    (pid,) = other.rows(query)[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        waits = log.append(listed())
+        assert not waits.done()
+        threading.Event().wait(0.3)
+        with pytest.raises(LocalPolicyError, match="has not answered"):
+            log.append(listed()).result(10)
+        with pytest.raises(LocalPolicyError, match="could not be written"):
+            waits.result(10)
+        assert write(log, listed()) == [True], "over a new connection"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    other.close()
+    log.close()

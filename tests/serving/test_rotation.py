@@ -125,6 +125,17 @@ def test_a_longer_window_than_the_services_takes_what_was_called_late_once(log, 
     assert [len(in_log(log.address, "feedback")), len(in_files(tmp_path, FEEDBACK))] == [1, 1]
 
 
+def test_odd_answers_are_set_aside_with_a_count_and_stop_nothing(log, tmp_path, caplog):
+    request = listed(1)
+    odd = [answer(request, 1, "purchse"), answer(request, 1, "purchse"), answer(request, 2, reward=1e8)]
+    write(log, request, *odd, answer(request, 2))
+    config = rotating.JoinConfig(largest_reward=10)
+    (file,) = rotate(log.address, out=tmp_path, config=config, upto=START + HOUR)
+    assert pq.read_table(file)["event"].to_pylist() == ["none", "click", "none"]
+    assert len(in_files(tmp_path, FEEDBACK)) == 4, "as they came"
+    assert "3 answers were set aside: 2 × event 'purchse'" in caplog.text and "reward above 10" in caplog.text
+
+
 MOVER = """
 import os, random, signal, sys
 from localpolicy.serving.rotate import rotate

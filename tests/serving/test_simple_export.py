@@ -8,7 +8,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from localpolicy.errors import ConfigError
-from localpolicy.measure.baselines.saved import KINDS, fit_baseline
+from localpolicy.measure.baselines import KINDS, fit_baseline
 from localpolicy.model.histories import batch_from, index_of, recommend_with
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig

@@ -346,7 +346,7 @@ def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):
     step = Trainer.step
 
     def diverges(self, batch, number, **options):
-        if self.config.objective.name == "lpi_cb":
+        if self.config.objective.name == "lpi_cb_weighted":
             raise TrainingError("step 0: the term 'policy' is nan.")
         return step(self, batch, number, **options)
 

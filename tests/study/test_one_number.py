@@ -11,7 +11,7 @@ from page_tree import parse, specs
 
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.estimate import Interval
+from localpolicy.measure.estimate import Interval, mean_estimate
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
 
@@ -71,6 +71,25 @@ def test_the_noise_floor_is_one_number(shown):
     reason = next(check.reason for check in shown["gate"].checks if check.name == "divergence")
     assert f"floor {floor.mean:.4f}" in reason
     assert f"noise floor {floor.mean:.3f}" in shown["evaluate"].summary()
+
+
+def test_the_long_table_holds_what_every_result_shows(shown):
+    """One row per policy, group and figure; the values per position behind each by its key."""
+    comparison = shown["compare"]
+    table = comparison.measurements
+    rows = table.to_arrow().to_pylist()
+    keys = [(row["policy"], row["group"], row["figure"]) for row in rows]
+    assert len(set(keys)) == len(keys) and {row["split"] for row in rows if row["figure"] != "true J"} == {"test"}
+    assert {row["policy"]: row["seed"] for row in rows} == {"mle-0": 0, "mle-1": 1, "mle-2": 2, "lpi": 9}
+    for name in table:
+        for figure in (*comparison.columns, "AR@1", "logp", "entropy", "JS"):
+            values, sequence = table.values(name, figure)
+            row, found = table.row(name, figure), mean_estimate(values, sequence)
+            assert (row.mean, row.se, row.n) == pytest.approx((found.mean, found.se, found.n))
+            assert row.low <= row.mean <= row.high
+    assert table.row("lpi", "noise floor").mean == pytest.approx(comparison.floor.mean)
+    assert table.row("lpi", "coverage@20").mean == comparison["lpi"].coverage
+    assert shown["evaluate"].to_arrow().column_names == table.to_arrow().column_names
 
 
 def test_a_distance_and_its_multiple_of_the_floor_are_one_number(shown):

@@ -10,7 +10,7 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.cli.paper_options import recipe_of
 from localpolicy.measure.significance import paired
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page
 from localpolicy.report.paper import claims, findings, main_table, our_gains, table3_tables
 from localpolicy.runs.config import Config
 from localpolicy.study.arms import Study

@@ -21,8 +21,7 @@ from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.metrics import metric
 from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
-from localpolicy.report.html.pictures import MISSING
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import MISSING, tables_page
 from localpolicy.report.paper import choices, findings, main_table, table1_table, table2_tables, table3_tables
 from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
 from localpolicy.runs.run import Run

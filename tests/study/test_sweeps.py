@@ -227,7 +227,7 @@ def test_other_references_are_noticed(swept, tmp_path):
     against = [run.folder for run in own]
     options = {"over": ["beta=1"], "seeds": 1}
     first = again(swept, out=tmp_path / "one", **options)
-    weights = tmp_path / "one" / "runs" / "lpi_rl-beta=1-seed=0" / "policy.safetensors"
+    weights = tmp_path / "one" / "runs" / "lpi_rl_weighted-beta=1-seed=0" / "policy.safetensors"
     trained = weights.stat().st_mtime_ns
     second = again(swept, out=tmp_path / "one", against=against, **options)
     fresh = again(swept, out=tmp_path / "two", against=against, **options)
@@ -247,7 +247,7 @@ def test_other_references_are_noticed(swept, tmp_path):
 def test_only_references_that_differ_in_seed_alone_give_a_floor(swept, tmp_path):
     folder, _, _ = swept
     runs = folder / "out" / "runs"
-    unlike = [runs / "mle-seed=101", runs / "lpi_rl-beta=1-seed=1"]
+    unlike = [runs / "mle-seed=101", runs / "lpi_rl_weighted-beta=1-seed=1"]
     found = again(swept, over=["beta=1"], seeds=1, out=tmp_path / "unlike", against=unlike)
     assert found.floor is None
     with pytest.raises(ConfigError, match="differ in their seed alone"):

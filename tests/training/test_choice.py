@@ -13,6 +13,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.measure.critic import calibrate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions, off_policy
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
@@ -81,7 +82,7 @@ def run(log, tmp_path_factory):
 def test_with_propensities_the_largest_lower_bound_is_chosen_and_earns_more(run, world):
     chosen = run.manifest["improvement"]
     assert chosen["chosen_by"] == "value by logged propensities"
-    assert 0 < chosen["slope"] == chosen["calibration"]["low"]
+    assert 0 < chosen["slope"] == min(1.0, chosen["calibration"]["low"])
     fit = [one for one in chosen["candidates"] if one["effective"] >= 0.1]
     assert len(chosen["candidates"]) == len(MULTIPLES) + 1
     assert max(fit, key=lambda one: one["low"])["beta"] == chosen["beta"]
@@ -210,3 +211,74 @@ def test_on_an_interaction_log_beta_is_the_spread_and_a_budget_only_raises_it(lo
     assert raised["beta"] > found["beta"] and "raised" in raised["said"]
     far = train(data, out=tmp_path / "far", config=config(max_js=math.log(2))).manifest["improvement"]
     assert far["beta"] == found["beta"], "a ceiling, never a target"
+
+
+# ---------------------------------------------------------------------- lists, and rows that choose once
+
+
+def list_log(folder, lists: int = 900, *, items: int = 8, places: int = 3) -> Prepared:
+    """Lists of 3 of 8 items, drawn place by place, clicked more the higher their number; after one row of context."""
+    rng, width = np.random.default_rng(0), places + 1
+    mu = np.linspace(1, 3, items) / np.linspace(1, 3, items).sum()
+    options = {"kind": "impressions", "events": ["none", "click", "context"], "rewards": {"none": 0.0, "click": 1.0}}
+    with writing(folder, optional=("propensity", "place", "above"), **options) as store:
+        for split in ("train", "validation", "test"):
+            shown = np.argsort(-(np.log(mu) + rng.gumbel(size=(lists, items))), axis=1)[:, :places]
+            chosen = mu[shown]
+            click = (rng.random(shown.shape) < 0.1 + 0.1 * shown).astype(np.int64)
+            arrays = {
+                "item": np.c_[rng.integers(items, size=lists), shown], "event": np.c_[np.full(lists, 2), click],
+                "reward": np.c_[np.zeros(lists), click].astype(np.float32),
+                "propensity": np.c_[np.full(lists, np.nan), chosen / (1 - np.cumsum(chosen, 1) + chosen)],
+                "place": np.tile(np.r_[0, np.arange(places)], (lists, 1)),
+                "above": np.tile(np.r_[0, np.arange(places)], (lists, 1)),
+            }  # fmt: skip
+            flat = {name: values.ravel() for name, values in arrays.items()}
+            store.splits[split].append(np.full(lists, width), flat)
+        store.write_items(np.arange(items), np.ones(items, np.int64))
+    return Prepared(folder)
+
+
+@pytest.mark.parametrize("estimator", ["snips", "dr"])
+def test_beta_is_chosen_by_the_value_of_whole_lists(tmp_path, estimator):
+    """As it is evaluated on the same rows: among open items in both factors, with products of ratios."""
+    data = list_log(tmp_path / "data")
+    changed = {**SETTINGS, "train": {**SETTINGS["train"], "epochs": 2, "estimator": estimator}}
+    run = train(data, out=tmp_path / "run", config=Config.parse({**changed, "objective": {"name": "lpi_cb"}}))
+    settings, policy = run.config, run.policy()
+    windows = Windows(data, "validation", settings.data).part(1, 2)
+    policy.network.slope = 1.0
+    chosen = choose(policy, windows, settings.objective, data, settings, ranks=ALONE)
+    assert 0 < chosen.slope <= 1
+    candidate = chosen.candidates[2]
+    policy.network.slope, policy.network.beta = chosen.slope, candidate.beta
+    decided = decisions(score(policy, windows, events=data.events, reward_model=ItemMeans.fit(data)))
+    assert decided is not None and decided.lists and len(decided.clusters) == 450
+    bound, *_ = value_bounds([decided] * len(chosen.candidates), estimator)
+    assert candidate.value == pytest.approx(bound.value, rel=1e-4)
+    assert candidate.low == pytest.approx(bound.low, rel=1e-3)
+    assert candidate.value > 0.5, "per list, of three places"
+
+
+def test_a_critic_is_never_multiplied_up():
+    """One that says next to nothing of items may have a slope of thousands, and its spread would choose β."""
+    rng = np.random.default_rng(0)
+    advantage = rng.normal(0, 1, 4000)
+    found = calibrate(advantage, np.zeros(4000), 1e-5 * advantage, np.arange(4000))
+    assert found.low > 1e4 and found.factor == 1.0
+
+
+def test_rows_that_chose_an_epoch_do_not_choose_again(log, tmp_path):
+    mle = {**SETTINGS, "objective": {"name": "mle"}, "train": {**SETTINGS["train"], "epochs": 2}}
+    whole = train(log, out=tmp_path / "whole", config=Config.parse(mle))
+    mle["train"]["choose_on"] = "half"
+    half = train(log, out=tmp_path / "half", config=Config.parse(mle))
+    windows = Windows(log, "validation", half.config.data)
+    for run, rows in ((whole, windows), (half, windows.part(0, 2))):
+        figures = validate(run.policy(), rows, run.config, data=log, step=0, ranks=ALONE)
+        assert run.manifest["selected"]["value"] == pytest.approx(figures["logp"], rel=1e-5)
+        short = {"epochs": 1, "batch_size": 128, "learning_rate": 0.01}
+        settings = {**SETTINGS, "objective": {"name": "lpi_cb", "logging": str(run.folder)}, "train": short}
+        made = train(log, out=tmp_path / f"{run.folder.name}-lpi", config=Config.parse(settings))
+        said = made.manifest["improvement"]["chosen_twice"]
+        assert (said is None) == (run is half) and (said is None or "choose_on=half" in said)

@@ -8,8 +8,7 @@ import torch
 from small_logs import REWARDS, write_small
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.credibility import credible_means
-from localpolicy.measure.plain_critic import read_decisions
+from localpolicy.measure.critic import credible_means, read_decisions
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
 

@@ -53,14 +53,14 @@ def go(
     single commands.
     """
     from localpolicy.cli.gate import EXIT
-    from localpolicy.cli.prepare import _column_map
+    from localpolicy.data.config import PrepareConfig
     from localpolicy.data.rewards import pairs
     from localpolicy.report.go import go as go_on
     from localpolicy.report.go import go_tables
     from localpolicy.study.guess import UnknownColumns
 
     asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()
-    given = {} if columns is None else _column_map(columns)
+    given = {} if columns is None else PrepareConfig.parse({"columns": columns}).columns
 
     def confirm() -> None:
         typer.confirm("Is this right? (no: stop, and use --columns and --rewards)", default=True, abort=True, err=True)

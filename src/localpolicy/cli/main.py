@@ -28,6 +28,7 @@ from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
 from localpolicy.cli.messages import show_messages
+from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
@@ -42,7 +43,7 @@ from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
 
 LOG = logging.getLogger(__name__)
-VERBS = {
+VERBS: dict[str, Verb] = {
     "demo": demo,
     "go": go,
     "doctor": doctor,
@@ -63,14 +64,21 @@ VERBS = {
     "loop": loop,
     "verify": verify,
 }
+WITH_SETTINGS = {name: verb for name, verb in VERBS.items() if hasattr(verb, "fields")}
 
 
 class Verbs(TyperGroup):
-    """Names the nearest verb where one is misspelt."""
+    """Names the nearest verb where one is misspelt, and gives a verb that is asked for its options from settings."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"no such command '{args[0]}'{nearest(args[0], self.list_commands(ctx))}")
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"no such command '{name}'{nearest(name, self.list_commands(ctx))}")
+        verb = WITH_SETTINGS.get(f"{self.name} {name}" if self.name == "paper" else name)
+        if verb is not None:
+            whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            whole.command(name)(complete(verb))
+            self.commands[name] = typer.main.get_command(whole)
         return super().resolve_command(ctx, args)
 
 
@@ -83,7 +91,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)  # type: ignore[type-var]
+    app.command(_name)(_verb)
 app.add_typer(paper, name="paper", cls=Verbs)
 app.add_typer(rollout, name="rollout", cls=Verbs)
 

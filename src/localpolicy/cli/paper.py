@@ -247,7 +247,7 @@ def _write_and_print(
     name: str, tables: Sequence[Table], content: Any, out: Path, pictures: Sequence[Path] = ()
 ) -> None:
     """Write the tables in every format, then print them. Printing comes last: in `| head` it ends the program."""
-    from localpolicy.report.html.skeleton import tables_page
+    from localpolicy.report.html.page import tables_page
     from localpolicy.runtime.files import whole_file
 
     files = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}

@@ -12,11 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from localpolicy.cli.messages import EPOCHS, show_steps
+from localpolicy.cli.options import Fields, takes
 from localpolicy.cli.output import show
 
 LOG = logging.getLogger(__name__)
 
 
+@takes(
+    Fields("localpolicy.runs.config:objective_fields", "objective: what is maximised"),
+    Fields("localpolicy.runs.config:TrainConfig", "train: how, and which weights are kept"),
+    Fields("localpolicy.model.network:ModelConfig", "model: the network's shape"),
+    Fields("localpolicy.data.batches:WindowConfig", "data: how sequences are cut into windows"),
+)
 def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
     objective: Annotated[
@@ -30,74 +37,54 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
     ] = None,
-    beta: Annotated[float | None, typer.Option(help="short for --set objective.beta=")] = None,
-    epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
-    seed: Annotated[int | None, typer.Option(help="short for --set train.seed=")] = None,
-    device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
     processes: Annotated[
         int, typer.Option(min=1, max=1024, help="processes on this machine (for several machines use torchrun)")
     ] = 1,
-    shard_catalogue: Annotated[
-        bool,
-        typer.Option("--shard-catalogue", help="split the item embeddings over the processes instead of copying them"),
-    ] = False,
-    warm_start: Annotated[
-        str | None, typer.Option(help="short for --set train.warm_start=: start from an older run's weights")
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="short for --set train.tensorboard=true")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="resume a stopped run, or start a new one")] = False,
     resume_older: Annotated[
         bool, typer.Option("--resume-older", help="resume from the checkpoint before the last")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+    **settings: Any,
 ) -> None:
     """Train one policy on a prepared data set.
 
-    Settings come in four groups: data (windows), model (network), objective (what is maximised) and train (how).
-    docs/settings.md lists them all with defaults and allowed values; --print-config shows those of this command.
+    Settings come in four groups: data (windows), model (network), objective (what is maximised) and train (how). Each
+    is an option by its own name: --epochs 4 is short for --set train.epochs=4. --print-config shows them all.
     """
     import yaml
 
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
-    from localpolicy.measure.baselines.saved import baseline_called
+    from localpolicy.measure.baselines import baseline_called
     from localpolicy.report.tables import run_table
-    from localpolicy.runs.config import configure
+    from localpolicy.runs.config import configure, option_key
     from localpolicy.training.selection import unheard
     from localpolicy.training.train import train as run
 
     if objective is not None and (baseline := baseline_called(objective)):
         _fit_baseline(baseline, data, out, resume=resume, force=force)
         return
-    short: dict[str, Any] = {
-        "objective.name": objective,
-        "objective.beta": beta,
-        "train.epochs": epochs,
-        "train.seed": seed,
-        "train.device": device,
-        "train.shard_catalogue": True if shard_catalogue else None,
-        "train.warm_start": warm_start,
-        "train.tensorboard": tensorboard or None,
-    }
-    settings = configure(preset=preset, file=config, changes=changes or (), short=short)
+    short = {"objective.name": objective, **{option_key(name): value for name, value in settings.items()}}
+    configured = configure(preset=preset, file=config, changes=changes or (), short=short)
     if print_config:
-        print(yaml.safe_dump(settings.model_dump(), sort_keys=False), end="")
+        print(yaml.safe_dump(configured.model_dump(), sort_keys=False), end="")
         return
     if out is None:
         raise ConfigError("--out is missing: name the folder of the run.")
     if processes > 1:
         sys.exit(_under_torchrun(processes))
     if int(os.environ.get("RANK", "0")) > 0:
-        run(data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force)
+        run(data, out=out, config=configured, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # only rank 0 prints
     if not sys.stderr.isatty():
         show_steps(EPOCHS)  # a terminal has a progress bar instead
-    LOG.info("training %s on %s into %s", settings.objective.name, data, out)
-    if note := unheard(settings.train.select, Prepared(data), settings.objective):
+    LOG.info("training %s on %s into %s", configured.objective.name, data, out)
+    if note := unheard(configured.train.select, Prepared(data), configured.objective):
         LOG.info("note: %s", note)
     done = run(
-        data, out=out, config=settings, resume=resume or resume_older, resume_older=resume_older, force=force,
+        data, out=out, config=configured, resume=resume or resume_older, resume_older=resume_older, force=force,
     )  # fmt: skip
     show(run_table(done))
 
@@ -105,7 +92,7 @@ def train(
 def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
     """A simple baseline is fitted, not trained. It is saved like a run; `gate` and `recommend` take it like one."""
     from localpolicy.errors import ConfigError
-    from localpolicy.measure.baselines.saved import fit_baseline
+    from localpolicy.measure.baselines import fit_baseline
 
     if out is None:
         raise ConfigError("--out is missing: name the folder of the baseline.")

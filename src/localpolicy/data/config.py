@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from localpolicy.data.rewards import pairs
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.limits import LARGEST_SEED
+from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
 SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the log
@@ -16,18 +21,21 @@ SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the lo
 def _event(event: Any) -> str:
     """An event as a log's text has it: engines write truth values in small letters."""
     return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
+TEXT: dict[str, JsonValue] = {"read": "text"}  # on the command line: a validator makes of it what it is
 
 
 class PrepareConfig(Settings):
     """How a log becomes sequences, and how these are split."""
 
     # What the columns mean.
-    columns: dict[str, str] = Field({}, description="our column = the log's column, as sequence_id=user_id")
-    names: tuple[str, ...] = Field((), description="column names of text files without a header line")
+    columns: dict[str, str] = Field(
+        {}, description="our column = the log's column, as sequence_id=user_id,item_id=movie_id; or a YAML file of them"
+    )
+    names: tuple[str, ...] = Field((), description="column names of text files without a header line: a,b,c")
     delimiter: str | None = Field(None, description="of text files (default: told from their first line)")
     event: str | None = Field(None, description="the event of every row, for logs without an event column")
     rename: dict[str, str] = Field({}, description="the log's event = ours, as view=click,addtocart=purchase")
-    drop_events: tuple[str, ...] = Field((), description="events whose rows are left out")
+    drop_events: tuple[str, ...] = Field((), description="events whose rows are left out: a,b")
     rewards: str | None = Field(None, description="purchase=1.0,click=0.2 or, for ratings, >=4=1,>=3=0.5,*=0")
     kind: Literal["auto", "interactions", "impressions"] = Field(
         "auto", description="'interactions' reduces an impression log to what users did"
@@ -39,7 +47,10 @@ class PrepareConfig(Settings):
     duplicates: Literal["keep", "exact", "consecutive"] = Field(
         "keep", description="drop rows equal in sequence, time, item and event, or repeats of the row before"
     )
-    session_gap: float | None = Field(None, gt=0, description="seconds of silence that begin a new sequence")
+    session_gap: float | None = Field(
+        None, gt=0, description="a pause longer than this begins a new sequence: seconds, or 30m, 1h",
+        json_schema_extra=TEXT,
+    )  # fmt: skip
     min_clicks: int = Field(0, ge=0, description="fewest clicks of a sequence")
     min_events: int = Field(0, ge=0, description="fewest events of a sequence")
     min_item_events: int = Field(0, ge=0, description="fewest events of an item")
@@ -56,7 +67,22 @@ class PrepareConfig(Settings):
     validation: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     test: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")
-    seed: int = Field(0, description="of the random split")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="of the random split")
+
+    @field_validator("columns", "rename", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any, info: ValidationInfo) -> Any:
+        """`a=b,c=d` is a mapping too; columns may also be the path of a YAML file with one."""
+        if not isinstance(value, str | Path):
+            return value
+        what, text = str(info.field_name), str(value)
+        return _from_yaml(text) if what == "columns" and "=" not in text else pairs(text, what=what)
+
+    @field_validator("names", "drop_events", "split_times", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """`a,b` is a list too."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @property
     def split_column(self) -> str | None:
@@ -81,6 +107,8 @@ class PrepareConfig(Settings):
     @classmethod
     def _iso(cls, value: Any) -> Any:
         """Texts, or times of Python, pandas and NumPy."""
+        if isinstance(value, str):
+            return value
         given = value if isinstance(value, list | tuple) else (value,)
         return tuple(each.isoformat() if hasattr(each, "isoformat") else str(each) for each in given)
 
@@ -101,3 +129,31 @@ class PrepareConfig(Settings):
         if self.split_times and (self.split != "time" or len(self.split_times) != 2):
             raise ValueError("split_times takes two times, and needs split=time")
         return self
+
+
+class PrepareOptions(Settings):
+    """Where and with what a log is prepared: none of it changes what comes out."""
+
+    append: Path | None = Field(None, description="append the log to this earlier data set")
+    like: Path | None = Field(None, description="take the item indices and settings of this earlier data set")
+    keep_log: bool = Field(True, description="keep the log's rows; a later --append needs them")
+    skip_bad_rows: bool = Field(False, description="skip rows that cannot be read, and count them")
+    engine: Literal["duckdb", "spark"] = Field("duckdb", description="what reads and sorts")
+    memory: str = Field("1GB", description="memory limit of DuckDB; beyond it, DuckDB spills to disk")
+    threads: int | None = Field(None, ge=1, le=1024, description="threads of DuckDB (default: all cores)")
+    scratch: Path | None = Field(None, description="folder for temporary files (default: beside --out)")
+    spark_master: str | None = Field(None, description="Spark master, such as local[2] or spark://host:7077")
+    force: bool = Field(False, description="replace the folder if it is there")
+
+
+def _from_yaml(path: str) -> dict[str, str]:
+    """`ours: theirs` lines of a file."""
+    try:
+        content = read_yaml(Path(path))
+    except (OSError, DataError) as error:
+        raise ConfigError(
+            f"columns: expected our=theirs pairs or a YAML file of them, got '{path}' ({error})."
+        ) from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"columns: {path} holds no 'our: theirs' lines.")
+    return {str(ours): str(theirs) for ours, theirs in content.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpolicy.data.append import change, continued
-from localpolicy.data.config import PrepareConfig
+from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.engines import Engine
 from localpolicy.data.inputs import flat_list, refuse_inside, source_tables
 from localpolicy.data.preparation import Preparation
@@ -60,6 +60,7 @@ def prepare(
     `keep_log` the data set keeps its log's rows, which later appending needs.
     """
     _refuse_unknown(settings)
+    PrepareOptions.parse({"memory": memory, "threads": threads})
     if len(logs) > 1 and _names_source(logs[0]):
         source, logs = logs[0], logs[1:]
     given = flat_list(logs)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.limits import CONTEXT, NO_ANSWER
 
 DEFAULT = "purchase=1.0,click=0.2"  # the paper's
 RATINGS = ">=4=1,>=3=0.5,*=0"  # the paper's: 1, 2 -> 0; 3 -> 0.5; 4, 5 -> 1

@@ -47,6 +47,8 @@ from localpolicy.data.manifest import read_manifest
 from localpolicy.data.places import Places, examination
 from localpolicy.data.table import events_table
 from localpolicy.errors import DataError, nearest
+from localpolicy.limits import CONTEXT as CONTEXT
+from localpolicy.limits import NO_ANSWER as NO_ANSWER
 from localpolicy.runtime.files import sha256
 from localpolicy.runtime.frames import to_frame
 
@@ -63,8 +65,6 @@ DTYPES = {
     "filter": np.int32,  # number of the filter under which it was shown, among `Prepared.filters`
 }
 OPTIONAL = ("propensity", "policy", "time", "place", "above", "filter")
-CONTEXT = "context"  # event of a row that is history only: no policy chose it, so it is never a target
-NO_ANSWER = "none"  # event of an item that was shown and not answered
 
 QUALITY_PAGE = "quality.html"  # added after the preparation
 SPARSE = 30  # actions per item, on average, below which a log is sparse

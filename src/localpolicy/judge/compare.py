@@ -16,15 +16,15 @@ from localpolicy.judge.like_with_like import Pair, like_with_like
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy, paid_events
+from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, paid_events
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import refuse_unknown_metric
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
-from localpolicy.measure.segments import WHATEVER_EVENT
-from localpolicy.measure.summary import WEIGHTED
+from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import EPISODES, true_value
 from localpolicy.simulation.truth import load_world
 
@@ -112,25 +112,22 @@ def compare(
     rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
     window = window_of(next((candidate for candidate in every if candidate.facts), every[0]))
 
-    def measure(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
-        return evaluate_policy(
-            candidate.policy, prepared, name=candidate.name, window=window, config=settings,
-            references={reference.name: reference.policy for reference in references},
-            described=[reference.origin for reference in references], imputation=imputed, values=rewards,
+    def measured(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
+        return measure(
+            [candidate], prepared, references, window=window, config=settings, imputation=imputed, values=rewards,
             people=people,
-        )  # fmt: skip
+        )[candidate.name]  # fmt: skip
 
     evaluations, notes = [], [note for each in opened for note in each.notes]
     for candidate in candidates:
-        mine = [reference for reference in references if reference.name != candidate.name]
-        evaluation = measure(candidate, mine)
+        evaluation = measured(candidate, references)
         refuse_unknown(columns or (), evaluation.metrics, metrics)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
         notes += shared_seeds(candidate, references)
     pairs = _pairs(
         candidates, evaluations, baseline,
-        lambda candidate: measure(open_likeliest(candidate, prepared, split=split, device=device)),
+        lambda candidate: measured(open_likeliest(candidate, prepared, split=split, device=device)),
     )  # fmt: skip
     notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]

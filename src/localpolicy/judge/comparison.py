@@ -12,13 +12,13 @@ import pyarrow as pa
 from scipy import stats
 
 from localpolicy.data.store import Prepared
-from localpolicy.judge.breakdown import Bucket, breakdown
-from localpolicy.judge.gains import Lead, column_leads
+from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.judge.like_with_like import Pair
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.measurements import Measurements
 from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.results import Result
 
@@ -41,6 +41,11 @@ class Comparison(Result):
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
+
+    @property
+    def measurements(self) -> Measurements:
+        """Everything measured, as one long table."""
+        return Measurements(self.evaluations)
 
     @property
     def main(self) -> str:

@@ -40,14 +40,14 @@ from localpolicy.measure.evaluation import (
     EvaluateConfig,
     Evaluation,
     deciding_figure,
-    evaluate_policy,
     paid_events,
 )
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of
-from localpolicy.measure.scorer import Scorer
+from localpolicy.measure.score import Scorer
 from localpolicy.results import Result
 
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
@@ -192,27 +192,27 @@ def gate(
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.
     people = people_of(each.policy for each in (candidate, *references))
-    measure = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
+    measured_alike = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
     rulers = [
         _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
     ]
-    evaluation = measure(candidate, rulers)
+    evaluation = measured_alike(candidate, rulers)
     question = _asked(prepared, settings.split, candidate, references[0] if not by_log else None, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
-    popularity = measure(simple[0], [])
+    popularity = measured_alike(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, settings.split)]
     taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
     beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
-    measured = [popularity if baseline.name == popularity.name else measure(baseline, []) for baseline in beside]
-    deployed = None if by_log else measure(references[0], [])
+    measured = [popularity if baseline.name == popularity.name else measured_alike(baseline, []) for baseline in beside]
+    deployed = None if by_log else measured_alike(references[0], [])
     by_value = by_log or question.kind == "value"
     checks: list[Check] = []
     if deployed is not None:
         pair = like_with_like(
             candidate, references[0], (evaluation, deployed),
-            lambda other: measure(open_likeliest(other, prepared, split=settings.split, device=device), []),
+            lambda other: measured_alike(open_likeliest(other, prepared, split=settings.split, device=device), []),
         )  # fmt: skip
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         checks = [
@@ -300,12 +300,10 @@ class _Measure:
     people: np.ndarray | None  # the sequences that all have lists for; None: all
 
     def __call__(self, candidate: Candidate, references: Sequence[Candidate]) -> Evaluation:
-        return evaluate_policy(
-            candidate.policy, self.data, name=candidate.name, window=self.window, config=self.settings,
-            references={reference.name: reference.policy for reference in references},
-            described=[reference.origin for reference in references], rules=self.rules.overlap,
+        return measure(
+            [candidate], self.data, references, window=self.window, config=self.settings, rules=self.rules.overlap,
             values=self.values, people=self.people,
-        )  # fmt: skip
+        )[candidate.name]  # fmt: skip
 
 
 def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:

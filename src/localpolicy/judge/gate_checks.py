@@ -14,9 +14,8 @@ from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.segments import groups, segments
 from localpolicy.measure.significance import ENOUGH, Values, more_needed, paired, paired_family, sequences_of
-from localpolicy.measure.summary import WEIGHTED
+from localpolicy.measure.summary import WEIGHTED, groups, segments
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 

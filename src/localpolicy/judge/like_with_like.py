@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localpolicy.measure.baselines.saved import is_baseline
+from localpolicy.measure.baselines import is_baseline
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.runs.run import LIKELIHOOD, Run

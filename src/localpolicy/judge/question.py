@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER, SPLITS, Prepared
-from localpolicy.measure.segments import is_rating
+from localpolicy.measure.summary import is_rating
 
 Kind = Literal["value", "rewards", "liking", "nothing", "metric"]
 

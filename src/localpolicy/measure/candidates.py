@@ -19,7 +19,7 @@ from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.scorer import Deployable
+from localpolicy.measure.score import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import LIKELIHOOD, Run

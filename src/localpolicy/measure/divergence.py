@@ -15,7 +15,7 @@ import numpy as np
 from localpolicy.catalogue.statistics import pairs_of
 from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate, quantiles
 from localpolicy.measure.score import Scores
-from localpolicy.measure.segments import segments
+from localpolicy.measure.summary import segments
 
 
 @dataclass(frozen=True)

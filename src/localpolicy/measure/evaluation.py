@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +16,12 @@ from pydantic import Field, field_validator
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, finite
+from localpolicy.measure.estimate import Estimate, Interval, finite
 from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import own_metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
-from localpolicy.measure.score import Scores, score
-from localpolicy.measure.scorer import Scorer, device_of
-from localpolicy.measure.segments import groups, is_rating
+from localpolicy.measure.score import Scorer, Scores, device_of, score
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     DEFAULT_METRICS,
@@ -31,6 +30,8 @@ from localpolicy.measure.summary import (
     average_reward,
     coverage,
     entropy,
+    groups,
+    is_rating,
     likelihood,
     popularity,
     ranking,
@@ -64,6 +65,33 @@ class EvaluateConfig(Settings):
         """A function of the user's stands under its name from here on."""
         listed = [value] if callable(value) or isinstance(value, str) else value
         return tuple(own_metric(each) if callable(each) else each for each in listed)
+
+
+SCHEMA = pa.schema(
+    [("policy", pa.string()), ("seed", pa.int64()), ("split", pa.string()), ("round", pa.int64()),
+     ("group", pa.string()), ("figure", pa.string())]
+    + [(name, pa.float64()) for name in ("mean", "se", "low", "high")] + [("n", pa.int64())]
+)  # fmt: skip
+
+
+class Measurement(NamedTuple):
+    """A row of the long table: one figure of one policy over one group of positions."""
+
+    policy: str
+    seed: int | None
+    split: str | None  # None: not of a log, as the true reward
+    round: int | None  # of a loop
+    group: str  # of positions
+    figure: str
+    mean: float
+    se: float
+    low: float  # of its own 95 % interval
+    high: float
+    n: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: what cannot be known is null."""
+        return {name: finite(value) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,9 +138,13 @@ class Evaluation(Result):
         return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind `purchase.nDCG@20` or `AR@1` [n], and the sequence of each."""
+        """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each."""
         if name == "AR@1":
             return reward_at_1(self.scores), self.scores.sequence
+        if name in ("logp", "entropy", "JS"):
+            values = self.js if name == "JS" else getattr(self.scores, name)
+            assert values is not None, "no reference was given"
+            return values, self.scores.sequence
         group, _, metric_name = name.rpartition(".")
         if group == WEIGHTED:
             return reward_weighted(self.scores, metric_name)
@@ -139,22 +171,47 @@ class Evaluation(Result):
         known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
         return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
 
+    @property
+    def rows(self) -> list[Measurement]:
+        """Every figure, as rows of the long table."""
+        figures: dict[tuple[str, str], Estimate | float] = {
+            (group, name): value for group, named in self.metrics.items() for name, value in named.items()
+        }
+        figures |= {("all", name): value for name, value in {**self.rewards, **self.policy}.items()}
+        if (measured := self.divergence) is not None:
+            figures |= {("all", "JS"): measured.js.overall, ("all", "KL"): measured.kl.overall}
+            figures |= {("all", f"JS from {name}"): js for name, js in measured.js.by_name.items()}
+            if measured.floor_js is not None:
+                figures |= {("all", "noise floor"): measured.floor_js.overall}
+        whose = self.name, self.settings.get("seed"), self.settings.get("split")
+        rows = []
+        for (group, name), value in figures.items():
+            if isinstance(value, Estimate):
+                bounded = value.within_unit() if (group, name) in self._ranked else Interval.from_estimate(value)
+                rows.append(
+                    Measurement(*whose, None, group, name, value.mean, value.se, bounded.low, bounded.high, value.n)
+                )
+            else:
+                rows.append(Measurement(*whose, None, group, name, value, math.nan, math.nan, math.nan, None))
+        if self.truth is not None:
+            for name, mean, se in (
+                ("true J", self.truth.value, self.truth.se),
+                ("true gain", self.truth.gain, self.truth.gain_se),
+            ):
+                around = Interval.of(mean, se)
+                rows.append(
+                    Measurement(self.name, whose[1], None, None, "all", name, mean, se, around.low, around.high, None)
+                )
+        return rows
+
+    @property
+    def _ranked(self) -> set[tuple[str, str]]:
+        """Figures whose values lie between 0 and 1."""
+        return {(group, name) for group, named in self.metrics.items() for name in named if group != WEIGHTED}
+
     def to_arrow(self) -> pa.Table:
-        """One row per figure: its group of positions, its name, mean, standard errors and n."""
-        rows: list[tuple[str, str, Estimate | float]] = [
-            (group, name, value) for group, figures in self.metrics.items() for name, value in figures.items()
-        ]
-        rows += [("all", name, value) for name, value in {**self.rewards, **self.policy}.items()]
-        if self.divergence is not None:
-            rows += [("all", "JS", self.divergence.js.overall), ("all", "KL", self.divergence.kl.overall)]
-        nothing = {"se": None, "n": None, "plain_se": None}
-        return pa.Table.from_pylist(
-            [
-                {"positions": group, "figure": name}
-                | (value.to_dict() if isinstance(value, Estimate) else {"mean": finite(value), **nothing})
-                for group, name, value in rows
-            ]
-        )
+        """The long table of this policy: one row per figure and group of positions."""
+        return pa.Table.from_pylist([row.to_dict() for row in self.rows], schema=SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

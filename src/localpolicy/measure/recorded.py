@@ -35,8 +35,7 @@ from localpolicy.catalogue.logits import Logits
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.baselines.history import popularity
-from localpolicy.measure.baselines.sparse_rows import SparseLogits
+from localpolicy.measure.baselines import SparseLogits, popularity
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
 

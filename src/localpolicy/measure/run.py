@@ -10,8 +10,9 @@ from typing import Any
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import RunLike, as_run, names_of, own_logging, refuse_incomparable, window_of
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
+from localpolicy.measure.evaluation import EvaluateConfig, Evaluation
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.opening import data_for, open_candidate, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.truth import true_value
@@ -57,18 +58,16 @@ def evaluate(
     notes += filter_notes(prepared, split)
     if not references and (own := own_logging(candidate)):
         references = [own]
-    evaluation = evaluate_policy(
-        candidate.policy,
+    evaluation = measure(
+        [candidate],
         prepared,
-        name=candidate.name,
+        references,
         window=window_of(candidate),
         config=settings_of(config, int(candidate.facts.get("train.min_history", 1))),
-        references={reference.name: reference.policy for reference in references},
-        described=[reference.origin for reference in references],
         propensities=propensities,
         imputation=None if imputation is None else imputation_at(imputation, prepared),
         people=people_of(each.policy for each in (candidate, *references)),
-    )
+    )[candidate.name]
     evaluation = replace(evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": notes})
     if (world_folder := world_of(prepared, world)) is not None:
         evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(world_folder)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +16,69 @@ from torch import Tensor
 
 from localpolicy.catalogue import sharded
 from localpolicy.catalogue.capped import is_sharded
+from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.metrics import OWN, metric, own_values
-from localpolicy.measure.scorer import Scorer
-from localpolicy.measure.seen import repeats, seen_pairs
+from localpolicy.model.histories import LONGEST
+from localpolicy.model.policy import Origin, Policy
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
+from localpolicy.types import Batch
+
+
+class Scorer(Protocol):
+    """Anything with rows over the catalogue: a policy, or a simple baseline."""
+
+    def logits(self, batch: Batch) -> Logits:
+        """Unnormalised log-probabilities at the batch's positions."""
+        ...
+
+
+class Deployable(Scorer, Protocol):
+    """A scorer that knows which items it speaks of, and which events its histories hold."""
+
+    @property
+    def items(self) -> pa.Table:
+        """index, item_id, count."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """What it was made from."""
+        ...
+
+
+def context_length(policy: Deployable) -> int:
+    """The longest context this policy reads, in actions."""
+    return policy.network.length if isinstance(policy, Policy) else LONGEST
+
+
+def device_of(*policies: Scorer) -> torch.device:
+    """Where the first network among these wants its batches; what has no network follows."""
+    inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
+    devices = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
+    return next(devices, torch.device("cpu"))
+
+
+def repeats(offsets: Tensor, item: Tensor) -> Tensor:
+    """Whether each event's item came earlier in its sequence: [E]."""
+    sequence = torch.repeat_interleave(torch.arange(len(offsets) - 1, device=item.device), offsets.diff())
+    key = sequence * (int(item.max()) + 1 if len(item) else 1) + item.long()
+    order = torch.argsort(key, stable=True)
+    again = torch.zeros_like(key, dtype=torch.bool)
+    again[order[1:]] = key[order[1:]] == key[order[:-1]]
+    return again
+
+
+def seen_pairs(windows: Windows, sequence: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
+    """(position, item) for all that came before each position, which has `history` actions before it in `sequence`."""
+    position = torch.repeat_interleave(torch.arange(len(history), device=history.device), history)
+    step = torch.arange(len(position), device=history.device) - (history.cumsum(0) - history)[position]
+    return position, windows.arrays["item"][windows.offsets[sequence][position] + step].long()
+
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")

@@ -106,7 +106,10 @@ def _gap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> _Gap:
         return _Gap(math.nan, math.nan, math.nan, 0, 0, 1.0)
     plain = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
     largest = max(1.0, float(np.abs([first, second]).max()))
-    return _Gap(float(gap.mean()), clustered_se(gap, clusters), plain, len(gap), sequences_of(clusters), largest)
+    sequences = sequences_of(clusters)
+    alike = sequences > 1 and np.ptp(gap) == 0  # rounding of the mean would leave an error of 1e-18
+    se = 0.0 if alike else clustered_se(gap, clusters)
+    return _Gap(float(gap.mean()), se, plain, len(gap), sequences, largest)
 
 
 def _two_sided(mean: float, se: float, freedom: int) -> float:

@@ -18,7 +18,7 @@ from localpolicy.catalogue.blocks import blocks_of
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import finite
-from localpolicy.measure.scorer import Deployable, context_length, device_of
+from localpolicy.measure.score import Deployable, context_length, device_of
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
 from localpolicy.types import START, Batch

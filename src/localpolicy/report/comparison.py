@@ -20,8 +20,8 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.scorer import Deployable
-from localpolicy.measure.segments import segments
+from localpolicy.measure.score import Deployable
+from localpolicy.measure.summary import segments
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_findings, comparison_headline
 from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve

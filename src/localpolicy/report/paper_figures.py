@@ -10,7 +10,7 @@ from typing import Any
 from scipy import stats
 
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
+from localpolicy.report.html.page import MISSING, can_draw, write_picture
 from localpolicy.report.table import Cell, Table, ends, with_error
 from localpolicy.report.tables import bucket_cell
 from localpolicy.study.paper.data import DataSet

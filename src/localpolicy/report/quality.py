@@ -9,7 +9,7 @@ from localpolicy.data.expected import compare
 from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import whole_file
 

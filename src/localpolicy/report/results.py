@@ -10,14 +10,13 @@ from pathlib import Path
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate
-from localpolicy.measure.baselines.saved import BaselineRun
+from localpolicy.measure.baselines import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
-from localpolicy.report.html.page import write_report
-from localpolicy.report.html.skeleton import tables_page
+from localpolicy.report.html.page import tables_page, write_report
 from localpolicy.report.loop import loop_contents, loop_tables, trajectories
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.measure.segments import is_rating
+from localpolicy.measure.summary import is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
-from localpolicy.report.html.page import write_report
-from localpolicy.report.html.pictures import MISSING, can_draw, write_picture
+from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
 from localpolicy.study.measured import Pooled, over_seeds
 from localpolicy.study.sweep import Sweep, Tried, best_within

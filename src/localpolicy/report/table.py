@@ -266,7 +266,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         """For a notebook."""
-        from localpolicy.report.html.skeleton import notebook
+        from localpolicy.report.html.page import notebook
 
         return notebook(self)
 

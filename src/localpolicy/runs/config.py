@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from localpolicy import plugins
 from localpolicy.data.batches import WindowConfig
@@ -34,6 +35,10 @@ class TrainConfig(Settings):
     schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
     device: str = Field("auto", description="cpu, cuda, or auto")
+    choose_on: Literal["all", "half"] = Field(
+        "all", description="validation sequences that choose the epoch: all, or every second one; with half, the "
+        "others may choose the slope and β of a policy that is made of this run (objective.logging)"
+    )  # fmt: skip
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
         "auto: logp for mle (on sparse interaction logs that of a mixture with popularity); else value_low (the lower "
@@ -157,6 +162,23 @@ def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
         for key, field in model.model_fields.items()
     }
     return {**fields, "objective.name": str}
+
+
+def objective_fields() -> dict[str, FieldInfo]:
+    """Every setting that some objective of ours has and no other group, by its name; of several, the first."""
+    others = {name for group in (TrainConfig, ModelConfig, WindowConfig) for name in group.model_fields}
+    found: dict[str, FieldInfo] = {}
+    for objective in OBJECTIVES.values():
+        for name, field in objective.model_fields.items():
+            if name not in others:
+                found.setdefault(name, field)
+    return found
+
+
+def option_key(name: str) -> str:
+    """The key that an option of `lpi train` is short for: `width` -> `model.width`."""
+    groups: dict[str, type[Settings]] = {"train": TrainConfig, "model": ModelConfig, "data": WindowConfig}
+    return next((f"{group}.{name}" for group, one in groups.items() if name in one.model_fields), f"objective.{name}")
 
 
 def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:

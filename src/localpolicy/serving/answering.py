@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.draw import check_floor, check_length, top
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.join import JoinConfig, Worth
 from localpolicy.serving.log import Found, Log, LogError
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
@@ -35,6 +37,8 @@ from localpolicy.serving.schema import (
     Stored,
 )  # fmt: skip
 
+LOG = logging.getLogger(__name__)
+
 
 class Unknown(LocalPolicyError):
     """Nobody made such a request here."""
@@ -47,6 +51,11 @@ class Service:
         self.config = config
         check_floor(config.floor)
         self.deployment = Deployment(config.export, rollout=config.rollout, threads=config.threads)
+        self._rewards = JoinConfig(
+            rewards=config.rewards or "*=0",
+            smallest_reward=config.smallest_reward,
+            largest_reward=config.largest_reward,
+        )
         self.log = Log(config.log)
         self.batcher = Batcher(batch=config.batch, seed=config.seed)
         self.metrics = Metrics()
@@ -61,7 +70,10 @@ class Service:
         """Look for new exports and stages until cancelled."""
         while True:
             await asyncio.sleep(self.config.poll_seconds)
-            await asyncio.to_thread(self.deployment.refresh)
+            try:
+                await asyncio.to_thread(self.deployment.refresh)
+            except Exception:  # whatever lies there now, the next export or stage must still be found
+                LOG.exception("looking for a new export or stage failed; what is served goes on")
             self.count_totals()
 
     def count_totals(self) -> None:
@@ -198,6 +210,7 @@ class Service:
         assert made is not None, "an id that is none was refused"
         if logged is not None and answer.item not in logged[0]:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
+        self._check_worth(answer)
         late = moment > made + self.config.window_ms
         record = Feedback(
             answer.id,
@@ -212,6 +225,13 @@ class Service:
         stored = await self.written(self.log.append(record))
         self.metrics.add("feedback", late=str(record.late).lower())
         return Stored(stored=stored, late=record.late)
+
+    def _check_worth(self, answer: FeedbackReport) -> None:
+        """Raise on an event or a reward that the service was told cannot be."""
+        worth = Worth(self._rewards)
+        if worth.of(answer.event, answer.reward) is None:
+            known = "" if self.config.rewards is None else f" (rewards: {self.config.rewards})"
+            raise DataError(f"feedback was refused: {next(iter(worth.set_aside))}{known}.")
 
     async def _find(self, request: str) -> Found:
         """The request; None where it was made here and is not in the log: rotated away, or outside its share."""

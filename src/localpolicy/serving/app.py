@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
@@ -18,7 +21,7 @@ from starlette.exceptions import HTTPException
 from localpolicy import __version__
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.answering import Service, Unknown
-from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.log import LogError
 from localpolicy.serving.metrics import AccessLog
@@ -43,8 +46,10 @@ EXPECTED = {"history": f"{AN_ITEM}; or {{item, event}}", "candidates": AN_ITEM, 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "the body is not JSON"},
     401: {"model": Problem, "description": "no token, or not this one"},
+    403: {"model": Problem, "description": "asked by a web page of another origin"},
     408: {"model": Problem, "description": "the body came too slowly"},
     413: {"model": Problem, "description": "the body is too large"},
+    421: {"model": Problem, "description": "called by a name that is not this service's"},
     422: {"model": Problem, "description": "the question makes no sense"},
     429: {"model": Problem, "description": "too many requests wait; try again after Retry-After seconds"},
     503: {"model": Problem, "description": "the log cannot be written, so nothing is answered"},
@@ -78,8 +83,9 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     )  # fmt: skip
     app.state.service = service
     app.add_middleware(
-        Limits, token=token, queue=config.queue, largest_body=config.largest_body, body_seconds=config.body_seconds
-    )
+        Limits, token=token, queue=config.queue, largest_body=config.largest_body, body_seconds=config.body_seconds,
+        hosts=config.hosts or (() if is_loopback(config.host) else None), origins=config.origins,
+    )  # fmt: skip
     _errors(app)
     _endpoints(app, service)
     paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)) is not None)
@@ -108,7 +114,7 @@ def _endpoints(app: FastAPI, service: Service) -> None:
         """The list of the logging policy's estimate and the dial's, side by side; not logged."""
         return await service.preview(asked)
 
-    open_problems: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 408, 413, 429)}
+    open_problems: dict[int | str, dict[str, Any]] = {status: PROBLEMS[status] for status in (401, 408, 413, 421, 429)}
 
     @app.get("/v1/policies", responses=open_problems)
     async def policies() -> Policies:
@@ -133,9 +139,29 @@ def _endpoints(app: FastAPI, service: Service) -> None:
         return service.metrics.text()
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def page() -> str:
+    async def page() -> HTMLResponse:
         """The dial, to look at."""
-        return (files("localpolicy.serving") / "page.html").read_text(encoding="utf-8")
+        return HTMLResponse(content, headers=guarded(content))
+
+    content = (files("localpolicy.serving") / "page.html").read_text(encoding="utf-8")
+
+
+def guarded(page: str) -> dict[str, str]:
+    """Headers that let a page run its own script and style, talk to its own server, and nothing else."""
+    allowed = {
+        f"{kind}-src": " ".join(
+            f"'sha256-{b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'"
+            for inside in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        )
+        for kind, tag in (("script", "script"), ("style", "style"))
+    }
+    rules = {"default-src": "'none'", "connect-src": "'self'", "img-src": "data:", "base-uri": "'none'",
+             "form-action": "'none'", "frame-ancestors": "'none'", **allowed}  # fmt: skip
+    return {
+        "content-security-policy": "; ".join(f"{name} {value}" for name, value in rules.items()),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+    }
 
 
 def _errors(app: FastAPI) -> None:

@@ -17,6 +17,12 @@ class ServeConfig(Settings):
     log: str = Field(description="a SQLite file, or postgresql://… for several servers")
     rollout: Path | None = Field(None, description="the rollout to follow, once 'lpi rollout plan' writes it here")
     host: str = Field("127.0.0.1", description="where it listens; loopback unless said otherwise")
+    hosts: tuple[str, ...] = Field(
+        (), description="names that clients may call it by; default: local names and numbers on loopback, else any"
+    )
+    origins: tuple[str, ...] = Field(
+        (), description="web pages that may ask, as https://shop.example; default: its own"
+    )
     port: int = Field(8471, ge=0, le=65535, description="0 lets the system choose")
     workers: int = Field(1, ge=1, le=64, description="processes")
     threads: int = Field(1, ge=1, le=64, description="of onnxruntime, per worker")
@@ -25,6 +31,12 @@ class ServeConfig(Settings):
         "fallback", description="who answers where nothing is known of a person"
     )
     share: float = Field(1.0, gt=0, le=1, description="share of requests that is logged")
+    rewards: str | None = Field(
+        None, description="events that may come back, as event=reward,…; others are refused (default: all are stored, "
+        "and rotate sets aside what its own map does not know)"
+    )  # fmt: skip
+    smallest_reward: float | None = Field(None, description="feedback that states less is refused")
+    largest_reward: float | None = Field(None, description="feedback that states more is refused")
     window: float = Field(3600.0, gt=0, description="seconds after which an answer is late")
     longest_list: int = Field(200, ge=1, description="largest k")
     longest_history: int = Field(1000, ge=1, description="most events of a history")
@@ -42,3 +54,8 @@ class ServeConfig(Settings):
     def window_ms(self) -> int:
         """In milliseconds."""
         return round(self.window * 1000)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody else can reach it."""
+    return host in ("127.0.0.1", "::1", "localhost")

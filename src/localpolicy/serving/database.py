@@ -261,7 +261,7 @@ class Database:
     def give_up(self) -> None:
         """From another thread: end a conversation with a server that does not answer; whoever waits gets an error."""
         if self.postgres:
-            with suppress(OSError, Exception), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
+            with suppress(Exception), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
                 line.shutdown(socket.SHUT_RDWR)
 
     def drop_unused_filters(self) -> None:

@@ -15,10 +15,8 @@ import torch
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
-from localpolicy.measure.baselines.last_item import LastItem
-from localpolicy.measure.baselines.neighbours import ItemNeighbours
-from localpolicy.measure.baselines.saved import Baseline, is_baseline, load_baseline
-from localpolicy.measure.scorer import context_length
+from localpolicy.measure.baselines import Baseline, ItemNeighbours, LastItem, is_baseline, load_baseline
+from localpolicy.measure.score import context_length
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run

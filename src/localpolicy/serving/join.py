@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from localpolicy.data.rewards import DEFAULT, RewardMap
-from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.errors import DataError
+from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.database import Database
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import dumps
 from localpolicy.settings import Settings
 
+MOST_CAUSES = 5  # why answers were set aside, in a message
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
     "filter_content", "beta", "mode", "floor", "share", "arm", "stage",
@@ -34,6 +37,8 @@ class JoinConfig(Settings):
     rewards: str = Field(DEFAULT, description="reward of each event, where the answer states none")
     default: float = Field(0.0, description="reward of a shown item that nothing came back for")
     aggregation: Literal["max", "sum", "first", "last"] = Field("max", description="of several answers to one item")
+    smallest_reward: float | None = Field(None, description="an answer that states less is set aside")
+    largest_reward: float | None = Field(None, description="an answer that states more is set aside")
 
     @property
     def window_ms(self) -> int:
@@ -41,8 +46,45 @@ class JoinConfig(Settings):
         return round(self.window * 1000)
 
 
+class Worth:
+    """What answers are worth: what they state, else what the reward map says of their event.
+
+    Answers that nobody can value are set aside and counted: one client's odd event stops nobody's round.
+    """
+
+    def __init__(self, config: JoinConfig) -> None:
+        self._map = RewardMap.parse(config.rewards)
+        self._least, self._most = config.smallest_reward, config.largest_reward
+        self._known: dict[str, float | None] = {}
+        self.set_aside: Counter[str] = Counter()  # by why
+
+    def of(self, event: str, stated: float | None) -> float | None:
+        """The reward of an answer; None where it is set aside."""
+        if stated is not None:
+            low = self._least is not None and stated < self._least
+            if low or (self._most is not None and stated > self._most):
+                self.set_aside[f"reward below {self._least:g}" if low else f"reward above {self._most:g}"] += 1
+                return None
+            return stated
+        if event not in self._known:
+            try:
+                self._known[event] = self._map.of(event)
+            except DataError:
+                self._known[event] = None
+        if self._known[event] is None:
+            self.set_aside[f"event {event!r} (not in the reward map)"] += 1
+        return self._known[event]
+
+    def said(self) -> str:
+        """How many were set aside, and why."""
+        causes = self.set_aside.most_common(MOST_CAUSES)
+        more = f" and {len(self.set_aside) - MOST_CAUSES} more" if len(self.set_aside) > MOST_CAUSES else ""
+        listed = ", ".join(f"{count:,} × {why}" for why, count in causes)
+        return f"{self.set_aside.total():,} answers were set aside: {listed}{more}"
+
+
 def joined(
-    database: Database, config: JoinConfig, *, rotation: int, known: set[str] | None = None
+    database: Database, worth: Worth, config: JoinConfig, *, rotation: int, known: set[str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Events of the requests and answers that a rotation has claimed.
 
@@ -50,10 +92,10 @@ def joined(
 
     That history is what the policy saw and this log did not: its rows are `context`, which no policy chose.
     """
-    worth = RewardMap.parse(config.rewards)
-    answers: dict[str, list[tuple[Any, str, float | None, int]]] = {}
-    for request, item, event, reward, time in database.stream(ANSWERS, (rotation,)):
-        answers.setdefault(request, []).append((json.loads(item), event, reward, time))
+    answers: dict[str, list[tuple[Any, str, float, int]]] = {}
+    for request, item, event, stated, time in database.stream(ANSWERS, (rotation,)):
+        if (reward := worth.of(event, stated)) is not None:
+            answers.setdefault(request, []).append((json.loads(item), event, reward, time))
     known = set() if known is None else known
     for row in database.rows(QUERY, (rotation,)):
         (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
@@ -73,7 +115,7 @@ def joined(
                 yield _context(sequence, item, at - len(past) + number, policy)
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
-            event, reward = aggregate(((e, reward_of(worth, e, r)) for i, e, r, _ in mine if i == item), config)
+            event, reward = aggregate(((e, r) for i, e, r, _ in mine if i == item), config)
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
                       content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
@@ -88,11 +130,6 @@ def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]
     """Name and content of a list's filter for its own history: what it really left out. Once in a list is enough."""
     resolved = Filter.of(json.loads(content)).resolved([item for item, _ in history])
     return resolved.digest, dumps(resolved.content()) if resolved.digest else ""
-
-
-def reward_of(worth: RewardMap, event: str, reward: float | None) -> float:
-    """What an answer is worth: what it states, else what the reward map says of its event."""
-    return worth.of(event) if reward is None else reward
 
 
 def aggregate(answers: Iterable[tuple[str, float]], config: JoinConfig) -> tuple[str, float]:

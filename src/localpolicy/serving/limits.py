@@ -1,16 +1,23 @@
-"""What a client may not do to the service: send too much, too slowly, too often, or without its token."""
+"""What a client may not do to the service: send too much, too slowly, too often, without its token, or from elsewhere.
+
+Nothing of a request is read or counted before its token was. Open pages take no body, so none is waited for. A web page
+of somebody else's may make a browser ask on its behalf: its origin gives it away, and so does a name (Host) that an
+attacker has pointed at this machine. Such a name has a dot in it; numbers and local names cannot be registered.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import json
+from collections.abc import Collection
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")  # answered without a token
+SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 UNCOUNTED = ("/healthz", "/readyz", "/metrics")  # answered even when the queue is full
 
 
@@ -27,10 +34,13 @@ async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes,
 
 
 class Limits:
-    """ASGI middleware: token, queue, size and time, in this order."""
+    """ASGI middleware: host, origin, token, size, time and queue, in this order."""
 
-    def __init__(self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float) -> None:
-        self.app, self.token, self.queue = app, token, queue
+    def __init__(
+        self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float,
+        hosts: Collection[str] | None = None, origins: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self.app, self.token, self.queue, self.hosts, self.origins = app, token, queue, hosts, origins
         self.largest_body, self.body_seconds = largest_body, body_seconds
         self.working = self.refused = 0
 
@@ -40,20 +50,39 @@ class Limits:
             await self.app(scope, receive, send)
             return
         path, headers = scope["path"], dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if not self._is_here(host):
+            await refuse(send, 421, f"this service is not called {host[:100]!r}: allow the name with --set hosts=….")
+            return
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if scope["method"] not in SAFE and origin and not self._is_from_here(origin, host):
+            await refuse(send, 403, f"pages of {origin[:100]!r} may not ask: allow them with --set origins=….")
+            return
         if not self._may(path, headers):
             await refuse(send, 401, "expected 'Authorization: Bearer TOKEN' with this service's token.",
                          ((b"www-authenticate", b"Bearer"),))  # fmt: skip
             return
-        counted = path not in UNCOUNTED
-        if counted and self.working >= self.queue:
-            self.refused += 1
-            await refuse(send, 429, f"{self.queue} requests wait already; try again.", ((b"retry-after", b"1"),))
-            return
-        self.working += counted
-        try:
+        if path in OPEN:
+            await self.app(scope, receive, send)
+        elif path in UNCOUNTED or self.working < self.queue:
             await self._read(scope, receive, send, headers)
-        finally:
-            self.working -= counted
+        else:
+            await self._refuse_more(send)
+
+    def _is_here(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
+        if self.hosts is None:
+            return True
+        if self.hosts:
+            return name.strip("[]") in self.hosts
+        return "." not in name.removesuffix(".localhost") or all(part.isdigit() for part in name.split("."))
+
+    def _is_from_here(self, origin: str, host: str) -> bool:
+        return origin in self.origins or origin.partition("://")[2] == host
+
+    async def _refuse_more(self, send: Any) -> None:
+        self.refused += 1
+        await refuse(send, 429, f"{self.queue} requests wait already; try again.", ((b"retry-after", b"1"),))
 
     def _may(self, path: str, headers: dict[bytes, bytes]) -> bool:
         if self.token is None or path in OPEN:
@@ -89,7 +118,16 @@ class Limits:
         async def replay() -> Any:
             return whole.pop() if whole else await receive()
 
-        await self.app(scope, replay, send)
+        if scope["path"] in UNCOUNTED:
+            await self.app(scope, replay, send)
+        elif self.working >= self.queue:  # counted once it is whole: who sends slowly keeps nobody out
+            await self._refuse_more(send)
+        else:
+            self.working += 1
+            try:
+                await self.app(scope, replay, send)
+            finally:
+                self.working -= 1
 
 
 class PatientProtocol(H11Protocol):

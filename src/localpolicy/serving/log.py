@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,6 +19,7 @@ from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.database import Database
 from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown, now
 
+STUCK = 30.0  # seconds after which a transaction is given up: nothing may wait behind a server that hangs
 GROUP = 512  # records of one transaction at most
 
 REQUEST_COLUMNS = (
@@ -91,6 +93,7 @@ class Log:
         self._waiting: queue.SimpleQueue[tuple[Callable[[Database], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._database = Database(address, create=True)  # raises here, where the caller can be told
         self.key = bytes.fromhex(self._database.about("key"))  # of the ids of requests
+        self._began: float | None = None  # when the transaction at work began
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
         self.records = self.transactions = 0
@@ -115,6 +118,11 @@ class Log:
 
     def _ask(self, work: Callable[[Database], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
+        began = self._began
+        if began is not None and time.monotonic() - began > STUCK:
+            self._database.give_up()  # the thread that waits gets an error, and connects anew
+            answer.set_exception(LogError(f"the log has not answered for {STUCK:g} seconds."))
+            return answer
         self._waiting.put((work, answer))
         return answer
 
@@ -139,6 +147,7 @@ class Log:
                 return
 
     def _write(self, asked: list[tuple[Callable[[Database], Any], Future[Any]]]) -> None:
+        self._began = time.monotonic()
         try:
             if self._database.broken:
                 self._database.reconnect()
@@ -148,6 +157,8 @@ class Log:
             for _, answer in asked:
                 answer.set_exception(LogError(f"the log could not be written ({error})."))
             return
+        finally:
+            self._began = None
         self.records, self.transactions = self.records + len(asked), self.transactions + 1
         for (_, answer), result in zip(asked, results, strict=True):
             answer.set_result(result)

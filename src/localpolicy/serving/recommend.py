@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
-from localpolicy.measure.baselines.saved import is_baseline, load_baseline
-from localpolicy.measure.scorer import Deployable
+from localpolicy.measure.baselines import is_baseline, load_baseline
+from localpolicy.measure.score import Deployable
 from localpolicy.model.histories import Histories, histories_of, recommend_with
 from localpolicy.model.lists import Lists, together
 from localpolicy.model.policy import Policy

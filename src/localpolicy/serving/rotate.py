@@ -9,6 +9,7 @@ is lost, and nothing is written twice. Two rotations at once do not happen: the 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -21,10 +22,11 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, joined
+from localpolicy.serving.join import JoinConfig, Worth, joined
 from localpolicy.serving.records import now
 from localpolicy.serving.units import keep_evidence
 
+LOG = logging.getLogger(__name__)
 ROWS = 1 << 16  # of one row group
 TYPES = {
     "sequence_id": pa.string(), "event": pa.string(), "timestamp": pa.timestamp("ms"), "reward": pa.float64(),
@@ -88,7 +90,10 @@ def _finish(database: Database, out: Path, config: JoinConfig, number: int, name
     path = out / name
     known = {person for (person,) in database.rows("SELECT person FROM persons")}
     before = set(known)
-    rows = _write(path, joined(database, config, rotation=number, known=known))
+    worth = Worth(config)
+    rows = _write(path, joined(database, worth, config, rotation=number, known=known))
+    if worth.set_aside:
+        LOG.warning("%s; as they came they are in %s", worth.said(), out / FEEDBACK)
     lists = ("FROM requests r LEFT JOIN filters f ON f.digest = r.filter WHERE r.rotation = ? ORDER BY time, id",
              (number,))  # fmt: skip
     _write_raw(out / REQUESTS / name.replace("events", "requests"), database, RAW, *lists)

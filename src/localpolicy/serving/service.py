@@ -12,7 +12,7 @@ from typing import Any
 
 from localpolicy.errors import ConfigError, LocalPolicyError
 from localpolicy.runtime.files import read_json, sha256
-from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.log import Log
@@ -68,7 +68,7 @@ def serve(
     bound = _bind(config)
     LOG.info(
         f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {without_password(config.log)}"
-        + ("" if token or _is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
+        + ("" if token or is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
     if config.workers > 1 and not os.environ.get(FOLDER):
@@ -110,7 +110,3 @@ def _bind(config: ServeConfig) -> socket.socket:
                           "--port, or 0 for any that is free.") from None  # fmt: skip
     bound.set_inheritable(True)
     return bound
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("127.0.0.1", "::1", "localhost")

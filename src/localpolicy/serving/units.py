@@ -19,11 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from localpolicy.data.rewards import RewardMap
-from localpolicy.errors import DataError
 from localpolicy.serving.assignment import SHADOW
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, aggregate, reward_of
+from localpolicy.serving.join import JoinConfig, Worth, aggregate
 
 # A list counts as seen when it was made, or, if it was deferred, when the first report of it arrived.
 SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
@@ -102,13 +100,10 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
 
 def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], int]:
     """A rollout's lists in order of time, rotated or not; and how many answers the reward map does not know."""
-    worth, unknown = RewardMap.parse(config.rewards), 0
+    worth = Worth(config)
     answers: dict[str, dict[str, tuple[int, str, str, float, int]]] = {}
     for name, request, item, event, stated, arrived, time in database.stream(ANSWERS, (rollout,) * 3):
-        try:
-            reward = reward_of(worth, event, stated)
-        except DataError:  # one client's odd event stops nobody's judgement
-            unknown += 1
+        if (reward := worth.of(event, stated)) is None:
             continue
         answers.setdefault(request, {}).setdefault(name, (time, item, event, reward, arrived))
     lists = []
@@ -123,7 +118,7 @@ def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple
         total = sum(aggregate(mine, config)[1] for mine in by_item.values())
         total += config.default * (len(json.loads(items)) - len(by_item))
         lists.append(RolloutList(request if person is None else person, time, arm, stage, policy, mode, total))
-    return sorted(lists, key=lambda made: made.time), unknown
+    return sorted(lists, key=lambda made: made.time), worth.set_aside.total()
 
 
 def keep_evidence(database: Database, rotation: int) -> None:

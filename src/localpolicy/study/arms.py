@@ -25,11 +25,12 @@ from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.measure.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.evaluation import Evaluation, evaluate_policy
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
 from localpolicy.measure.run import world_of
-from localpolicy.measure.scorer import device_of
+from localpolicy.measure.score import device_of
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -355,14 +356,12 @@ def _evaluate(
     settings = evaluation_settings({"split": split}, candidate.facts["train.min_history"])
     if device_of(candidate.policy).type == "cuda":
         settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
-    return evaluate_policy(
-        candidate.policy,
+    return measure(
+        [candidate],
         data,
-        name=candidate.name,
+        references,
         window=window_of(candidate),
         config=settings,
-        references={reference.name: reference.policy for reference in references},
-        described=[reference.origin for reference in references],
         imputation=None if imputation is None else imputation_at(imputation, data),
         floor=False,  # the references are measured against each other once, not beside every arm
-    )
+    )[candidate.name]

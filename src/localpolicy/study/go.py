@@ -32,8 +32,7 @@ from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import THE_LOG, Check, Gate, GateRules, gate
 from localpolicy.judge.question import question_of
-from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.baselines.saved import fit_baseline
+from localpolicy.measure.baselines import BASELINES, fit_baseline
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -133,8 +132,11 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     settings: dict[str, Any] = {
         "data": {"length": int(np.clip(np.quantile(lengths, 0.95), 5, LONGEST))},
         "objective": {"name": "mle"},
-        "train": {"seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1},
-    }
+        "train": {
+            "seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1,
+            "choose_on": "half",  # the other half chooses β of the improvement
+        },
+    }  # fmt: skip
     if MOST_EPOCHS * len(lengths) / 256 < FEWEST_STEPS:
         settings["train"] |= {"batch_size": 64, "learning_rate": 0.003}  # few sequences give few steps
     config = resolve(Config.parse(settings).with_changes(changes), data)

@@ -22,7 +22,7 @@ from localpolicy.errors import RunError
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, Interval, mean_estimate
 from localpolicy.measure.score import Scores
-from localpolicy.measure.segments import groups
+from localpolicy.measure.summary import groups
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import whole_file
 

@@ -5,14 +5,16 @@ at μ̂. β is given, or chosen:
 
 - with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
   the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
-  for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ.
+  for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ,
+  of a whole list where the log has lists.
   `train.estimator` says how it is estimated (see `off_policy.value_bound`).
 - on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
 - on interaction logs, where no action was passed over: never so. β is the spread itself.
 
 A divergence budget is a ceiling, never a target: β is raised until it is met, not lowered until it is used up.
 β is a multiple of the spread of Â *before* calibration, so that it means the same at any scale of rewards; the spread
-of s Â would undo the calibration.
+of s Â would undo the calibration. s is at most 1: a critic that says too little is not multiplied up, since nothing but
+its own spread says how far β should go.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.calibration import Calibration, calibrate
-from localpolicy.measure.off_policy.decisions import Decisions
+from localpolicy.measure.critic import Calibration, calibrate
+from localpolicy.measure.off_policy.decisions import Decisions, estimand_of, whole_lists
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.off_policy.value_bound import value_bounds
@@ -97,9 +99,18 @@ class HeldOut(NamedTuple):
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
     item: np.ndarray
-    place: np.ndarray  # in its list
+    place: np.ndarray  # in its list: how many stand above
     log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
+    begins: np.ndarray  # where in its sequence the list begins
+
+    def decisions(self, logp: np.ndarray, taken: np.ndarray | None, expected: np.ndarray | None) -> Decisions:
+        """Of a policy with these log π(a|x): of whole lists, where the log has any."""
+        log = Decisions(np.exp(logp - self.log_mu), self.reward, self.sequence, taken, expected)
+        if estimand_of(self.place) == "decision":
+            return log.at(~np.isnan(log.weight))
+        another = (np.diff(self.sequence, prepend=-1) != 0) | (np.diff(self.begins, prepend=-1) != 0)
+        return whole_lists(log, self.place, np.cumsum(another))
 
 
 @torch.no_grad()
@@ -121,15 +132,15 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
         columns.append(
-            (batch.sequences[batch.row[at]], item, above, batch.reward[at], *critic_targets(batch, gamma=gamma),
-             q.at(item), mean_q, log_mu, log_propensity)
+            (batch.sequences[batch.row[at]], item, above, batch.history[at] - above, batch.reward[at],
+             *critic_targets(batch, gamma=gamma), q.at(item), mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    (sequence, items, place), numbers = gathered[:3], [column.astype(np.float64) for column in gathered[3:]]
+    (sequence, items, place, begins), numbers = gathered[:4], [column.astype(np.float64) for column in gathered[4:]]
     reward, returns, weight, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
     log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
-    return HeldOut(sequence, reward, returns, weight, q_taken, q_mean, items, place, log_mu, known)
+    return HeldOut(sequence, reward, returns, weight, q_taken, q_mean, items, place, log_mu, known, begins)
 
 
 def choose(
@@ -212,7 +223,7 @@ class _Curve:
                 logp[index].append(self.catalogue.log_prob(logits, item, open_items))
                 js[index].append(self.catalogue.divergence(logits, reference)[0])
                 if self.model is not None:
-                    expected[index].append(self.catalogue.mean(logits, self.model.logits(batch)))
+                    expected[index].append(self.catalogue.mean(logits, self.model.logits(batch), open_items))
 
         def gathered(parts: list[list[Tensor]]) -> np.ndarray:
             return np.stack([ranks.all_gather(torch.cat(each))[0].double().cpu().numpy() for each in parts])
@@ -226,7 +237,7 @@ class _Points(NamedTuple):
 
     logp: np.ndarray  # [K, n] log π_β(a|x), among what could be chosen
     js: np.ndarray  # [K] JS(π_β, μ̂), the mean
-    expected: np.ndarray | None  # [K, n] Σ_a π_β(a|x) r̂(a)
+    expected: np.ndarray | None  # [K, n] Σ_a π_β(a|x) r̂(a), over what could be chosen
 
 
 def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -> list[BetaCandidate]:
@@ -236,8 +247,7 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -
     logs = []
     for index, logp in enumerate(points.logp):
         expected = None if points.expected is None else points.expected[index]
-        log = Decisions(np.exp(logp - read.log_mu), read.reward, read.sequence, taken, expected)
-        logs.append(log.at(~np.isnan(log.weight)))
+        logs.append(read.decisions(logp, taken, expected))
     bounds = value_bounds(logs, curve.config.train.estimator, scale=scale)
     return [
         BetaCandidate(beta, bound.value, bound.low, bound.effective, float(js))

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
-from localpolicy.measure.plain_critic import CriticError, fit_plain, read_decisions
+from localpolicy.measure.critic import CriticError, fit_plain, read_decisions
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
@@ -92,11 +92,11 @@ class _Together:
             else:
                 self._copy(served, policy)
             places = data.places
-            improvement = {**choice.json(), "critic_error": errors.json()}
+            improvement = {**choice.json(), "critic_error": errors.json(), "chosen_twice": self._chosen_twice()}
             improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            for said in (choice.said, errors.said, None if places is None else places.said):
+            for said in (choice.said, errors.said, self._chosen_twice(), None if places is None else places.said):
                 if said is not None:
                     LOG.info("note: %s", said)
         ranks.wait()
@@ -117,6 +117,18 @@ class _Together:
         for name in WEIGHTS:
             save_weights(load_weights(served.folder / "policy.safetensors"), self.fitting.run.folder / name)
         policy.save_description(self.fitting.run.folder, catalogue=self.fitting.data.path / "items.parquet")
+
+    def _chosen_twice(self) -> str | None:
+        """What must be said where the rows that choose s and β also chose the epoch of a run that is given as μ̂."""
+        if self.objective.logging == "head" or self.fitting.improved_before is not None:
+            return None
+        given = Run(self.objective.logging)
+        if given.manifest["data"]["digest"] not in self.fitting.data.digests or given.config.train.choose_on == "half":
+            return None
+        return (
+            f"the rows that choose the slope and β also chose the epoch of {given.folder.name}. Train it with "
+            "--set train.choose_on=half, and they do not."
+        )
 
     def _errors(self, windows: Windows, choice: Choice) -> CriticError:
         """The critics' held-out error, beside that of item and user means."""

@@ -18,8 +18,7 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.credibility import credible_means
-from localpolicy.measure.plain_critic import read_decisions
+from localpolicy.measure.critic import credible_means, read_decisions
 from localpolicy.model.network import ItemHead, Network, ProjectedHead
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.objective import Objective

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from localpolicy.data.batches import Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.measure.significance import ENOUGH
 from localpolicy.objectives.objective import Objective
+from localpolicy.runs.config import TrainConfig
 from localpolicy.runs.run import LIKELIHOOD
 
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
@@ -54,6 +56,11 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
         f"too few held-out positions to tell a small difference ({said}; {ENOUGH} are needed), {what}. "
         "A larger validation share, or more data, mends it."
     )
+
+
+def choosing(windows: Windows, config: TrainConfig) -> Windows:
+    """The validation sequences that choose the epoch: all, or every second one (see `choose_on`)."""
+    return windows.part(0, 2) if config.choose_on == "half" and len(windows) > 1 else windows
 
 
 def _held_out(data: Prepared) -> dict[str, int]:

@@ -12,7 +12,7 @@ from torch import nn
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
-from localpolicy.measure.baselines.saved import BaselineRun, baseline_called, fit_baseline
+from localpolicy.measure.baselines import BaselineRun, baseline_called, fit_baseline
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, config_of

@@ -39,7 +39,7 @@ from localpolicy.training.keeping import Keeping
 from localpolicy.training.logging_policy import logging_facts, served
 from localpolicy.training.manifest import manifest_of
 from localpolicy.training.schedule import due
-from localpolicy.training.selection import selection_score
+from localpolicy.training.selection import choosing, selection_score
 from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
 from localpolicy.training.step import Step
 from localpolicy.training.tensorboard import event_writer
@@ -87,7 +87,7 @@ class Trainer:
     ) -> Trainer:
         """Build what training needs by a resolved config (see `setup.resolve`).
 
-        `held_out` are the sequences that pick the epoch (default: the validation split).
+        `held_out` are the sequences that pick the epoch (default: the validation split, or half of it).
         """
         shard = shard_of(data, config, ranks)
         reader = build_reader(data, config, backbone=backbone, shard=shard)
@@ -99,7 +99,7 @@ class Trainer:
         optimiser = build_optimiser(reader.network, config, unit=unit)
         network, not_captured = reader.network, refusal(config, reader, windows, ranks)
         one_step = Step(network, losses, optimiser, config.train, ranks)
-        held_out = held_out or Windows(data, "validation", config.data, device=device)
+        held_out = held_out or choosing(Windows(data, "validation", config.data, device=device), config.train)
         logging = logging_facts(reader.logging_policy, data, config.objective)
         digest = None if logging is None else logging["policy_sha256"]
         return cls(

@@ -10,7 +10,7 @@ import torch
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines.history import popularity
+from localpolicy.measure.baselines import popularity
 from localpolicy.measure.off_policy.decisions import Decisions, decisions
 from localpolicy.measure.off_policy.overlap import OverlapRules, overlap
 from localpolicy.measure.off_policy.reward_model import ItemMeans

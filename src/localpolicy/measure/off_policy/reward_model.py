@@ -14,8 +14,8 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.measure.baselines.sparse_rows import SparseLogits
-from localpolicy.measure.scorer import Scorer
+from localpolicy.measure.baselines import SparseLogits
+from localpolicy.measure.score import Scorer
 from localpolicy.model.policy import Policy
 from localpolicy.types import Batch
 

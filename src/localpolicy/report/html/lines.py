@@ -30,7 +30,7 @@ from localpolicy.report.html.charts import (
     styled,
     whole_ticks,
 )
-from localpolicy.report.html.markup import table
+from localpolicy.report.html.page import table
 from localpolicy.report.table import (
     Cell,
     Column,

@@ -25,7 +25,7 @@ from localpolicy.report.html.charts import (
     style_of,
     styled,
 )
-from localpolicy.report.html.markup import table
+from localpolicy.report.html.page import table
 from localpolicy.report.table import (
     Cell,
     Column,

@@ -1,4 +1,4 @@
-"""Where a table's data comes from: a prepared folder, the original files, a simulated set; and Table 2: what it holds."""
+"""Where a table's data comes from: a prepared folder, the original files, a simulated set; and Table 2."""
 
 from __future__ import annotations
 

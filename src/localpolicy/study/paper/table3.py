@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.judge.breakdown import Bucket, breakdown
-from localpolicy.judge.gains import Lead, column_leads
+from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point

@@ -1,16 +1,16 @@
-"""Where do gains come from? Means per sequence, by how many clicks or purchases the sequence has."""
+"""The best policy against the second best on the same positions: of a column, and by how many events a sequence has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.segments import bins
-from localpolicy.measure.significance import Paired, paired_family
+from localpolicy.measure.significance import Paired, paired_bootstrap, paired_family
+from localpolicy.measure.summary import bins
 
 BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
 
@@ -82,3 +82,32 @@ def breakdown(
         else {}
     )
     return [Bucket(label, means[label], order[label][0], tests.get(label)) for label in shown]
+
+
+class Lead(NamedTuple):
+    """The best of a column against the second best, as in the paper's tables."""
+
+    best: str
+    second: str
+    test: Paired  # corrected over the columns of the table
+    bootstrap_p: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"best": self.best, "second": self.second, **self.test.to_dict(), "bootstrap_p": self.bootstrap_p}
+
+
+def column_leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
+    """By column: the best against the second best on the same positions."""
+    if len(policies) < 2:
+        return {}
+    order = {column: sorted(policies, key=lambda policy: -policy.estimate(column).mean)[:2] for column in columns}
+    values = {
+        column: (best.values(column)[0], *second.values(column))
+        for column, (best, second) in order.items()
+        if best.estimate(column).n
+    }
+    return {
+        column: Lead(order[column][0].name, order[column][1].name, test, paired_bootstrap(*values[column]))
+        for column, test in paired_family(values).items()
+    }

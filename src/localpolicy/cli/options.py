@@ -1,0 +1,106 @@
+"""Options made from settings: an option of a verb is a field of a settings class, with its name, type and help.
+
+A verb names the classes whose fields it takes, and gets those that were given as `**settings`. They are looked up when
+the verb is asked for, not before: `lpi --help` need not import what they are made of.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+Verb = Callable[..., None]
+
+
+class Fields(NamedTuple):
+    """Settings whose fields are options: 'package.module:Class', or a function there that gives fields by name."""
+
+    home: str
+    panel: str | None = None  # the heading they stand under in --help
+    only: tuple[str, ...] | None = None  # these alone
+
+    def found(self) -> Mapping[str, FieldInfo]:
+        """The fields, by option name."""
+        module, _, name = self.home.partition(":")
+        home = getattr(importlib.import_module(module), name)
+        fields: Mapping[str, FieldInfo] = getattr(home, "model_fields", None) or home()
+        return {name: field for name, field in fields.items() if self.only is None or name in self.only}
+
+
+def takes(*fields: Fields) -> Callable[[Verb], Verb]:
+    """The decorated verb has these fields as options, beside its own parameters."""
+
+    def marked(verb: Verb) -> Verb:
+        vars(verb)["fields"] = fields
+        signature = inspect.signature(verb)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        vars(verb)["__signature__"] = signature.replace(parameters=own)
+        return verb
+
+    return marked
+
+
+def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, str | None]]:
+    """Name, field and panel of every option that a verb has from settings. Groups of settings have no option."""
+    seen = set()
+    for fields in vars(verb).get("fields", ()):
+        for name, field in fields.found().items():
+            if name not in seen and not hasattr(field.annotation, "model_fields"):
+                seen.add(name)
+                yield name, field, fields.panel
+
+
+def complete(verb: Verb) -> Verb:
+    """The verb as a function that names all its options; those from settings reach it only where they are given."""
+    own = inspect.signature(verb).parameters
+    hints = get_type_hints(verb, include_extras=True)
+    parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]
+    derived = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, field, panel))
+        for name, field, panel in settings_fields(verb)
+        if name not in own
+    ]
+
+    def command(**given: Any) -> None:
+        verb(**{name: value for name, value in given.items() if name in own or value not in (None, [])})
+
+    vars(command)["__signature__"] = inspect.Signature([*parameters, *derived])
+    command.__annotations__ = {one.name: one.annotation for one in (*parameters, *derived)}
+    command.__name__, command.__doc__ = verb.__name__, verb.__doc__
+    return command
+
+
+def _option(name: str, field: FieldInfo, panel: str | None) -> Any:
+    kind, words = (str, None) if field.json_schema_extra == {"read": "text"} else _kind(field.annotation)
+    return Annotated[kind | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
+
+
+def _kind(annotation: Any) -> tuple[Any, str | None]:
+    """What the command line reads, and how it is called; settings read the rest from text themselves."""
+    inner = [one for one in get_args(annotation) if one is not type(None)]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _kind(inner[0]) if len(inner) == 1 else (str, None)
+    if get_origin(annotation) is Literal:
+        return str, "|".join(str(one) for one in inner)
+    if get_origin(annotation) is tuple and inner[0] is Path:
+        return list[Path], None
+    plain = annotation in (int, float, bool, Path)
+    return (annotation if plain else str), None
+
+
+def _help(field: FieldInfo) -> str:
+    said = field.description or ""
+    default = field.get_default(call_default_factory=True)
+    if field.is_required() or default is None or isinstance(default, bool) or "default" in said or default in ((), {}):
+        return said
+    shown = ",".join(f"{one}" for one in default) if isinstance(default, tuple) else f"{default}"
+    return f"{said} (default: {shown})"

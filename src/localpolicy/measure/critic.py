@@ -1,0 +1,188 @@
+"""How much a critic knows: shrunken means, the plain model beside it, and its calibration on held-out actions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from localpolicy.data.batches import Windows
+from localpolicy.measure.estimate import cluster_sums, finite
+from localpolicy.measure.off_policy.reward_model import PRIOR
+from localpolicy.model.readout import critic_targets
+
+
+def credible_means(
+    item: np.ndarray, values: np.ndarray, *, n_items: int, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """m̂ of every item, [V], from the values of some decisions, [n]; an item that was never taken has m.
+
+    A value of weight w has the variance σ²/w.
+    """
+    n = len(values)
+    if not n:
+        return np.zeros(n_items)
+    weight = np.ones(n) if weight is None else weight
+    counts, mean = np.bincount(item, weights=weight, minlength=n_items), float(np.average(values, weights=weight))
+    total = np.bincount(item, weights=weight * values, minlength=n_items)
+    means = np.divide(total, counts, out=np.full(n_items, mean), where=counts > 0)
+    seen = int((counts > 0).sum())
+    if seen < 2 or n <= seen:  # nothing to compare, or no item twice
+        return np.full(n_items, mean)
+    within = float((weight * (values - means[item]) ** 2).sum()) / (n - seen)
+    between = float((counts * (means - mean) ** 2).sum()) - (seen - 1) * within
+    between /= counts.sum() - float((counts**2).sum()) / counts.sum()
+    if between <= 0:
+        return np.full(n_items, mean)
+    return np.asarray(mean + counts / (counts + within / between) * (means - mean))
+
+
+class ReturnsLog(NamedTuple):
+    """One number per decision, in order within its sequence: all [n]."""
+
+    sequence: np.ndarray
+    item: np.ndarray
+    reward: np.ndarray  # as at the first place of a list
+    returns: np.ndarray  # likewise: see `critic_targets`
+    weight: np.ndarray  # of a squared error
+
+
+class PlainCritic(NamedTuple):
+    """The model, fitted."""
+
+    mean_return: np.ndarray  # [V]
+    mean_reward: np.ndarray  # [V]
+    generosity: float  # c
+
+    def __call__(self, log: ReturnsLog) -> np.ndarray:
+        """Ĝ of every decision: [n]."""
+        return np.asarray(self.mean_return[log.item] + self.generosity * _generosity(log, self.mean_reward))
+
+
+class CriticError(NamedTuple):
+    """Held-out mean squared errors to the observed return, of a critic and of plainer models."""
+
+    critic: float
+    plain: float
+    constant: float
+
+    @property
+    def said(self) -> str | None:
+        """A warning, where one is due."""
+        if self.critic < self.plain:
+            return None
+        return (
+            f"the critic does not predict returns better than item and user means do (held-out squared error "
+            f"{self.critic:.4g}, theirs {self.plain:.4g}): more data, a smaller network or another gamma may help."
+        )
+
+    def json(self) -> dict[str, float | None]:
+        """For the manifest."""
+        return {name: finite(value) for name, value in self._asdict().items()}
+
+
+def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
+    """The decisions of these windows, with their discounted returns."""
+    columns = []
+    for batch in windows.in_order(batch_size):
+        at = batch.scored
+        returns, weight = critic_targets(batch, gamma=gamma)
+        reward = batch.reward[at] / weight.sqrt()
+        columns.append((batch.sequences[batch.row[at]], batch.item[at], reward, returns, weight))
+    sequence, item, *numbers = (
+        np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True)
+    )
+    return ReturnsLog(sequence, item, *(column.astype(np.float64) for column in numbers))
+
+
+def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
+    """Means and c from training decisions."""
+    mean_return, mean_reward = (
+        credible_means(log.item, values, n_items=n_items, weight=log.weight) for values in (log.returns, log.reward)
+    )
+    user, residual = _generosity(log, mean_reward), log.returns - mean_return[log.item]
+    squares = float((log.weight * user) @ user)
+    return PlainCritic(
+        mean_return, mean_reward, float((log.weight * user) @ residual) / squares if squares > 0 else 0.0
+    )
+
+
+def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:
+    """u(x): by how much the rewards before this decision exceeded those of their items."""
+    excess = log.reward - mean_reward[log.item]
+    before = np.cumsum(excess) - excess
+    starts = np.flatnonzero(np.r_[True, log.sequence[1:] != log.sequence[:-1]]) if len(excess) else np.zeros(0, int)
+    lengths = np.diff(np.r_[starts, len(excess)])
+    first = np.repeat(starts, lengths)
+    return np.asarray((before - before[first]) / (np.arange(len(excess)) - first + PRIOR))
+
+
+CONFIDENCE = 0.95  # of the slope's lower bound, one-sided
+
+
+class Calibration(NamedTuple):
+    """The regression of G - g(x) on Â(x,a) over held-out actions; errors are clustered by sequence."""
+
+    slope: float
+    se: float
+    low: float  # lower confidence bound of the slope
+    r2: float  # 1 - Var(G - g - Â) / Var(G - g): what Â explains beyond g(x), as it stands; negative: it misleads
+    spread: float  # standard deviation of Â over actions of μ
+    error: float  # mean squared error of Q to the return
+    n: int
+    sequences: int
+
+    @property
+    def factor(self) -> float:
+        """What Â is multiplied by: the lower bound, between 0 and 1."""
+        return min(1.0, max(0.0, self.low)) if np.isfinite(self.low) else 0.0
+
+    def json(self) -> dict[str, Any]:
+        """For the manifest and `--json`."""
+        return {name: finite(value) for name, value in self._asdict().items()} | {"factor": self.factor}
+
+
+def calibrate(
+    returns: np.ndarray,
+    baseline: np.ndarray,
+    values: np.ndarray,
+    sequence: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    place: np.ndarray | None = None,
+    confidence: float = CONFIDENCE,
+) -> Calibration:
+    """b of G - g = c + b Â + e, with se² = Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u being Â less its mean.
+
+    In lists c is the place's own, and squared errors have a `weight` (see `critic_targets`).
+    """
+    observed, advantage = returns - baseline, values - baseline
+    n, sequences = len(observed), len(np.unique(sequence))
+    weight = np.ones(n) if weight is None else weight
+    place = np.zeros(n, np.int64) if place is None else place
+    error = float(np.mean(weight * (returns - values) ** 2)) if n else np.nan
+    nothing = Calibration(0.0, np.inf, -np.inf, 0.0, 0.0, error, n, sequences)
+    if sequences < 3:
+        return nothing
+    centred, outcome = (column - _means(column, weight, place)[place] for column in (advantage, observed))
+    weighted = weight * centred
+    squares = float(weighted @ centred)
+    if not squares > 0:  # a critic that says the same of all items
+        return nothing
+    slope = float(weighted @ outcome) / squares
+    sums, _ = cluster_sums(weighted * (outcome - slope * centred), sequence)
+    se = float(np.sqrt((sums**2).sum() * sequences / (sequences - 1))) / squares
+    low = slope - float(stats.t.ppf(confidence, sequences - 1)) * se
+    total = float((weight * outcome) @ outcome)
+    unexplained = float((weight * (outcome - centred) ** 2).sum())
+    r2 = 1 - unexplained / total if total > 0 else 0.0
+    return Calibration(slope, se, low, r2, float(np.sqrt(squares / weight.sum())), error, n, sequences)
+
+
+def _means(column: np.ndarray, weight: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The mean at each place."""
+    if not place.any():  # summed pairwise: rounding matters less the more rows there are
+        return np.array([np.average(column, weights=weight)])
+    total = np.bincount(place, weights=weight)
+    return np.bincount(place, weights=weight * column) / np.where(total > 0, total, 1.0)

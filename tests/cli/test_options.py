@@ -1,0 +1,88 @@
+"""The command line is made from the settings: an option is a field of a settings class, and a field is an option."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from localpolicy.cli import main
+from localpolicy.cli.gate import gate
+from localpolicy.cli.options import complete
+from localpolicy.cli.prepare import prepare
+from localpolicy.cli.train import train
+from localpolicy.data.batches import WindowConfig
+from localpolicy.data.config import PrepareConfig, PrepareOptions
+from localpolicy.data.prepare import prepare as prepare_log
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.model.network import ModelConfig
+from localpolicy.objectives import OBJECTIVES
+from localpolicy.runs.config import TrainConfig
+
+# What is about the command itself: what it reads, where results go, how it is run.
+FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}
+RUN = {"preset", "changes", "processes", "resume", "resume_older", "print_config", "force", "objective"}
+SETTINGS = {
+    "prepare": (prepare, {"source", "paths"} | FILES, [PrepareConfig, PrepareOptions]),
+    "train": (train, FILES | RUN, [TrainConfig, ModelConfig, WindowConfig, *OBJECTIVES.values()]),
+    "gate": (gate, {"run", "against", "beta"} | FILES, [GateRules]),
+}
+
+
+def parameters(verb):
+    (command,) = [typer.main.get_command(app_of(verb))]
+    return {one.name: one for one in command.params}
+
+
+def app_of(verb):
+    app = typer.Typer(add_completion=False)
+    app.command()(complete(verb))
+    return app
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_option_is_a_field_and_every_field_an_option(name):
+    verb, own, classes = SETTINGS[name]
+    fields = {key: field for one in reversed(classes) for key, field in one.model_fields.items()}
+    plain = {key for key, field in fields.items() if not hasattr(field.annotation, "model_fields")}
+    measured = {"split", "min_history"} if name == "gate" else set()  # of EvaluateConfig
+    found = parameters(verb)
+    assert found.keys() - own - measured == plain - own
+    for key in plain - own:
+        assert found[key].help.startswith(fields[key].description), key
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_verb_types_none_of_its_settings_again(name):
+    verb, own, _ = SETTINGS[name]
+    assert set(inspect.signature(verb).parameters) <= own
+
+
+def test_options_of_prepare_have_the_defaults_of_the_function():
+    given = inspect.signature(prepare_log).parameters
+    for name, field in PrepareOptions.model_fields.items():
+        assert given[name].default == field.default, name
+
+
+def test_help_shows_them_and_they_reach_the_settings():
+    run = CliRunner()
+    shown = run.invoke(main.app, ["train", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+    assert "--batch-size" in shown and "--critic-rate" in shown and "--width" in shown
+    words = ["train", "x", "--objective", "lpi_rl", "--width", "8", "--warmup", "3", "--no-capture", "--print-config"]
+    printed = run.invoke(main.app, words).stdout
+    assert "width: 8" in printed and "warmup: 3" in printed and "capture: false" in printed
+
+
+def test_the_list_of_verbs_needs_no_settings():
+    code = (
+        "import sys; from typer.testing import CliRunner; from localpolicy.cli.main import app\n"
+        "assert 'prepare' in CliRunner().invoke(app, ['--help']).stdout\n"
+        "import json; print(json.dumps([name for name in ('torch', 'pydantic', 'duckdb') if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
