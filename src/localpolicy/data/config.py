@@ -21,6 +21,8 @@ SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the lo
 def _event(event: Any) -> str:
     """An event as a log's text has it: engines write truth values in small letters."""
     return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
+
+
 TEXT: dict[str, JsonValue] = {"read": "text"}  # on the command line: a validator makes of it what it is
 
 
