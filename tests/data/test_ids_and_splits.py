@@ -12,7 +12,7 @@ import pytest
 from raw_logs import random_log
 
 from localpolicy.data.prepare import prepare
-from localpolicy.errors import DataError
+from localpolicy.errors import ConfigError, DataError
 
 ROWS = random_log()
 
@@ -116,7 +116,7 @@ def test_a_column_says_the_split(tmp_path):
     torn = rows.assign(fold=["train", "test"] * (len(rows) // 2))
     with pytest.raises(DataError, match="is in two splits by the column 'fold'"):
         prepare(torn, out=tmp_path / "torn", split="fold")
-    with pytest.raises(DataError, match="no column 'flod' for 'split'.*did you mean 'fold'"):
+    with pytest.raises(ConfigError, match="split: expected .* a column of the log, got 'flod'.*did you mean 'fold'"):
         prepare(rows, out=tmp_path / "no", split="flod")
     with pytest.raises(DataError, match="says neither train nor validation nor test"):
         prepare(rows.assign(fold="x"), out=tmp_path / "no", split="fold")

@@ -82,6 +82,11 @@ class Preparation:
         inputs = self.beside.submit(digests, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, codes)
+        if self.config.split_column is not None and not reading.has_split:
+            raise ConfigError(
+                f"split: expected random, time or last, got '{self.config.split_column}': this source has no column of "
+                "that name."
+            )
         if self.config.split_column is not None and earlier is not None:
             raise ConfigError("a data set whose splits are a column's cannot be continued: prepare both logs at once.")
         if keep_log:

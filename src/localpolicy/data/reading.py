@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from localpolicy.data.config import PrepareConfig
+from localpolicy.data.config import SPLIT_RULES, PrepareConfig
 from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
 from localpolicy.data.times import as_number, unit_of
-from localpolicy.errors import DataError, nearest
+from localpolicy.errors import ConfigError, DataError, nearest
 
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
@@ -40,6 +40,11 @@ def check_columns(table: SourceTable) -> None:
     for ours in table.columns:
         if ours not in COLUMNS:
             raise DataError(f"columns: '{ours}' is not a column of events{nearest(ours, COLUMNS)}")
+    if (by := table.columns.get("split")) is not None and by not in table.names:
+        raise ConfigError(
+            f"split: expected {', '.join(SPLIT_RULES)} or a column of the log, got '{by}'"
+            f"{nearest(by, [*SPLIT_RULES, *table.names])}"
+        )
     for ours, theirs in table.columns.items():
         for name in table.parts(theirs):
             if table.names.count(name) > 1:
