@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 EXTRAS ?= dev,report,sweep,track,serve
 comma  := ,
+empty  :=
+# What users install: the lock, the bill of materials, the licences and the audit cover all of them.
+FOR_USERS := report spark serve sweep track
 
 TOOLS  := .tools/bin
 
@@ -95,15 +98,16 @@ wheel: setup  # the same bytes whenever and wherever it is built from one commit
 lock: $(TOOLS)/.ready  # every package of an installation, with hashes
 	mkdir -p dist
 	$(TOOLS)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
-		--python-version 3.11 pyproject.toml -o dist/requirements.lock
+		$(addprefix --extra ,$(FOR_USERS)) --python-version 3.11 pyproject.toml -o dist/requirements.lock
 
-sbom: setup $(TOOLS)/.ready  # CycloneDX
-	mkdir -p dist
-	$(TOOLS)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml -o dist/sbom.cdx.json $(BIN)/python
+sbom: lock  # CycloneDX, of what the lock names
+	$(TOOLS)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml -o dist/sbom.cdx.json \
+		dist/requirements.lock
 
-licences: setup
+licences: $(TOOLS)/.ready
 	mkdir -p dist
-	$(BIN)/python tools/licences.py report sweep track > dist/licences.md
+	$(MAKE) setup EXTRAS=$(subst $(empty) ,$(comma),dev $(FOR_USERS))
+	$(BIN)/python tools/licences.py $(FOR_USERS) > dist/licences.md
 
 audit: lock
 	$(TOOLS)/python tools/audit.py dist/requirements.lock

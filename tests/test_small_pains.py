@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,15 @@ def test_other_extras_are_installed_though_setup_was_done(tmp_path):
     assert "pip install" in planned() and mark
     (tmp_path / mark[1]).touch()
     assert "pip install" not in planned() and "pip install" in planned("EXTRAS=dev,serve")
+
+
+def test_the_lock_the_licences_and_the_bill_cover_every_extra_that_users_install():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.search(r"FOR_USERS := (.*)", (ROOT / "Makefile").read_text())[1]
+    assert set(listed.split()) == set(extras) - {"dev", "check", "docs"}
+    command = ["make", "-n", "lock", "sbom", "licences"]
+    plan = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.replace("\\\n", " ")
+    (compiled,) = [line for line in plan.splitlines() if "pip compile" in line]
+    assert all(f"--extra {extra} " in compiled for extra in listed.split())
+    assert f"tools/licences.py {listed} >" in plan
+    assert any("cyclonedx-py" in line and "dist/requirements.lock" in line for line in plan.splitlines())
