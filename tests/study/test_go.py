@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -234,7 +235,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
     assert {check["name"] for check in verdict["checks"]} >= {"gain", "other events", "baselines", "ruler", "coverage"}
     page = (out / "report.html").read_text()
-    assert verdict["sentence"].replace("'", "&#x27;") in page
+    assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
     runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
