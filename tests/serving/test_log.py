@@ -317,3 +317,5 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     assert database.rows("SELECT sha256 FROM rotations") == [(changed["after"],)]
     again = erase("p5", log=log.address, files=[rotated], data=[tmp_path / "data"])
     assert not again["files"] and not again["data"] and not any(again["log"].values())
+    with pytest.raises(LocalPolicyError, match="part of .* already"):
+        prepare("events", [rotated], out=tmp_path / "more", append=tmp_path / "data")
