@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from localpolicy import __version__
-from localpolicy.errors import to_caller
+from localpolicy.errors import DataError, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
@@ -56,6 +56,8 @@ def go(
     `"train.epochs=4"`.
     """
     folder = new_folder("go") if out is None else Path(out)
+    if titles is not None and not Path(titles).is_file():
+        raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
     path = _written(log, folder)
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
     guessed = guess(path, columns=columns, rewards=text, rename=rename)
