@@ -57,7 +57,7 @@ def selected_by(epoch: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) and known(value) else None
 
 
-def effective_share(epoch: Mapping[str, Any]) -> float | None:
+def read_share(epoch: Mapping[str, Any]) -> float | None:
     """The weights' effective sample, as a share of positions."""
     value = (epoch.get("weights") or {}).get("effective_share")
     return float(value) if isinstance(value, int | float) and known(value) else None
@@ -96,12 +96,10 @@ def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> li
         _chart(section, styles, f"{identity}-{index}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
         for index, name in enumerate(rules)
     ]
-    shares = [epoch for row in section.rows for epoch in row.curve if effective_share(epoch) is not None]
+    shares = [epoch for row in section.rows for epoch in row.curve if read_share(epoch) is not None]
     if shares:
         title = "effective share of the weights"
-        charts.append(
-            _chart(section, styles, f"{identity}-share", title, effective_share, lambda row: True, share=True)
-        )
+        charts.append(_chart(section, styles, f"{identity}-share", title, read_share, lambda row: True, share=True))
     for title, stage in _stages(section).items():
         charts.append(_chart(stage, styles, f"{identity}-stage-{len(charts)}", title, selected_by, lambda row: True))
     return charts
@@ -198,7 +196,7 @@ def _chart(
 def curve_tables(section: Section, identity: str) -> str:
     """The numbers behind the curves: one row per validation, one column per policy."""
     tables = []
-    shown = [("value of the selection rule", selected_by, section), ("effective share", effective_share, section)]
+    shown = [("value of the selection rule", selected_by, section), ("effective share", read_share, section)]
     shown += [(title, selected_by, stage) for title, stage in _stages(section).items()]
     for index, (title, reading, of) in enumerate(shown):
         rows = [row for row in of.rows if any(reading(epoch) is not None for epoch in row.curve)]
