@@ -75,7 +75,7 @@ class DuckDB:
             query = (
                 f"SELECT * FROM read_csv({files}, columns = {{{columns}}}, header = {table.header}, quote = '\"', "
                 f"delim = {_text(table.delimiter)}, auto_detect = false, "
-                f"hive_partitioning = false{self._rejects})"
+                f"hive_partitioning = false, compression = {_compression(table)}{self._rejects})"
             )
         if rows:  # a window without an order keeps the files' own
             query = f"SELECT row_number() OVER () AS _row, * FROM ({query})"
@@ -125,6 +125,12 @@ def _literal(file: Path) -> str:
         raise DataError(f"{file}: DuckDB cannot open a name with both a backslash and one of {PATTERN}. Rename it.")
     name = "".join(f"[{letter}]" if letter in PATTERN else letter for letter in name)
     return f"./{name}" if name.startswith("~") else name
+
+
+def _compression(table: SourceTable) -> str:
+    """By the names' ends, and said: DuckDB looks for them before a question mark, as in an address."""
+    packed = {file.name.endswith(".gz") for file in table.files}
+    return _text("auto" if len(packed) > 1 else "gzip" if packed == {True} else "none")
 
 
 def _places(table: SourceTable) -> list[int]:
