@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.compare import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
 from localpolicy.cli.gate import gate as gate_verb
+from localpolicy.cli.options import complete
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
@@ -38,7 +39,7 @@ from localpolicy.training.train import train
 
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
-    app.command()(verb)
+    app.command()(complete(verb))
 
 
 def lpi(*words: object) -> object:

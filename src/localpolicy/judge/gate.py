@@ -1,6 +1,6 @@
 """`gate`: deploy, do not deploy, cannot tell, or nothing to decide, with reasons.
 
-What is judged depends on the log (see `judge.question`): the value where propensities were logged, for policies and
+What is judged depends on the log (see `measure.question`): the value where propensities were logged, for policies and
 baselines alike; else the reward-weighted nDCG, or how well what is ranked high was liked. Where rewards do not differ,
 and between two seeds of one recipe, there is nothing to decide. Rules are a small YAML file; each becomes one check.
 """
@@ -23,6 +23,7 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.gate_baselines import baselines_check
 from localpolicy.judge.gate_checks import (
     Check,
+    agreement_check,
     coverage_check,
     divergence_checks,
     events_check,
@@ -33,7 +34,6 @@ from localpolicy.judge.gate_checks import (
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
-from localpolicy.judge.question import Question, question_of
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.measure.evaluation import (
@@ -42,12 +42,15 @@ from localpolicy.measure.evaluation import (
     deciding_figure,
     paid_events,
 )
+from localpolicy.measure.liking import SELF_CHOSEN
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.question import Question, question_of
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of
 from localpolicy.measure.score import Scorer
+from localpolicy.measure.summary import AGREEMENT, LIKED
 from localpolicy.results import Result
 
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
@@ -203,6 +206,7 @@ def gate(
     popularity = measured_alike(simple[0], [])
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, settings.split)]
+    notes += [SELF_CHOSEN] if metric == LIKED else []
     taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
     beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
     measured = [popularity if baseline.name == popularity.name else measured_alike(baseline, []) for baseline in beside]
@@ -218,6 +222,7 @@ def gate(
         checks = [
             gain if pair.refusal is None else replace(gain, outcome="cannot tell"),
             events_check(evaluation, deployed, metric, paid_events(prepared), rules),
+            *([agreement_check(evaluation, deployed, rules)] if metric == LIKED else []),
             *([] if by_value else [value_check(evaluation, deployed, rules, decides=False)]),
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
@@ -310,7 +315,7 @@ def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list
     """The figure that must gain where ranks decide, as asked or as the log's rewards say; and why it is that one."""
     if rules.metric is None:
         return deciding_figure(evaluation, least=rules.min_sequences)
-    if rules.metric.rpartition(".")[0] not in evaluation.metrics:
+    if rules.metric.rpartition(".")[0] not in evaluation.metrics and rules.metric not in (LIKED, AGREEMENT):
         known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
     return rules.metric, []

@@ -15,7 +15,7 @@ from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate, finite
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import ENOUGH, Values, more_needed, paired, paired_family, sequences_of
-from localpolicy.measure.summary import WEIGHTED, groups, segments
+from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 
@@ -64,7 +64,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     (mine, clusters), (old, _) = new.values(name), deployed.values(name)
     test = paired(mine, old, clusters, confidence=rules.confidence)
     sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
-    what = ranked(name)
+    words = gain_words(name)
     reason = (
         f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
         f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
@@ -73,7 +73,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     if rules.min_sequences <= sequences < ENOUGH:
         reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
     outcome: Outcome = "cannot tell"
-    needed, plain = None, f"it does not surely rank {what} higher"
+    needed, plain = None, words["cannot tell"]
     if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
         outcome, plain = "no", "the two rank everything alike"
         reason += ". The two rank everything alike: nothing would change"
@@ -83,25 +83,47 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     else:
         outcome, told = outcome_of(test.low, test.high, float(old.mean()), rules)
         reason += told
-        plain = {
-            "yes": f"it ranks {what} higher",
-            "no": f"it ranks {what} {'lower' if test.high < 0 else 'no higher'}",
-        }.get(outcome, plain)
+        plain = words["lower" if outcome == "no" and test.high < 0 else outcome]
         if outcome == "cannot tell":
             needed = more_needed(test, max(test.difference, smallest) - rules.min_gain)
             reason += "" if needed is None else f". About {needed:,} positions would tell"
     return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)
 
 
-def ranked(name: str) -> str:
-    """What a figure such as purchase.nDCG@20 ranks, in words."""
+def gain_words(name: str) -> dict[str, str]:
+    """What came of a figure such as purchase.nDCG@20, in words, by outcome."""
+    if name == LIKED:
+        first = "what it ranks first was liked"
+        return {
+            "yes": f"{first} better", "no": f"{first} no better", "lower": f"{first} less",
+            "cannot tell": f"{first} not significantly better",
+        }  # fmt: skip
     group = name.rpartition(".")[0]
     named = {"all": "what people took", "repeat": "repeats", "new": "new items", WEIGHTED: "what is worth most"}
-    return named.get(group, f"{group} events")
+    what = named.get(group, f"{group} events")
+    return {
+        "yes": f"it ranks {what} higher", "no": f"it ranks {what} no higher", "lower": f"it ranks {what} lower",
+        "cannot tell": f"it does not significantly rank {what} higher",
+    }  # fmt: skip
+
+
+def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
+    """Beside the value at the top: rated items are not significantly ordered worse than before."""
+    (mine, clusters), (old, _) = new.values(AGREEMENT), deployed.values(AGREEMENT)
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    reason = (
+        f"pairs of rated items ordered as the person rated them: {old.mean():.4f} -> {mine.mean():.4f}, difference "
+        f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    plain = "it orders what people rated less as they did"
+    outcome: Outcome = "no" if test.high < 0 else "yes"
+    return Check("agreement", outcome, reason, test.difference, test.low, test.high, test.n, plain=plain)
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
     """No other event surely loses more than allowed, Holm-corrected over them."""
+    if name == LIKED:
+        return Check("other events", "not asked", "ratings are judged together")
     measured, metric_name = groups(new.scores), name.rpartition(".")[2]
     others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
     tests = {}

@@ -16,15 +16,18 @@ from pydantic import Field, field_validator
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, Interval, finite
+from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate
 from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import own_metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
+from localpolicy.measure.question import question_of
 from localpolicy.measure.score import Scorer, Scores, device_of, score
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
+    AGREEMENT,
     DEFAULT_METRICS,
+    LIKED,
     WEIGHTED,
     as_json,
     average_reward,
@@ -33,6 +36,7 @@ from localpolicy.measure.summary import (
     groups,
     is_rating,
     likelihood,
+    liking_values,
     popularity,
     ranking,
     reward_at_1,
@@ -141,6 +145,9 @@ class Evaluation(Result):
         """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each."""
         if name == "AR@1":
             return reward_at_1(self.scores), self.scores.sequence
+        if name in (LIKED, AGREEMENT):
+            here = self.positions(name)
+            return liking_values(self.scores, name)[here], self.scores.sequence[here]
         if name in ("logp", "entropy", "JS"):
             values = self.js if name == "JS" else getattr(self.scores, name)
             assert values is not None, "no reference was given"
@@ -153,6 +160,8 @@ class Evaluation(Result):
 
     def positions(self, name: str) -> np.ndarray:
         """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
+        if name in (LIKED, AGREEMENT):
+            return np.asarray(~np.isnan(liking_values(self.scores, name)))
         group = name.rpartition(".")[0]
         return groups(self.scores)["all" if group == WEIGHTED else group]
 
@@ -299,12 +308,18 @@ def evaluate_policy(
         exclude_seen=config.exclude_seen,
         lists=config.lists,
         floor=floor,
+        liked=question_of(data, config.split).kind == "liking",
         batch_size=config.batch_size,
         description=f"scoring {name}",
     )
     counts = np.asarray(data.catalogue["count"].to_numpy())
     largest = max(data.manifest["rewards"].values(), default=None)
     rewards = {"AR@1": average_reward(scores)}
+    if scores.liked is not None:
+        for figure in (LIKED, AGREEMENT):
+            liked = liking_values(scores, figure)
+            there = ~np.isnan(liked)
+            rewards[figure] = mean_estimate(liked[there], scores.sequence[there])
     if imputation is not None:
         rewards["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
     return Evaluation(
@@ -347,10 +362,12 @@ def deciding_figure(
 ) -> tuple[str, list[str]]:
     """The figure that policies are judged by, and why it is not the best paid event's.
 
-    It is nDCG@20 of all events weighted by their rewards, where these differ; else of the paid event that at least
-    `least` sequences hold, else of everything taken. Where `columns` were asked for it is one of them: that figure,
-    else the first nDCG that has positions.
+    On ratings it is how well what is ranked first was liked. Else it is nDCG@20: of all events weighted by their
+    rewards, where these differ; of the paid event that at least `least` sequences hold; or of everything taken. Where
+    `columns` were asked for it is one of them: that figure, else the first nDCG that has positions.
     """
+    if LIKED in evaluation.rewards and (not columns or LIKED in columns):
+        return LIKED, []
     measured, few = groups(evaluation.scores), []
     weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
     measured |= dict.fromkeys(weighted, measured["all"])

@@ -21,6 +21,7 @@ from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
+from localpolicy.measure.liking import liking_of
 from localpolicy.measure.metrics import OWN, metric, own_values
 from localpolicy.model.histories import LONGEST
 from localpolicy.model.policy import Origin, Policy
@@ -82,7 +83,7 @@ def seen_pairs(windows: Windows, sequence: Tensor, history: Tensor) -> tuple[Ten
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "above", "value_taken", "value_expected", "logp_open")
+OPTIONAL = ("propensity", "above", "liked", "agreement", "value_taken", "value_expected", "logp_open")
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class Scores:
     propensity: np.ndarray | None = None  # as logged; NaN where none was
     above: np.ndarray | None = None  # places above this one in its list, where the log has lists
     logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
+    liked: np.ndarray | None = None  # reward of what is ranked first among the next rated items; NaN: of one alone
+    agreement: np.ndarray | None = None  # share of pairs of these that it orders as the person did; NaN: no such pair
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
     js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
@@ -155,6 +158,7 @@ def score(
     exclude_seen: bool = False,
     lists: int = 1,
     floor: bool = True,
+    liked: bool = False,
     batch_size: int = 256,
     description: str = "scoring",
     ranks: Ranks = ALONE,
@@ -165,7 +169,8 @@ def score(
 
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
     sequence held before may not be shown, and a repeated item ranks last. `lists` is the K of the lists counted.
-    `floor` also measures the references against each other. Several ranks share the sequences, and all get all scores.
+    `floor` also measures the references against each other; `liked` how well what is ranked high was liked. Several
+    ranks share the sequences, and all get all scores.
     """
     references = references or {}
     settings = {
@@ -209,6 +214,9 @@ def score(
                     floor=floor,
                     scratch=scratch,
                 )
+                if liked:
+                    chosen = part.event != (-1 if windows.context is None else windows.context)
+                    statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)
             kept.count(statistics.pop("lists"), catalogue=rows.shape[1])
             for name, values in statistics.items():
                 kept.add(name, values)

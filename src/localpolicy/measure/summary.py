@@ -109,6 +109,16 @@ def reward_at_1(scores: Scores) -> np.ndarray:
     return np.asarray(scores.reward * (scores.top == scores.item), dtype=np.float64)
 
 
+LIKED, AGREEMENT = "liked@1", "agreement"  # figures of how well what is ranked high was liked
+
+
+def liking_values(scores: Scores, name: str) -> np.ndarray:
+    """Values of `liked@1` or `agreement` at each position; NaN where there is nothing to compare."""
+    values = {LIKED: scores.liked, AGREEMENT: scores.agreement}[name]
+    assert values is not None, "a log of ratings"
+    return values
+
+
 def average_reward(scores: Scores) -> Estimate:
     """AR@1 = mean of r · 1[a = argmax π]."""
     return mean_estimate(reward_at_1(scores), scores.sequence)

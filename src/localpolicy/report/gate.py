@@ -17,6 +17,7 @@ CLAIMS = {  # what holds where a check says yes
     "gain": "it gains in the figure that decides",
     "other events": "no other event surely loses",
     "value": "its estimated reward is high enough",
+    "agreement": "it orders what people rated at least as well as before",
     "segments": "no segment surely loses",
     "coverage": "its lists still reach enough of the catalogue",
     "baselines": "no simple baseline does better",
@@ -36,7 +37,7 @@ NAMES = {
     "divergence": "distance from the log (JS)",
 }
 MEANINGS = {
-    "gain": "How much higher the item that people took stands in the list than it does now.",
+    "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what the log earned.",
     "divergence": "0: it shows the same as before; 0.69: nothing in common. The further, the riskier.",
 }

@@ -31,8 +31,8 @@ from localpolicy.errors import RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import THE_LOG, Check, Gate, GateRules, gate
-from localpolicy.judge.question import question_of
 from localpolicy.measure.baselines import BASELINES, fit_baseline
+from localpolicy.measure.question import question_of
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
