@@ -92,6 +92,20 @@ def measure(data: Prepared) -> Quality:
     )
 
 
+def duplicate_events(data: Prepared) -> int:
+    """Events at the very time of the one before, in the same sequence, with its item and event; 0 without times."""
+    count = 0
+    for split in data.splits.values():
+        if "time" not in split.arrays:
+            return 0
+        for sequence, chunk in _chunks(split):
+            same = sequence[1:] == sequence[:-1]
+            for column in ("time", "item", "event"):
+                same &= chunk[column][1:] == chunk[column][:-1]
+            count += int(same.sum())
+    return count
+
+
 def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Chunks of whole sequences: each event's sequence, and the arrays."""
     for first, stop in split.chunks():
