@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.sources import SourceTable
-from localpolicy.errors import ConfigError, DataError, shown
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.full_disk import says_full
 
 ROWS_PER_BATCH = 1 << 20
@@ -39,7 +39,7 @@ class DuckDB:
     def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
         if not MEMORY.fullmatch(memory.strip()) or not re.search("[1-9]", memory):
-            raise ConfigError(f"memory: expected an amount such as 500MB or 2GB, got {shown(memory)}.")
+            raise ConfigError(f"memory={memory[:40]}: expected an amount such as 500MB or 2GB.")
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {threads}.")
         if threads is not None:
