@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from localpolicy import __version__
-from localpolicy.errors import to_caller
+from localpolicy.errors import DataError, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
@@ -55,7 +56,10 @@ def go(
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`.
     """
+    started = time.monotonic()
     folder = new_folder("go") if out is None else Path(out)
+    if titles is not None and not Path(titles).is_file():
+        raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
     path = _written(log, folder)
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
     guessed = guess(path, columns=columns, rewards=text, rename=rename)
@@ -65,6 +69,7 @@ def go(
         LOG.info("note: %s.", to_caller(note))
     if confirm is not None:
         confirm()
+        started = time.monotonic()
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
@@ -76,7 +81,7 @@ def go(
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         result = carry_out(
-            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
+            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own, started=started,
             rules=None if rules is None else rules_of(rules),
         )  # fmt: skip
         for note in result.left_out:
