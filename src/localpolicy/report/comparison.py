@@ -230,7 +230,7 @@ def _unmeasured(comparison: Comparison) -> list[Candidate]:
 
 def _changed(config: Config) -> str:
     """The objective, and the settings that are not the defaults."""
-    groups = {group: getattr(config, group) for group in Config.model_fields}
+    groups = {group: getattr(config, group) for group in Config.model_fields if group != "auto"}
     return ", ".join(
         [f"objective.name={config.objective.name}"]
         + [
