@@ -290,7 +290,7 @@ def refuse_other(job: Job) -> None:
 
 def different(first: Config, second: Config) -> str | None:
     """The first setting in which they differ, with both values; where and how they are computed is all the same."""
-    for name, group in first.model_dump(mode="json").items():
+    for name, group in first.model_dump(mode="json", exclude={"auto"}).items():
         for key, value in group.items():
             there = getattr(getattr(second, name), key)
             computed = name == "train" and key in COMPUTED_BY
