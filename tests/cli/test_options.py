@@ -6,15 +6,17 @@ import inspect
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import typer
+from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 import localpolicy
 from localpolicy.cli import main
 from localpolicy.cli.gate import gate
-from localpolicy.cli.options import complete
+from localpolicy.cli.options import Fields, _option, complete
 from localpolicy.cli.paper import VERBS as PAPER
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.train import train
@@ -105,6 +107,12 @@ def test_help_shows_them_and_they_reach_the_settings():
     words = ["train", "x", "--objective", "lpi_rl", "--width", "8", "--warmup", "3", "--no-capture", "--print-config"]
     printed = run.invoke(main.app, words).stdout
     assert "width: 8" in printed and "warmup: 3" in printed and "capture: false" in printed
+
+
+def test_a_number_that_may_be_a_word_is_read_as_text():
+    options = Fields("localpolicy.runs.config:TrainConfig").found()
+    assert get_args(_option("epochs", FieldInfo(annotation=int, default="auto"), None))[0] == str | None
+    assert get_args(_option("warmup", options["warmup"], None))[0] == int | None
 
 
 def test_the_list_of_verbs_needs_no_settings():

@@ -86,6 +86,8 @@ def _option(name: str, field: FieldInfo, panel: str | None) -> Any:
         words = "KEY=VALUE" if name == "set" else None
         return Annotated[repeated | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
     kind, words = (str, None) if field.json_schema_extra == {"read": "text"} else _kind(field.annotation)
+    if kind in (int, float, bool) and isinstance(field.default, str):  # a number, or a word such as auto
+        kind, words = str, f"{kind.__name__}|{field.default}"
     return Annotated[kind | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
 
 
