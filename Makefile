@@ -42,7 +42,7 @@ trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hou
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
 	KILLS=20 $(BIN)/pytest tests/kill tests/training/test_faults.py tests/data/test_killed.py
 	$(BIN)/python tools/torchrun_trials.py 100
-	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k acknowledged
+	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k "acknowledged or rotating"
 	LPI_ROTATION_KILLS=20 LPI_ROTATED_LISTS=20000 $(BIN)/pytest -s tests/serving/test_rotation.py -k killed
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
 	LPI_ROLLOUTS=200 $(BIN)/pytest -s tests/serving/test_rollout.py -k 'five_percent or equals'

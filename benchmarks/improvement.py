@@ -58,12 +58,17 @@ class GeometricPath(Towers):
 
     @torch.no_grad()
     def policy(
-        self, hidden: Tensor, *, beta: float | None = None, parts: tuple[AnyHead, AnyHead] | None = None
+        self,
+        hidden: Tensor,
+        *,
+        beta: float | None = None,
+        logging: str | None = None,
+        parts: tuple[AnyHead, AnyHead | None] | None = None,
     ) -> Logits:
         """(1 - t) log μ̂ + t log π̄, up to a number that all items of a context share."""
         share = 1 / (self.beta if beta is None else beta)
         base, other = self.parts() if parts is None else parts
-        assert base.bias is not None and other.bias is not None
+        assert base.bias is not None and other is not None and other.bias is not None
         weight = torch.cat([(1 - share) * base.weight, share * other.weight], dim=1)
         return base.replaced(weight, (1 - share) * base.bias + share * other.bias).logits(hidden)
 

@@ -1,26 +1,47 @@
 #!/bin/sh
-# The daily round: take a day's log, train on all days, judge against what is deployed on the same newer rows.
+# The daily round: take a day's log, train, judge against what is deployed on the same newer rows, and roll it out.
 #
-#   examples/daily.sh DAY LOG.csv          such as: examples/daily.sh 2026-11-16 logs/2026-11-16.csv
+#   examples/daily.sh DAY LOG              such as: examples/daily.sh 2026-11-16 logs/2026-11-16.csv
+#                                          or, from a service: examples/daily.sh 2026-11-16 log.db
 #
-# Exit code 0: the new run is deployed (the link `deployed` points to it); 3: it is not; 4: cannot be told, so it is
-# not either; anything else: something to mend, and nothing has changed. Run again, it goes on where it stopped.
+# LOG is a file of events, or the log of `lpi serve served --rollout rollout.json --log LOG`. Of a service's log the last
+# DAYS days are trained on, and a run that passes gets a rollout, which examples/rollout.sh takes further.
+#
+# Exit code 0: the new run is deployed (the link `deployed` points to it), or its rollout is planned; 3: it is not;
+# 4: cannot be told, so it is not either; anything else: something to fix, and nothing has changed. Run again, it goes
+# on where it stopped.
 set -u
 day=$1 log=$2
 columns=${COLUMNS_MAP:-sequence_id=session,item_id=product,event=what,timestamp=when}
 rewards=${REWARDS:-buy=1.0,view=0.2}
 training=${TRAINING:-"--objective mle"}          # or: --objective lpi_rl
 rules=${RULES:+--rules $RULES}                   # a YAML file of the gate's rules, where the built-in ones do not fit
+rollout=${ROLLOUT:-}                             # more words for `lpi rollout plan`, such as: --places 20 --window 7200
 seed=$(echo "$day" | cksum | cut -c1-6 | sed 's/^0*//')  # another one every day: one seed on both sides hides noise
 
 mkdir -p data runs verdicts
-if [ ! -e "data/$day" ]; then
-    if [ -e today ]; then  # the data set of the last day that was taken
+case $log in
+*.db | postgresql://*)
+    lpi rotate "$log" --out "events/$day" --rewards "$rewards" || exit $?
+    if [ ! -e "data/$day" ]; then
+        served=$(for one in exports/*; do echo "--run $one"; done)
+        # shellcheck disable=SC2086
+        lpi audit "events/$day" $served > "verdicts/$day-audit.txt"
+        [ $? -eq 3 ] && { cat "verdicts/$day-audit.txt" >&2; exit 2; }  # a log that is not true teaches nothing
+        # shellcheck disable=SC2012,SC2046
+        lpi prepare events $(ls -d events/*/ | tail -n "${DAYS:-28}") --rewards "$rewards" --out "data/$day" || exit $?
+    fi
+    ;;
+*)
+    if [ -e "data/$day" ]; then
+        :
+    elif [ -e today ]; then  # the data set of the last day that was taken
         lpi prepare events "$log" --append today --columns "$columns" --out "data/$day" || exit $?
     else
         lpi prepare events "$log" --columns "$columns" --rewards "$rewards" --out "data/$day" || exit $?
     fi
-fi
+    ;;
+esac
 ln -sfn "data/$day" today
 
 if [ "$(readlink deployed)" = "runs/$day" ]; then
@@ -38,5 +59,13 @@ fi
 # shellcheck disable=SC2086
 lpi gate "runs/$day" --against deployed --data "data/$day" $rules --json "verdicts/$day.json" > "verdicts/$day.txt"
 answer=$?
-[ $answer -eq 0 ] && ln -sfn "runs/$day" deployed
-exit $answer
+[ $answer -eq 0 ] || exit $answer
+case $log in
+*.db | postgresql://*)
+    [ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
+    grep -qs "exports/$day\"" rollout.json && exit 0  # it was planned before
+    # shellcheck disable=SC2086
+    lpi rollout plan "exports/$day" --out rollout.json --rewards "$rewards" $rollout
+    ;;
+*) ln -sfn "runs/$day" deployed ;;
+esac

@@ -24,6 +24,7 @@ TINY = {  # at a size that takes seconds
 STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not
     "choices.py": "trains in several worlds",
     "frontier.py": "plays the demo",
+    "list_rounds.py": "trains for several rounds",
     "lists.py": "measures peers that are not installed here",
     "loops.py": "reads the results of loops",
     "promises_serving.py": "repeats rollouts and audits many times",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,12 +18,20 @@ from localpolicy.cli.main import app
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError
 from localpolicy.runs.run import Run
+from localpolicy.serving.database import Database
+from localpolicy.serving.deployment import Deployment
+from localpolicy.serving.export import export
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import write
+from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.records import Feedback, Request, new_id, now
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "examples" / "daily.sh"
+SCRIPT, FURTHER = ROOT / "examples" / "daily.sh", ROOT / "examples" / "rollout.sh"
 DAYS = [f"2026-11-{10 + number}" for number in range(7)]
-SET = ("model.width=16", "train.batch_size=64", "train.learning_rate=0.01")
+SET = ("model.width=16", "model.event_embeddings=false", "train.batch_size=64", "train.learning_rate=0.01")
 TRAINING = f"--objective mle --epochs 2 --device cpu {' '.join(f'--set {one}' for one in SET)}"
+ROLLOUT = "--stages 50,100 --units 60 --people 20 --places 3 --set lists=20"
 RULES = "{min_sequences: 10, baselines: false}"  # a small shop, whose rule of thumb item-kNN knows as well
 CLIENT = """#!{python} -SE
 import json, socket, sys
@@ -62,12 +71,12 @@ def lpi_beside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rules.yaml").write_text(RULES)
     path = f"{client.parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "TRAINING": TRAINING, "RULES": "rules.yaml"}
+    environment = {**os.environ, "PATH": path, "TRAINING": TRAINING, "RULES": "rules.yaml", "ROLLOUT": ROLLOUT}
     listening.settimeout(0.05)
 
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
+    def run(*words: object, script: Path = SCRIPT, gate: int | None = None) -> subprocess.CompletedProcess[str]:
         script = subprocess.Popen(
-            ["sh", str(SCRIPT), *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE,
+            ["sh", str(script), *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip
         while script.poll() is None:
@@ -76,7 +85,11 @@ def lpi_beside(tmp_path, monkeypatch):
             except TimeoutError:
                 continue
             with line, line.makefile() as words_of:
-                done = CliRunner().invoke(app, json.loads(words_of.readline()))
+                asked = json.loads(words_of.readline())
+                if gate is not None and asked[0] == "gate":
+                    line.sendall(json.dumps({"stdout": "", "stderr": "", "code": gate}).encode() + b"\n")
+                    continue
+                done = CliRunner().invoke(app, asked)
                 if done.exception and not isinstance(done.exception, SystemExit | LocalPolicyError):
                     script.kill()
                     raise done.exception
@@ -127,5 +140,63 @@ def test_seven_days(lpi_beside, tmp_path):
     assert Path("today").resolve().name == DAYS[-1] and Path("deployed").resolve().name == deployed[-1]
 
 
-def test_the_page_holds_the_script():
-    assert SCRIPT.read_text() in (ROOT / "docs" / "daily.md").read_text()
+def visits(number: int, chances: dict[str, float], *, persons: int = 150) -> None:
+    """A day of a service's log, by the very routes that the service takes; arms buy with these chances."""
+    deployment = Deployment(Path("served"), rollout=Path("rollout.json"))
+    rng = np.random.default_rng(number)
+    start = now() - (40 - number) * 86_400_000
+    database = Database("log.db", create=True)
+    with database.transaction():
+        for one in range(persons):
+            person, at = f"v{number}-{one}", start + one * 1000
+            route = deployment.route(person)
+            past = [f"p{rng.integers(30)}"]
+            event = route.recommender.default_event
+            found = route.recommender.recommend([past], 3, events=[[event]], seed=int(rng.integers(2**31)))
+            request = Request(
+                id=new_id(at), time=at, person=person, history=[(past[0], event)], items=found.items[0],
+                propensities=found.propensity[0].tolist(), policy=route.recommender.version, beta=None, mode="drawn",
+                floor=0.0, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm, stage=route.stage,
+                rollout=route.rollout,
+            )  # fmt: skip
+            write(database, request)
+            if rng.random() < chances[route.arm]:
+                item = found.items[0][int(rng.integers(3))]
+                write(
+                    database, Feedback(request.id, request.id, item, ("view", "buy")[one % 2], None, at + 60_000, False)
+                )
+    database.close()
+
+
+def test_the_round_ends_in_production(lpi_beside, tmp_path):
+    """A good candidate is served at the end, a bad one is rolled back, and the good one goes on."""
+    write_day(tmp_path / "first.csv", 0)
+    assert lpi_beside(DAYS[0], "first.csv").returncode == 0
+    export("deployed", out=f"exports/{DAYS[0]}")
+    shutil.copytree(f"exports/{DAYS[0]}", "served")
+    steps = [
+        ({"": 0.4, "current": 0.4, "candidate": 0.4}, [0, 0]),
+        ({"": 0.4, "current": 0.4, "candidate": 0.0}, [3, 3]),
+    ]
+    number = 1
+    for day, (chances, codes) in zip(DAYS[1:], steps, strict=False):
+        before = Recommender("served").version
+        visits(number, chances)
+        done = lpi_beside(day, "log.db", gate=0)
+        assert done.returncode == 0, done.stderr + Path(f"verdicts/{day}-audit.txt").read_text()
+        assert lpi_beside(day, "log.db", gate=0).returncode == 0, "run again, it changes nothing"
+        assert lpi_beside("log.db", script=FURTHER).returncode == 5, "nobody was asked yet"
+        for code in codes:
+            number += 1
+            visits(number, chances, persons=150 if code == 0 else 900)
+            moved = lpi_beside("log.db", script=FURTHER)
+            assert moved.returncode == code, moved.stdout + moved.stderr
+        good = codes == [0, 0]
+        assert Recommender("served").version == (Recommender(f"exports/{day}").version if good else before)
+        assert Path("deployed").resolve().name == (day if good else DAYS[1])
+        number += 1
+
+
+def test_the_page_holds_the_scripts():
+    for script in (SCRIPT, FURTHER):
+        assert script.read_text() in (ROOT / "docs" / "daily.md").read_text()

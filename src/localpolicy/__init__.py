@@ -43,9 +43,12 @@ _HOMES = {
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo": ("demo",),
+    "localpolicy.report.doctor": ("doctor",),
     "localpolicy.report.go": ("go",),
+    "localpolicy.report.paper_files": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.run": ("Run",),
+    "localpolicy.serving": ("rollout",),
     "localpolicy.serving.audit": ("Audit", "audit"),
     "localpolicy.serving.erase": ("erase",),
     "localpolicy.serving.export": ("export",),
@@ -53,6 +56,7 @@ _HOMES = {
     "localpolicy.serving.recommender": ("Recommender",),
     "localpolicy.serving.rotate": ("rotate",),
     "localpolicy.serving.service": ("serve",),
+    "localpolicy.serving.verify": ("verify",),
     "localpolicy.simulation": ("load_world", "simulate"),
     "localpolicy.training.distill": ("distill",),
     "localpolicy.training.train": ("train",),
@@ -90,10 +94,13 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.report.demo import demo as demo
+    from localpolicy.report.doctor import doctor as doctor
     from localpolicy.report.go import go as go
+    from localpolicy.report.paper_files import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.run import Run as Run
+    from localpolicy.serving import rollout as rollout
     from localpolicy.serving.audit import Audit as Audit
     from localpolicy.serving.audit import audit as audit
     from localpolicy.serving.erase import erase as erase
@@ -102,6 +109,7 @@ if TYPE_CHECKING:
     from localpolicy.serving.recommender import Recommender as Recommender
     from localpolicy.serving.rotate import rotate as rotate
     from localpolicy.serving.service import serve as serve
+    from localpolicy.serving.verify import verify as verify
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
     from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
@@ -118,7 +126,9 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'localpolicy' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    home = importlib.import_module(_HOME[name])
+    # A verb with verbs of its own is a module: lp.rollout.plan, lp.rollout.judge.
+    value = getattr(home, name, None) or importlib.import_module(f"{_HOME[name]}.{name}")
     if _HOME[name] not in _ALONE:
         importlib.import_module("localpolicy.report.results")  # from now on results print themselves
     globals()[name] = value  # asked once

@@ -6,23 +6,29 @@ import inspect
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import typer
+from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
+import localpolicy
 from localpolicy.cli import main
 from localpolicy.cli.gate import gate
-from localpolicy.cli.options import complete
+from localpolicy.cli.options import Fields, _option, complete
+from localpolicy.cli.paper import VERBS as PAPER
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.train import train
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.prepare import prepare as prepare_log
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.model.network import ModelConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import TrainConfig
+from localpolicy.study.paper.settings import WHAT, PaperConfig, paper_config
 
 # What is about the command itself: what it reads, where results go, how it is run.
 FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}
@@ -63,6 +69,31 @@ def test_a_verb_types_none_of_its_settings_again(name):
     assert set(inspect.signature(verb).parameters) <= own
 
 
+@pytest.mark.parametrize("what", WHAT)
+def test_every_setting_of_a_table_of_the_paper_is_an_option(what):
+    assert parameters(PAPER[what]).keys() == {"out", *WHAT[what]}
+
+
+def test_every_setting_of_the_paper_is_used_somewhere():
+    assert {name for names in WHAT.values() for name in names} == PaperConfig.model_fields.keys()
+    assert WHAT.keys() == PAPER.keys()
+    with pytest.raises(ConfigError, match=r"lambdas: figure-beta does not use it \(used by table3, figure-lambda"):
+        paper_config("figure-beta", {"lambdas": "1"})
+
+
+def test_every_verb_is_a_public_name_of_python():
+    """A verb with verbs of its own is a module: lp.rollout.plan."""
+    (group,) = [typer.main.get_command(main.app)]
+    assert {name.replace("-", "_") for name in group.commands} <= set(localpolicy.__all__)
+
+
+def test_doctor_and_verify_in_python(tmp_path):
+    found = localpolicy.doctor()
+    assert found.healthy and found.to_dict()["torch"]["state"] == "found" and "torch" in str(found)
+    with pytest.raises(RunError, match=r"has no manifest.json"):
+        localpolicy.verify(tmp_path)
+
+
 def test_options_of_prepare_have_the_defaults_of_the_function():
     given = inspect.signature(prepare_log).parameters
     for name, field in PrepareOptions.model_fields.items():
@@ -76,6 +107,12 @@ def test_help_shows_them_and_they_reach_the_settings():
     words = ["train", "x", "--objective", "lpi_rl", "--width", "8", "--warmup", "3", "--no-capture", "--print-config"]
     printed = run.invoke(main.app, words).stdout
     assert "width: 8" in printed and "warmup: 3" in printed and "capture: false" in printed
+
+
+def test_a_number_that_may_be_a_word_is_read_as_text():
+    options = Fields("localpolicy.runs.config:TrainConfig").found()
+    assert get_args(_option("epochs", FieldInfo(annotation=int, default="auto"), None))[0] == str | None
+    assert get_args(_option("warmup", options["warmup"], None))[0] == int | None
 
 
 def test_the_list_of_verbs_needs_no_settings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_a_name_is_no_pattern(tmp_path, name, suffix):
         write(tmp_path / f"{other}.{suffix}", log(100))
     path = write(tmp_path / f"{name}.{suffix}", log(1))
     assert items(prepare("events", [path], out=tmp_path / "data")) == [1, 2]
+
+
+def test_a_question_mark_hides_no_gzip(tmp_path):
+    path = write(tmp_path / "a?b.csv", log(1))
+    packed = tmp_path / "a?b.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert items(prepare("events", [packed], out=tmp_path / "data")) == [1, 2]
+    both = [path.rename(tmp_path / "a.csv"), tmp_path / "b.csv.gz"]
+    both[1].write_bytes(gzip.compress(write(tmp_path / "c.csv", log(5)).read_bytes()))
+    assert items(prepare("events", both, out=tmp_path / "both")) == [1, 2, 5, 6]
 
 
 def test_a_folder_whose_name_looks_like_a_pattern(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from localpolicy.runtime import progress as bars
 from localpolicy.runtime.progress import progress
 
 
@@ -28,3 +29,19 @@ def test_a_narrow_terminal_shows_the_bar_and_the_time_left(monkeypatch, capsys):
     line = next(line for line in shown.replace("\r", "\n").splitlines() if "20/200" in line)
     assert "━" * 20 in line.replace("╸", "━").replace("╺", "━") and re.search(r"-:--:--|\d:\d\d:\d\d", line)
     assert "epoch 3 of 20" in line and len(line) <= 80
+
+
+def test_a_notebook_shows_one_line_that_goes_when_it_is_done(monkeypatch, capsys):
+    """Without a terminal and without widgets, and without asking for it."""
+    monkeypatch.setattr(bars, "in_notebook", lambda: True)
+    monkeypatch.setattr(bars, "find_spec", lambda name: None)
+    with progress("training mle", 40) as advance:
+        advance(12, note=lambda: "loss 3.1")
+        advance(1)  # within half a second nothing is written anew
+    shown = capsys.readouterr().err
+    text = "training mle: 12 of 40 loss 3.1"
+    assert shown == f"\r{text}\r{' ' * len(text)}\r"
+    monkeypatch.setattr(bars, "in_notebook", lambda: False)
+    with progress("training mle", 40) as advance:
+        advance(12)
+    assert capsys.readouterr().err == ""

@@ -9,6 +9,7 @@ import torch
 from localpolicy.catalogue import chunked
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.quality import measure
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.baselines import recent
@@ -16,6 +17,7 @@ from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.readout import NetworkReader, returns_to_go
+from localpolicy.report.quality import quality_tables
 from localpolicy.types import Reads
 
 #         one list of 3    alone  a list of 2
@@ -128,3 +130,10 @@ def with_logging(made: Network) -> Network:
     other.load_state_dict(made.state_dict(), strict=False)
     torch.nn.init.zeros_(other.heads["logging"].projection)
     return other
+
+
+def test_the_quality_report_counts_lists_and_says_what_places_tell(data):
+    quality = measure(data)
+    assert quality.lists == 3 and quality.examined is None, "no propensities"
+    said = [str(row) for table in quality_tables(data, quality) for row in table.rows]
+    assert any("place and worth cannot be told apart" in row for row in said)

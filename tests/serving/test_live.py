@@ -12,8 +12,11 @@ from contextlib import suppress
 
 import pytest
 from live import serving
+from test_rotation import everything
 
 from localpolicy.serving.database import Database
+from localpolicy.serving.records import now
+from localpolicy.serving.rotate import rotate
 
 KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_KILLED_RECORDS", "300"))
 CLIENTS = 16  # whose records share one flush of the disk
@@ -66,6 +69,28 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(exporte
     print(f"{KILLS} kills, {len(acknowledged):,} acknowledged, {len(lost)} lost")
     assert len(acknowledged) >= RECORDS and not lost
     assert database.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_rotating_beside_a_live_server_loses_and_doubles_nothing(exported, tmp_path):
+    """The full trial: LPI_KILLED_RECORDS=100000."""
+    acknowledged: list[tuple[str, str]] = []
+    log, out, rotations = tmp_path / "log.db", tmp_path / "events", 0
+    with serving(exported.folder, log) as server:
+        enough = threading.Event()
+        clients = [threading.Thread(target=load, args=(server, acknowledged, enough, RECORDS)) for _ in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        while not enough.wait(0.2):
+            rotations += bool(rotate(log, out=out, upto=now()))  # windows that are open too, as with --now
+        server.kill()
+        for client in clients:
+            client.join(120)
+    rotations += bool(rotate(log, out=out, upto=now()))
+    found = everything(str(log), out)
+    lost = [(table, id) for table, id in acknowledged if found[table][id] == 0]
+    doubled = [id for counts in found.values() for id, times in counts.items() if times > 1]
+    print(f"{rotations} rotations, {len(acknowledged):,} acknowledged, {len(lost)} lost, {len(doubled)} twice")
+    assert len(acknowledged) >= RECORDS and rotations > 0 and not lost and not doubled
 
 
 def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_path):

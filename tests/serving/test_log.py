@@ -135,6 +135,28 @@ def test_a_history_that_the_log_did_not_see_comes_first_and_once(log, tmp_path):
     assert [row["item_id"] for row in rows if row["sequence_id"] == stranger.id] == [7, 1, 2, 3]
 
 
+def test_what_a_person_did_elsewhere_is_history_too(log, tmp_path):
+    """Each request brings the whole record: the rows before its list are that record, item for item, rotated or not."""
+    record: list[int] = []
+    histories, rows = [], []
+    for number, elsewhere in enumerate([[8, 9], [], [7], [8, 8], [1]]):
+        record += elsewhere
+        histories.append(list(record))
+        at = START + number * HOUR
+        write(log, listed(history=[(item, "click") for item in record], items=[1, 2], propensities=[0.5, 0.5], time=at))
+        record += [1, 2]
+        if number % 2:
+            files = rotate(log.address, out=tmp_path, upto=at + 1)
+            rows += [row for file in files for row in pq.read_table(file).to_pylist()]
+    rows += events(log, tmp_path)
+    assert [row["item_id"] for row in rows] == record
+    assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
+    starts = [number for number, row in enumerate(rows) if row["place"] == 0]
+    assert [[row["item_id"] for row in rows[:start]] for start in starts] == histories
+    organic = [row["item_id"] for row in rows if row["event"] == "context"]
+    assert organic == [8, 9, 7, 8, 8, 1]
+
+
 def test_rotation_takes_each_request_once_and_leaves_open_windows(log, tmp_path):
     early, late = listed(1), listed(2, time=START + 5 * HOUR)
     write(log, early, late)
@@ -295,3 +317,5 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     assert database.rows("SELECT sha256 FROM rotations") == [(changed["after"],)]
     again = erase("p5", log=log.address, files=[rotated], data=[tmp_path / "data"])
     assert not again["files"] and not again["data"] and not any(again["log"].values())
+    with pytest.raises(LocalPolicyError, match="part of .* already"):
+        prepare("events", [rotated], out=tmp_path / "more", append=tmp_path / "data")

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import torch
 from serve_runs import small_run
 
 from localpolicy.cli.verify import verify
+from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.towers import Towers
 from localpolicy.runs.run import Run
@@ -96,6 +98,13 @@ def test_the_recommender_needs_no_torch(exported):
 def test_it_checks_real_histories_and_keeps_some(exported, run):
     samples = exported.description["samples"]
     assert samples[0]["history"] == [] and len(samples) > 4
+    data = Prepared(run.data_folders[0])
+    ids = data.catalogue["item_id"].to_pylist()
+    real = {tuple(ids[item] for item in data[name].arrays["item"][start:end]) for name in ("train", "test")
+            for start, end in pairwise(data[name].offsets)}  # fmt: skip
+    assert not real & {tuple(one["history"]) for one in samples if len(one["history"]) > 3}, (
+        "nobody's history leaves with an export"
+    )
     assert exported.description["largest_difference"] < exported.description["tolerance"]
     expected = run.policy().recommend([one["history"] for one in samples], 12, events=[s["events"] for s in samples])
     assert [one["top"] for one in samples] == expected.items

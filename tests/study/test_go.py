@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,6 +154,18 @@ def test_a_score_is_a_rankers_and_many_numbers_are_no_events(tmp_path):
     assert "ranker's score" in next(use.why for use in found.uses if use.column == "score")
 
 
+def test_probabilities_are_propensities_where_they_can_be(tmp_path):
+    rows = [(n % 97, n % 7, ("none", "buy")[n % 5 == 0], (1 + n % 4) / 10, n % 3 / 2) for n in range(400)]
+    write_rows(tmp_path / "log.csv", "user,item,answer,probability,prob", rows)
+    found = guess(tmp_path / "log.csv")
+    assert roles(found) | {"user": "", "item": ""} == {
+        "user": "", "item": "", "answer": "event", "probability": "propensity", "prob": ""
+    }  # fmt: skip
+    write_rows(tmp_path / "log.csv", "user,item,answer,probability", [(*row[:3], row[4]) for row in rows])
+    found = guess(tmp_path / "log.csv")
+    assert roles(found)["probability"] == "" and "no probabilities" in found.uses[-1].why
+
+
 def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):
     rows = [row[:3] for row in watched()]
     write_rows(tmp_path / "any.csv", "user_id,video_id,watch_ratio", rows)
@@ -221,7 +235,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
     assert {check["name"] for check in verdict["checks"]} >= {"gain", "other events", "baselines", "ruler", "coverage"}
     page = (out / "report.html").read_text()
-    assert verdict["sentence"].replace("'", "&#x27;") in page
+    assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
     runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
@@ -261,12 +275,15 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
 
 def test_rows_in_no_order_of_time_give_no_deploy():
     place = import_module("localpolicy.study.go")
-    check = Check("gain", "yes", "it gains", plain="it gains")
-    verdict = Gate([check], None, None, GateRules())
+    gain = Check("gain", "yes", "it gains", plain="it gains")
+    worse = Check("baselines", "no", "item-kNN is better", instead="item-kNN", plain="a baseline is better")
+    evaluation = SimpleNamespace(name="improved")
+    verdict = Gate([gain, worse], evaluation, SimpleNamespace(name="mle"), GateRules())
     read = Guess("events", {}, None)
     assert place._ordered(verdict, read) is verdict
     doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
-    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[-1].reason
+    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[0].reason
+    assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
 
 
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):

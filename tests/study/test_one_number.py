@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ from page_tree import parse, specs
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.go import _by, _by_reward
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
 
@@ -137,3 +140,16 @@ def test_an_interval_beside_a_decision_is_that_decisions(shown):
     tests += [bucket.test for event in comparison.events for bucket in comparison.breakdown(event) if bucket.test]
     for test in tests:
         assert (test.holm_p < 0.05) == (test.low > 0 or test.high < 0) == bool(test.stars)
+
+
+def test_the_page_of_go_draws_the_figure_that_decided():
+    """The gate's own estimator, or the gate's own metric."""
+    rows = [PolicyRow("lpi", "lpi_rl", metrics={"click nDCG@20": Interval.of(0.1, 0.01), "AR@1": Interval.of(0.2, 0)})]
+    section = Section("", "", rows, main_metric="AR@1")
+    values = {"SNIPS": SimpleNamespace(value=0.3, se=0.01), "DR": SimpleNamespace(value=0.4, se=0.02)}
+    measured = SimpleNamespace(name="lpi", off_policy=SimpleNamespace(refusal=None, estimates=values))
+    for estimator, value in values.items():
+        drawn = _by_reward(section, SimpleNamespace(evaluations=[measured]), estimator.lower())
+        assert drawn.rows[0].metrics[drawn.main_metric] == Interval.of(value.value, value.se)
+    assert _by(section, "click.nDCG@20").main_metric == "click nDCG@20"
+    assert _by(section, "purchase.nDCG@20").main_metric == "AR@1", "the comparison has no such figure"

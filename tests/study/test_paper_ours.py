@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from shop_logs import from_markdown, write_shop
 
-from localpolicy.cli.paper_options import recipe_of
 from localpolicy.measure.significance import paired
 from localpolicy.report.html.page import tables_page
 from localpolicy.report.paper import claims, findings, main_table, our_gains, table3_tables
@@ -17,6 +16,7 @@ from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, Recipe
+from localpolicy.study.paper.settings import PaperConfig
 from localpolicy.study.paper.table3 import COLUMNS, table3
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -32,8 +32,8 @@ def made(tmp_path_factory):
 
 
 def test_they_are_asked_for():
-    assert recipe_of(False, None, None, None, None, "cpu").ours == ()
-    assert recipe_of(False, None, None, None, None, "cpu", ours=True).ours == tuple(OURS)
+    assert PaperConfig().recipe().ours == ()
+    assert PaperConfig(ours=True).recipe().ours == tuple(OURS)
     assert not OURS.keys() & POLICIES.keys()
     assert all("(ours)" in label for label in OURS.values())
 
@@ -48,7 +48,7 @@ def test_they_have_our_defaults_on_the_papers_positions():
         ours = Config().train.model_copy(update={"min_history": 0, "seed": 3, "device": "cpu", "precision": "bf16"})
         assert config.train == ours
     closed = recipe.arm("lpi_rl_closed", Point(), 0).config.objective
-    assert (closed.improve, closed.beta, closed.believe, closed.critics) == ("closed", None, False, 1)
+    assert (closed.name, closed.beta, closed.believe, closed.critics) == ("lpi_rl", None, False, 1)
 
 
 def test_what_is_the_papers_stays_as_it_is(made):

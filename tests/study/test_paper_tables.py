@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 from shop_logs import from_markdown, write_shop
 
-from localpolicy.cli.paper import _dial
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
@@ -24,6 +23,7 @@ from localpolicy.measure.truth import true_value
 from localpolicy.report.html.page import MISSING, tables_page
 from localpolicy.report.paper import choices, findings, main_table, table1_table, table2_tables, table3_tables
 from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
+from localpolicy.report.paper_files import dialled
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
@@ -326,8 +326,8 @@ def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
 def test_pictures_are_among_what_was_written(made, tmp_path, messages):
     folder, data, _ = made
     studies = [(data, study(data, folder / "out"))]
-    _dial("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
-    (said,) = messages("localpolicy.cli.paper")
+    dialled("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
+    (said,) = messages("localpolicy.report.paper_files")
     for form in ("json", "md", "tex", "html", "svg", "png"):
         assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
 

@@ -108,7 +108,7 @@ def test_what_it_knows_beyond_the_data_is_refused(older, tmp_path):
 def test_the_policy_that_served_a_log_is_its_logging_policy(older, small, tmp_path):
     settings = Config.parse({"model": {"width": 8}, "objective": {"name": "reward_weighted"}, "train": {"epochs": 1}})
     served = train(small, out=tmp_path / "round-3", config=settings)
-    digest = served.manifest["policy_sha256"]
+    digest = served.digest
     for number, (policies, fine) in enumerate(
         [(["round-3"], True), ([digest[:12]], True), ([digest[:4]], False), (["round-2"], False),
          (["round-2", "round-3"], False), ([], False)]
@@ -116,7 +116,7 @@ def test_the_policy_that_served_a_log_is_its_logging_policy(older, small, tmp_pa
         log = write_small(tmp_path / f"log-{number}", policies=policies)
         if fine:
             run = train(log, out=tmp_path / f"run-{number}", config=config("lpi_cb", served.folder))
-            assert run.manifest["logging"]["policy_sha256"] == digest
+            assert run.manifest["logging"]["policy_sha256"] == served.manifest["policy_sha256"]
         else:
             with pytest.raises(RunError, match="only runs such as mle and sqn"):
                 train(log, out=tmp_path / f"run-{number}", config=config("lpi_cb", served.folder))

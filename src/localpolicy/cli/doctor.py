@@ -2,101 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from localpolicy import __version__
 from localpolicy.cli.output import show_table
-
-REQUIRED = (
-    "torch",
-    "numpy",
-    "pyarrow",
-    "scipy",
-    "duckdb",
-    "pydantic",
-    "typer",
-    "pyyaml",
-    "safetensors",
-    "rich",
-)
-EXTRAS = {
-    "report": ("altair", "vl-convert-python"),
-    "spark": ("pyspark",),
-    "sweep": ("optuna",),
-    "track": ("tensorboard",),
-}
-
-
-def _found(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _memory() -> str:
-    try:
-        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of memory"
-    except (ValueError, OSError):
-        return "memory unknown"
-
-
-def _java() -> tuple[str, str]:
-    home = os.environ.get("JAVA_HOME")
-    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if path is None or shutil.which(path) is None:
-        return "missing", "needed by --engine spark alone: install a Java 17 runtime"
-    printed = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
-    return "found", printed.splitlines()[0] if printed else path
-
-
-def _devices() -> list[tuple[str, str, str]]:
-    # The one slow line: importing torch is the only honest way to ask what it can use.
-    if _found("torch") is None:
-        return []
-    import torch
-
-    rows = [("cpu", "found", f"{torch.get_num_threads()} threads, {_memory()}")]
-    if not torch.cuda.is_available():
-        built = "this torch is a CPU build" if torch.version.cuda is None else "torch sees no device: check the driver"
-        rows.append(("cuda", "missing", f"not needed; {built}"))
-        return rows
-    for index in range(torch.cuda.device_count()):
-        device = torch.cuda.get_device_properties(index)
-        rows.append((f"cuda:{index}", "found", f"{device.name}, {device.total_memory / 2**30:.0f} GiB"))
-    triton = _found("triton")
-    rows.append(("triton", "found" if triton else "missing", triton or "comes with CUDA builds of torch"))
-    from localpolicy.catalogue import fused
-
-    lacks = fused.missing()
-    rows.append(
-        ("fused kernels", "missing" if lacks else "found", lacks or "chosen for CUDA runs (train.catalogue=auto)")
-    )
-    return rows
 
 
 def doctor() -> None:
     """Versions, devices and extras: what is found, what is missing and how to get it."""
-    rows = [
-        ("localpolicy", "found", __version__),
-        ("python", "found", f"{platform.python_version()} ({sys.executable})"),
-    ]
-    for package in REQUIRED:
-        version = _found(package)
-        rows.append((package, "found" if version else "MISSING", version or f"pip install '{package}'"))
-    rows += _devices()
-    for extra, packages in EXTRAS.items():
-        missing = [package for package in packages if _found(package) is None]
-        here = ", ".join(f"{package} {_found(package)}" for package in packages if package not in missing)
-        remedy = f"pip install 'localpolicy[{extra}]' (lacks {', '.join(missing)})"
-        rows.append((f"extra: {extra}", "missing" if missing else "found", remedy if missing else here))
-    rows.append(("java", *_java()))
-    show_table("localpolicy on this machine", ("what", "state", "details"), rows)
-    if any(state == "MISSING" for _, state, _ in rows):
+    from localpolicy.report.doctor import HEADS
+    from localpolicy.report.doctor import doctor as look
+
+    found = look()
+    show_table("localpolicy on this machine", HEADS, found.rows)
+    if not found.healthy:
         sys.exit(2)

@@ -32,5 +32,7 @@ def erase(
         f"erasure {record['id']}: {record['log'].get('requests', 0):,} lists of the log, {rows:,} rows of "
         f"{len(record['files'])} files, {sequences:,} sequences of {len(record['data'])} data sets"
     )
+    if not (rows or sequences or any(record["log"].values())):
+        LOG.warning("this person is in none of them: check the id, as it was sent in requests")
     if json is not None:
         write_json(json, record)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.output import console, show
-from localpolicy.cli.paper_options import Processes
+from localpolicy.cli.sweep import Processes
 from localpolicy.limits import LARGEST_SEED
 
 

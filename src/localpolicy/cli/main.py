@@ -30,6 +30,7 @@ from localpolicy.cli.loop import loop
 from localpolicy.cli.messages import show_messages
 from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe
+from localpolicy.cli.paper import VERBS as PAPER
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
@@ -64,7 +65,7 @@ VERBS: dict[str, Verb] = {
     "loop": loop,
     "verify": verify,
 }
-WITH_SETTINGS = {name: verb for name, verb in VERBS.items() if hasattr(verb, "fields")}
+WITH_SETTINGS = {name: verb for name, verb in (VERBS | PAPER).items() if hasattr(verb, "fields")}
 
 
 class Verbs(TyperGroup):
@@ -74,8 +75,8 @@ class Verbs(TyperGroup):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             ctx.fail(f"no such command '{name}'{nearest(name, self.list_commands(ctx))}")
-        verb = WITH_SETTINGS.get(f"{self.name} {name}" if self.name == "paper" else name)
-        if verb is not None:
+        verb = WITH_SETTINGS.get(name)
+        if verb is not None and name in self.commands:
             whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             whole.command(name)(complete(verb))
             self.commands[name] = typer.main.get_command(whole)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Verb = Callable[..., None]
+REPEATED = ("data", "set")  # options that may be given several times; other lists are written a,b
 
 
 class Fields(NamedTuple):
@@ -80,7 +81,13 @@ def complete(verb: Verb) -> Verb:
 
 
 def _option(name: str, field: FieldInfo, panel: str | None) -> Any:
+    if name in REPEATED:
+        repeated = list[Path] if get_args(field.annotation)[0] is Path else list[str]
+        words = "KEY=VALUE" if name == "set" else None
+        return Annotated[repeated | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
     kind, words = (str, None) if field.json_schema_extra == {"read": "text"} else _kind(field.annotation)
+    if kind in (int, float, bool) and isinstance(field.default, str):  # a number, or a word such as auto
+        kind, words = str, f"{kind.__name__}|{field.default}"
     return Annotated[kind | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
 
 
@@ -91,8 +98,6 @@ def _kind(annotation: Any) -> tuple[Any, str | None]:
         return _kind(inner[0]) if len(inner) == 1 else (str, None)
     if get_origin(annotation) is Literal:
         return str, "|".join(str(one) for one in inner)
-    if get_origin(annotation) is tuple and inner[0] is Path:
-        return list[Path], None
     plain = annotation in (int, float, bool, Path)
     return (annotation if plain else str), None
 

@@ -21,12 +21,16 @@ def rotate(
         str, typer.Option(help="how to combine several events on one item: max, sum, first or last")
     ] = "max",
     now: Annotated[bool, typer.Option("--now", help="also move lists whose window is still open")] = False,
+    json: Annotated[Path | None, typer.Option(help="write the names of the files as JSON to this file")] = None,
 ) -> None:
     """Join lists with their feedback, and move them to Parquet once their window is over."""
+    from localpolicy.runtime.files import write_json
     from localpolicy.serving.join import JoinConfig
     from localpolicy.serving.records import now as moment
     from localpolicy.serving.rotate import rotate as run_it
 
     config = JoinConfig.parse({"window": window, "rewards": rewards, "default": default, "aggregation": aggregation})
     files = run_it(log, out=out, config=config, upto=moment() if now else None)
+    if json is not None:
+        write_json(json, {"files": [str(file) for file in files]})
     LOG.info("\n".join(f"wrote {file}" for file in files) or "nothing to rotate: no list's window is over")

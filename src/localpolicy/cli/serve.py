@@ -11,13 +11,16 @@ import typer
 
 def serve(
     run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
-    log: Annotated[str, typer.Option(help="the log to write: a SQLite file, or postgresql://…")] = "lpi-log.db",
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port; 0 takes any free one")] = 8471,
-    workers: Annotated[int, typer.Option(help="number of processes")] = 1,
+    log: Annotated[
+        str, typer.Option(envvar="LPI_LOG", help="the log to write: a SQLite file, or postgresql://…")
+    ] = "lpi-log.db",
+    host: Annotated[str, typer.Option(envvar="LPI_HOST", help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="LPI_PORT", help="port; 0 takes any free one")] = 8471,
+    workers: Annotated[int, typer.Option(envvar="LPI_WORKERS", help="number of processes")] = 1,
     threads: Annotated[int, typer.Option(help="onnxruntime threads per worker")] = 1,
     floor: Annotated[
-        float, typer.Option(help="exploration floor: weight ε of a uniform policy mixed into the draws")
+        float,
+        typer.Option(envvar="LPI_FLOOR", help="exploration floor: weight ε of a uniform policy mixed into the draws"),
     ] = 0.0,
     empty_history: Annotated[str, typer.Option(help="what answers an empty history: fallback or model")] = "fallback",
     share: Annotated[float, typer.Option(help="share of requests that is logged")] = 1.0,
@@ -27,7 +30,10 @@ def serve(
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,
     rollout: Annotated[
-        Path | None, typer.Option(help="the rollout's file, to be followed once it is there (lpi rollout plan)")
+        Path | None,
+        typer.Option(
+            envvar="LPI_ROLLOUT", help="the rollout's file, to be followed once it is there (lpi rollout plan)"
+        ),
     ] = None,
 ) -> None:
     """Serve lists over HTTP; each is logged, with exact propensities, before it is answered.

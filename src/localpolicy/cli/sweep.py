@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from localpolicy.cli.evaluate import Against, write_and_print
-from localpolicy.cli.paper_options import Lanes, Processes
 
 LOG = logging.getLogger(__name__)
 
+Processes = Annotated[int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core)")]
+Lanes = Annotated[
+    int | None, typer.Option(min=1, help="runs that one process trains in turn (default: 1; try 8 on a GPU)")
+]
 NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,14 @@ from localpolicy.errors import ConfigError, DataError
 from localpolicy.limits import LARGEST_SEED
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
+
+SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the log
+
+
+def _event(event: Any) -> str:
+    """An event as a log's text has it: engines write truth values in small letters."""
+    return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
+
 
 TEXT: dict[str, JsonValue] = {"read": "text"}  # on the command line: a validator makes of it what it is
 
@@ -52,9 +61,10 @@ class PrepareConfig(Settings):
     most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
 
     # How it is split.
-    split: Literal["random", "time", "last"] = Field(
-        "random", description="by sequence at random, by its last time, or last: of every sequence the last event is "
-        "test, the one before it validation, the rest training (leave-one-out)"
+    split: str = Field(
+        "random", description="by sequence at random, by its last time (time), or last: of every sequence the last "
+        "event is test, the one before it validation, the rest training (leave-one-out); or a column of the log that "
+        "says train, validation or test"
     )  # fmt: skip
     validation: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
     test: float = Field(0.1, gt=0, description="share of the sequences, or their number where >= 1")
@@ -76,11 +86,33 @@ class PrepareConfig(Settings):
         """`a,b` is a list too."""
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
+    @property
+    def split_column(self) -> str | None:
+        """The log's column that says which split a row is in."""
+        return None if self.split in SPLIT_RULES else self.split
+
     @field_validator("rewards", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         """A mapping of events to rewards, as Python would have it."""
-        return ",".join(f"{event}={reward}" for event, reward in value.items()) if isinstance(value, dict) else value
+        if not isinstance(value, Mapping):
+            return value
+        return ",".join(f"{_event(event)}={reward}" for event, reward in value.items())
+
+    @field_validator("rename", mode="before")
+    @classmethod
+    def _events(cls, value: Any) -> Any:
+        """Events may be numbers or truth values."""
+        return {_event(event): ours for event, ours in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("split_times", mode="before")
+    @classmethod
+    def _iso(cls, value: Any) -> Any:
+        """Texts, or times of Python, pandas and NumPy."""
+        if isinstance(value, str):
+            return value
+        given = value if isinstance(value, list | tuple) else (value,)
+        return tuple(each.isoformat() if hasattr(each, "isoformat") else str(each) for each in given)
 
     @field_validator("session_gap", mode="before")
     @classmethod

@@ -25,6 +25,7 @@ from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, mill
 
 LARGEST, SMALLEST = "3.4e38", "1.2e-38"  # of 4-byte floats, in which rewards and propensities are kept
 YEARS = (-62_135_596_800_000, 253_402_300_799_999)  # ms: the first and last that a calendar can show
+SPLIT_WORDS = (("train", "training"), ("validation", "valid", "val", "dev"), ("test", "testing"))
 MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
 
 
@@ -41,6 +42,7 @@ def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
         "place": shown and reading.has_lists,
         "filter": shown and reading.has_filters,
         "filter_content": shown and reading.has_filters,
+        "split": reading.has_split,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
 
@@ -94,6 +96,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             "place": self._place(),
             "filter": self._text("filter"),
             "filter_content": self._text("filter_content"),
+            "split": self._split(),
         }
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
 
@@ -160,6 +163,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             reason = f"{column} is not a plain integer, as the first are, and could collide with another (see --ids)"
             self._must(f"CAST({number} AS STRING) = {raw}", reason)
         else:
+            wide = f"{column} does not fit 8 bytes with a sign: read ids as text (see --ids)"
+            self._must(f"({raw} <= {2**63 - 1} AND {raw} >= {-(2**63)})", wide)
             self._must(f"{number} = {raw}", f"{column} is not a whole number, and could collide with another once cast")
         return number
 
@@ -233,6 +238,16 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         value = self.value(column)
         text = "CAST('' AS STRING)" if value is None else f"COALESCE(CAST({value} AS STRING), '')"
         return self._reads(column, text)
+
+    def _split(self) -> str:
+        value = self.value("split")
+        if value is None:
+            return "CAST(0 AS SMALLINT)"
+        cases = " ".join(f"WHEN '{word}' THEN {code}" for code, words in enumerate(SPLIT_WORDS) for word in words)
+        code = f"CASE LOWER(TRIM(CAST({value} AS STRING))) {cases} END"
+        number = self._reads("split", f"CAST({code} AS SMALLINT)")
+        self._must(f"{number} IS NOT NULL", "the column of the split says neither train nor validation nor test")
+        return number
 
     def _place(self) -> str:
         value = self.value("place")

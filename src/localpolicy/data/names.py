@@ -18,13 +18,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "event": (
         "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
-        "interaction", "interactiontype", "type", "rating", "stars",
+        "interaction", "interactiontype", "type", "rating", "stars", "answer", "response", "outcome",
     ),
     "timestamp": (
         "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
         "timestampms", "timems", "tsms", "eventtimems", "timeus", "timens", "unixts", "epoch", "day",
     ),
-    "propensity": ("propensity", "propensityscore", "pscore"),
+    "propensity": ("propensity", "propensityscore", "pscore", "probability", "actionprobability", "prob"),
     "policy": ("policy", "policyversion"),
     "reward": ("reward",),
 }  # fmt: skip

@@ -25,7 +25,7 @@ from localpolicy.data.inputs import digests, inputs_of
 from localpolicy.data.load import load, open_tables
 from localpolicy.data.reading import Reading
 from localpolicy.data.sources import SourceTable
-from localpolicy.data.splits import cut_points, fitting, literals, split_sizes
+from localpolicy.data.splits import Cut, cut_points, fitting, literals, share_key, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.data.stream import write_events, write_ids
@@ -82,9 +82,17 @@ class Preparation:
         inputs = self.beside.submit(digests, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, codes)
+        if self.config.split_column is not None and not reading.has_split:
+            raise ConfigError(
+                f"split: expected random, time or last, got '{self.config.split_column}': this source has no column of "
+                "that name."
+            )
+        if self.config.split_column is not None and earlier is not None:
+            raise ConfigError("a data set whose splits are a column's cannot be continued: prepare both logs at once.")
         if keep_log:
             log.info("keeping the log")
-            write_log(engine, self.scratch / LOG, fields, reading, codes)
+            logged = tuple(name for name in fields if name != "split")
+            write_log(engine, self.scratch / LOG, logged, reading, codes)
         fields = tuple(name for name in fields if name != "filter_content")  # from here on rows refer to it by name
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
@@ -102,6 +110,8 @@ class Preparation:
                 log.info(f"split=last leaves out {short:,} sequences of fewer than 3 events")
             # Counted from the end among what is kept, not among what the filters then drop.
             events_from = sql.from_end("kept", order=order)
+        elif config.split_column is not None:
+            cuts = self._split_by_column(config.seed)
         else:
             by_time = config.split == "time"
             keys = sql.KEYS_BY_TIME if by_time else sql.keys_at_random(kept.sequences, seed=config.seed)
@@ -110,12 +120,14 @@ class Preparation:
             config = fitting(engine, config, given=asked)
             cuts = cut_points(engine, config, known=known.get("cuts"))
             engine.table("sequences", sql.sequences(literals(cuts)))
+        fields = tuple(name for name in fields if name != "split")
         sizes = split_sizes(engine)
         engine.table("numbered", sql.numbered(events_from, fields=fields, sequences=sum(sizes), last=last))
         if "filter" in fields:
             engine.table("item_filters", sql.ITEM_FILTERS)
         engine.drop(*kept.tables)
         engine.table("items", sql.items(sum(sizes[:2]) if last else 0))
+        self._say_near_duplicates(reading)
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
         optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
         extra: dict[str, Any] = {
@@ -159,6 +171,36 @@ class Preparation:
             taken = [] if earlier is None else earlier.manifest["inputs"]["taken"]
             extra["inputs"] = inputs_of([*taken, *inputs.result()])
         return Prepared(out)
+
+    def _split_by_column(self, seed: int) -> list[Cut]:
+        """As the log's column says; where it knows no validation, a tenth of the training sequences."""
+        engine = self.engine
+        if torn := engine.rows(sql.IN_TWO_SPLITS):
+            raise DataError(
+                f"sequence {torn[0][0]} is in two splits by the column '{self.config.split_column}': a sequence is in "
+                "one split. Name another column, or cut sequences where the split changes."
+            )
+        engine.table("sequence_keys", sql.KEYS_BY_COLUMN)
+        if not engine.rows("SELECT 1 FROM sequence_keys WHERE split_key = 1 LIMIT 1"):
+            log.info(
+                f"{self.config.split_column} knows no validation: a tenth of the training sequences is taken for it"
+            )
+            engine.table("sequence_keys", sql.keys_with_validation(share_key(0.9), seed=seed))
+        cuts: list[Cut] = [1, 2]
+        engine.table("sequences", sql.sequences(literals(cuts)))
+        return cuts
+
+    def _say_near_duplicates(self, reading: Reading) -> None:
+        """Ids that differ in spaces or capitals alone are kept apart, and told."""
+        for what, table, kind in (("item", "items", reading.item_id), ("sequence", "sequences", reading.sequence_id)):
+            if kind != "text":
+                continue
+            count, one, other = self.engine.rows(sql.near_duplicates(table, f"{what}_id"))[0]
+            if count:
+                log.warning(
+                    f"{count:,} {what} ids differ from another in spaces or capitals alone ({one!r} and {other!r}): "
+                    "they are kept apart. If they are one, trim them in the log"
+                )
 
 
 def _dates(first: int, last: int) -> dict[str, str]:

@@ -15,9 +15,10 @@ from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.engines import Engine
 from localpolicy.data.inputs import flat_list, refuse_inside, source_tables
 from localpolicy.data.preparation import Preparation
+from localpolicy.data.quality import duplicate_events
 from localpolicy.data.readers import READERS, find_reader
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.runtime.folders import check_target, new_folder, only_writer, partial_folder, remove_abandoned
 from localpolicy.runtime.full_disk import told_when_full
 
@@ -90,6 +91,9 @@ def prepare(
             data = work.run(out, source=name, given=settings, **options)
         finally:
             runner.close()
+    if config.duplicates == "keep" and (same := duplicate_events(data)):
+        kept = "They are kept; --duplicates exact drops them"
+        log.warning(to_caller(f"{same:,} events equal the one before in sequence, time, item and event. {kept}"))
     if earlier is not None:
         log.info(f"{out} is {earlier.path} and {sum(len(table.inputs) for table in tables)} more file(s):")
         for line in change(earlier, data):

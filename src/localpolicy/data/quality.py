@@ -35,6 +35,8 @@ class Quality:
     odd_times: int | None  # events before 1971 or after 2099: sentinels, or another unit
     filtered: int | None  # events shown under a filter; None where a log of lists does not say
     filter_unknown: int  # … whose items the log does not state
+    lists: int  # lists of more than one item
+    examined: list[float] | None  # how much each place of a list is looked at; None where it cannot be told
     top_share: dict[str, float]  # share of events on the most popular 1 % and 10 % of items
     lengths: Histogram = field(default_factory=dict)
     popularity: Histogram = field(default_factory=dict)
@@ -82,10 +84,26 @@ def measure(data: Prepared) -> Quality:
         odd_times=odd_times if timed else None,
         filtered=None if _silent_on_filters(data) else _count(data, lambda number: number != NO_FILTER),
         filter_unknown=_count(data, lambda number: number == UNKNOWN_FILTER),
+        lists=_lists(data),
+        examined=data.places.examined.tolist() if data.places is not None and data.places.told else None,
         top_share={f"{percent} %": _top_share(total, percent / 100) for percent in (1, 10)},
         lengths=histogram(lengths),
         popularity=histogram(total[total > 0]),
     )
+
+
+def duplicate_events(data: Prepared) -> int:
+    """Events at the very time of the one before, in the same sequence, with its item and event; 0 without times."""
+    count = 0
+    for split in data.splits.values():
+        if "time" not in split.arrays:
+            return 0
+        for sequence, chunk in _chunks(split):
+            same = sequence[1:] == sequence[:-1]
+            for column in ("time", "item", "event"):
+                same &= chunk[column][1:] == chunk[column][:-1]
+            count += int(same.sum())
+    return count
 
 
 def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
@@ -94,6 +112,12 @@ def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         bounds = split.offsets[first : stop + 1]
         sequence = np.repeat(np.arange(stop - first, dtype=np.int64), np.diff(bounds))
         yield sequence, {name: np.asarray(array[bounds[0] : bounds[-1]]) for name, array in split.arrays.items()}
+
+
+def _lists(data: Prepared) -> int:
+    """A list of several items has one that stands below the first."""
+    splits = [data[name] for name in data.whole_splits if "above" in data[name].arrays]
+    return sum(int((chunk["above"] == 1).sum()) for split in splits for _, chunk in _chunks(split))
 
 
 def _silent_on_filters(data: Prepared) -> bool:

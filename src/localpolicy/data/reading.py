@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from localpolicy.data.config import PrepareConfig
+from localpolicy.data.config import SPLIT_RULES, PrepareConfig
 from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
 from localpolicy.data.times import as_number, unit_of
-from localpolicy.errors import DataError, nearest
+from localpolicy.errors import ConfigError, DataError, nearest
 
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
-    "filter_content",
+    "filter_content", "split",
 )  # fmt: skip
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
@@ -40,6 +40,11 @@ def check_columns(table: SourceTable) -> None:
     for ours in table.columns:
         if ours not in COLUMNS:
             raise DataError(f"columns: '{ours}' is not a column of events{nearest(ours, COLUMNS)}")
+    if (by := table.columns.get("split")) is not None and by not in table.names:
+        raise ConfigError(
+            f"split: expected {', '.join(SPLIT_RULES)} or a column of the log, got '{by}'"
+            f"{nearest(by, [*SPLIT_RULES, *table.names])}"
+        )
     for ours, theirs in table.columns.items():
         for name in table.parts(theirs):
             if table.names.count(name) > 1:
@@ -110,6 +115,7 @@ class Reading:
     has_propensity: bool
     has_lists: bool  # rows say which list they stood in, and at which place
     has_filters: bool  # and under which filter its items were chosen
+    has_split: bool  # rows say which split they are in
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
     @classmethod
@@ -134,6 +140,7 @@ class Reading:
             has_propensity=any(raw.has("propensity") for raw in raws),
             has_lists=any(raw.has("request") and raw.has("place") for raw in raws),
             has_filters=any(raw.has("filter") for raw in raws),
+            has_split=all(raw.has("split") for raw in raws),
             narrow=tuple(name for name in integers if all(_is_narrow(raw.sample.get(name)) for raw in raws)),
         )
 
@@ -143,8 +150,10 @@ def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
     if config.ids == "text":
         return "text"
     for raw in raws:
-        if raw.type_of(column) != "text":
+        if raw.type_of(column) in ("integer", "float"):
             continue
+        if raw.type_of(column) != "text":  # UUIDs, times and truth values are ids as they are written
+            return "text"
         declared = raw.table.format == "parquet" or column not in raw.sample
         if declared or (config.ids == "auto" and not all(map(_plain_integer, raw.sample[column]))):
             return "text"

@@ -45,7 +45,7 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
     if config.split_times:
         return [_milliseconds(text) for text in config.split_times]
     if config.split == "random" and config.test < 1:
-        return [_hex(1 - config.validation - config.test), _hex(1 - config.test)]
+        return [share_key(1 - config.validation - config.test), share_key(1 - config.test)]
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
     shares = (config.validation, config.test)
     validation, test = (round(share) if share >= 1 else round(share * total) for share in shares)
@@ -75,7 +75,8 @@ def literals(cuts: list[Cut]) -> list[str]:
     return [f"'{cut}'" if isinstance(cut, str) else f"CAST({cut} AS BIGINT)" for cut in cuts]
 
 
-def _hex(share: float) -> str:
+def share_key(share: float) -> str:
+    """The md5 below which this share of all sequences lies."""
     return f"{min(int(share * 2**32), 2**32 - 1):08x}"
 
 

@@ -129,6 +129,24 @@ def keys_at_random(source: str, *, seed: int) -> str:
 
 
 DISTINCT_SEQUENCES = "(SELECT DISTINCT sequence_id FROM kept) d"
+KEYS_BY_COLUMN = "SELECT sequence_id, CAST(MAX(split) AS BIGINT) AS split_key FROM kept GROUP BY sequence_id"
+IN_TWO_SPLITS = "SELECT sequence_id FROM kept GROUP BY sequence_id HAVING MIN(split) <> MAX(split) ORDER BY 1 LIMIT 1"
+
+
+def keys_with_validation(least: str, *, seed: int) -> str:
+    """The same where a column knows train and test alone: sequences of train whose md5 is at least this validate."""
+    key = f"md5(CONCAT('{seed}:', CAST(sequence_id AS STRING)))"
+    validates = f"split_key = 0 AND {key} >= '{least}'"
+    return f"""SELECT sequence_id, CASE WHEN {validates} THEN CAST(1 AS BIGINT) ELSE split_key END AS split_key
+FROM ({KEYS_BY_COLUMN}) k"""
+
+
+def near_duplicates(table: str, column: str) -> str:
+    """Ids of a table that are another one's but for spaces and capitals: how many, and two of them."""
+    same = f"SELECT LOWER(TRIM({column})) AS word, MIN({column}) AS one, MAX({column}) AS other FROM {table} GROUP BY 1"
+    return f"SELECT COUNT(*), MIN(one), MIN(other) FROM ({same} HAVING COUNT(DISTINCT {column}) > 1) d"
+
+
 KEYS_BY_TIME = "SELECT sequence_id, MAX(time) AS split_key FROM kept GROUP BY sequence_id"
 
 

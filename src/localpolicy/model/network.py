@@ -14,7 +14,16 @@ from torch.autograd.function import once_differentiable
 
 from localpolicy import plugins
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import AnyHead, Head, Logits, copies_in, formed_beside, gradients_wait, take
+from localpolicy.catalogue.logits import (
+    AnyHead,
+    Head,
+    Logits,
+    copies_in,
+    formed_beside,
+    gradients_wait,
+    take,
+    tilted,
+)  # fmt: skip
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
@@ -257,6 +266,30 @@ class Network(nn.Module):
         """The item embeddings as a projected head reads them."""
         # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
         return self.embedding.detach() if name == "logging" else self.embedding
+
+    @property
+    def dial(self) -> str | None:
+        """The head by which a policy is tilted: 'q' (the mean of both Q heads), 'reward', or none."""
+        return "q" if "q_a" in self.heads else "reward" if "reward" in self.heads else None
+
+    def parts(self) -> tuple[AnyHead, AnyHead | None]:
+        """What the policy's rows are formed of: its head, and no critic of its own."""
+        return self.head("policy"), None
+
+    @torch.no_grad()
+    def policy(
+        self,
+        hidden: Tensor,
+        *,
+        beta: float | None = None,
+        logging: str | None = None,
+        parts: tuple[AnyHead, AnyHead | None] | None = None,
+    ) -> Logits:
+        """Unnormalised log π at these hidden states: the policy head, or with `beta` the head `logging` tilted by Q."""
+        if beta is None:
+            return (self.parts() if parts is None else parts)[0].detach().logits(hidden)
+        assert logging is not None and self.dial is not None
+        return tilted(hidden, self.head(logging).detach(), self.head(self.dial).detach(), beta=beta)
 
     @property
     def towers(self) -> list[Network]:

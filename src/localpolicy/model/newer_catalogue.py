@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import AnyHead, Head, LinearLogits, Logits
+from localpolicy.catalogue.logits import AnyHead, Head, Logits
 from localpolicy.errors import RunError
 from localpolicy.model.policy import Policy
-from localpolicy.model.towers import Towers
 from localpolicy.types import START, Batch
 
 
@@ -42,8 +41,7 @@ class OverNewerCatalogue(Policy):
         super().__init__(policy.network, policy.origin, items)
         device = policy.network.embedding.device
         self.older_index = torch.from_numpy(match_items(items, policy.items)).to(device)
-        network = policy.network
-        base, values = network.parts() if isinstance(network, Towers) else (network.head("policy"), None)
+        base, values = policy.network.parts()
         self._base = self._extended(base, unknown=-torch.inf)
         self._values = None if values is None else self._extended(values, unknown=0.0)
 
@@ -61,10 +59,8 @@ class OverNewerCatalogue(Policy):
         known, before = known_history(batch, self.older_index)
         tokens = tokens if batch.context is None else batch.context[tokens]
         hidden = self.network.hidden_without_dropout(known)[before[tokens]]
-        if isinstance(self.network, Towers):
-            assert self._values is not None
-            return self.network.policy(hidden, parts=(self._base, self._values))
-        return LinearLogits(hidden, self._base.to(hidden.dtype))
+        values = None if self._values is None else self._values.to(hidden.dtype)
+        return self.network.policy(hidden, parts=(self._base.to(hidden.dtype), values))
 
 
 def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:

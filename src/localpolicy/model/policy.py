@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import Logits, tilted
+from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
@@ -74,11 +74,7 @@ class Policy:
     @property
     def critic(self) -> str | None:
         """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
-        if "tilt" in self.network.heads:
-            return "tilt"
-        if "q_a" in self.network.heads:
-            return "q"
-        return "reward" if "reward" in self.network.heads else None
+        return self.network.dial
 
     def _check_dial(self, beta: float) -> None:
         if not beta > 0:  # NaN included
@@ -112,13 +108,7 @@ class Policy:
 
     def rows_of(self, hidden: Tensor) -> Logits:
         """The same at hidden states [N, D]."""
-        if isinstance(self.network, Towers):
-            return self.network.policy(hidden, beta=self.beta)
-        if self.beta is None:
-            return self.network.head("policy").detach().logits(hidden)
-        base, critic = self.origin.estimates_logging, self.critic
-        assert base is not None and critic is not None
-        return tilted(hidden, self.network.head(base).detach(), self.network.head(critic).detach(), beta=self.beta)
+        return self.network.policy(hidden, beta=self.beta, logging=self.origin.estimates_logging)
 
     # ------------------------------------------------------------------ what it would show
 

@@ -173,7 +173,7 @@ class NetworkReader:
         """
         if self.logging_policy is None:
             return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
-        if not isinstance(self.logging_policy.network, Network):
+        if len(self.logging_policy.network.towers) > 1:
             return self.logging_policy.rows_at(batch, tokens)
         with frozen.beside():
             rows = self.logging_policy.rows_at(batch, tokens)

@@ -115,13 +115,24 @@ class Towers(nn.Module):
         weight = torch.cat([head.weight for head in values], dim=1) / len(values)
         return base, base.replaced(weight, torch.stack(biases).mean(0))
 
+    @property
+    def dial(self) -> str:
+        """The head by which a policy is tilted: the calibrated critic."""
+        return "tilt"
+
     @torch.no_grad()
     def policy(
-        self, hidden: Tensor, *, beta: float | None = None, parts: tuple[AnyHead, AnyHead] | None = None
+        self,
+        hidden: Tensor,
+        *,
+        beta: float | None = None,
+        logging: str | None = None,
+        parts: tuple[AnyHead, AnyHead | None] | None = None,
     ) -> Logits:
         """log μ̂ + min(s Â/β, log c) at these hidden states, at its own β unless one is given."""
         scale = self.slope / (self.beta if beta is None else beta)
         base, values = self.parts() if parts is None else parts
+        assert values is not None
         base, values = base.detach(), values.detach()
         if self.cap is None:  # one linear head
             assert base.bias is not None and values.bias is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from localpolicy import __version__
-from localpolicy.errors import to_caller
+from localpolicy.errors import DataError, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
@@ -55,7 +56,10 @@ def go(
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`.
     """
+    started = time.monotonic()
     folder = new_folder("go") if out is None else Path(out)
+    if titles is not None and not Path(titles).is_file():
+        raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
     path = _written(log, folder)
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
     guessed = guess(path, columns=columns, rewards=text, rename=rename)
@@ -65,6 +69,7 @@ def go(
         LOG.info("note: %s.", to_caller(note))
     if confirm is not None:
         confirm()
+        started = time.monotonic()
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
@@ -76,7 +81,7 @@ def go(
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         result = carry_out(
-            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own,
+            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own, started=started,
             rules=None if rules is None else rules_of(rules),
         )  # fmt: skip
         for note in result.left_out:
@@ -124,13 +129,13 @@ def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> C
     """One HTML file; `titles` say what items are called."""
     section = comparison_section(result.comparison, base=path.parent, titles=titles)
     verdict = result.verdict
-    if verdict is not None and verdict.deployed is None:
-        section = _by_reward(section, result.comparison)
+    figure = "nothing"
     if verdict is not None:
-        section = replace(section, findings=[*gate_findings(verdict), *section.findings])
-        if verdict.deployed is not None and verdict.metric in {name for row in section.rows for name in row.metrics}:
-            section = replace(section, main_metric=verdict.metric)  # the figure that is drawn is the one that decides
-    figure = "nothing" if verdict is None else verdict.metric if verdict.deployed else REWARD
+        # The figure that is drawn is the one that decides.
+        by_value = verdict.deployed is None or verdict.question.kind == "value"
+        figure = REWARD if by_value else verdict.metric
+        drawn = _by_reward(section, result.comparison, verdict.rules.estimator) if by_value else _by(section, figure)
+        section = replace(drawn, findings=[*gate_findings(verdict), *section.findings])
     notes = [*result.notes, *(() if verdict is None else verdict.notes)]
     settings = {
         "localpolicy": __version__,
@@ -163,10 +168,16 @@ def _headline(result: GoResult) -> Headline:
     return replace(headline, numbers=[*headline.numbers, KeyNumber(f"{trust:.2f}", "trust in the critic", meaning)])
 
 
-def _by_reward(section: Section, comparison: Comparison) -> Section:
-    """The same with the estimated reward as the figure that is drawn: where the log is judged by what it earned."""
+def _by(section: Section, metric: str) -> Section:
+    """The same with this metric as the figure that is drawn, where the comparison has it."""
+    called = metric.replace(".", " ", 1)
+    return replace(section, main_metric=called) if any(called in row.metrics for row in section.rows) else section
+
+
+def _by_reward(section: Section, comparison: Comparison, estimator: str) -> Section:
+    """The same with the reward as the gate estimates it: where the log is judged by what it earned."""
     estimates = {
-        policy.name: policy.off_policy.estimates["DR"]
+        policy.name: policy.off_policy.estimates[estimator.upper()]
         for policy in comparison.evaluations
         if policy.off_policy is not None and policy.off_policy.refusal is None
     }

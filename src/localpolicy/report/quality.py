@@ -80,6 +80,10 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         )
         add(f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training")
         add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
+    if quality.lists:
+        looked = ", ".join(f"{place:.2g}" for place in quality.examined or ())
+        meaning = f"attention by place: {looked}" if looked else "place and worth cannot be told apart"
+        rows.append(("lists", f"{quality.lists:,}", "", meaning))
     if quality.filtered is None:
         rows.append(("filters", "-", "", "the log of lists names none: weights take it that all items could be shown"))
     elif quality.filtered:

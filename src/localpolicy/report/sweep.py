@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.measure.summary import is_rating
+from localpolicy.measure.summary import WEIGHTED, is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
@@ -85,7 +85,8 @@ def _note(sweep: Sweep, floor: float | None) -> str:
 def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
     first = test.seeds[0].to_dict("test")
-    groups = [name for name in first["metrics"] if name not in ("repeat", "new") and not is_rating(name)]
+    left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
+    groups = [name for name in first["metrics"] if name not in left and not is_rating(name)]
     rows = []
     for group in groups:
         for name in ("HR@20", "nDCG@20"):

@@ -19,6 +19,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import yaml
+from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from localpolicy import __version__
@@ -55,7 +57,16 @@ FILES = (
     "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
 )  # fmt: skip
 SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
-RECORDED = {"objective", "seed", "data", "selected", "policy_sha256"}  # what every manifest holds
+
+
+class Recorded(BaseModel):
+    """What every manifest holds."""
+
+    objective: str
+    seed: int
+    data: dict[str, Any]
+    selected: dict[str, Any]
+    policy_sha256: str
 
 
 class Run(Result):
@@ -112,8 +123,10 @@ class Run(Result):
             )
             raise RunError(f"{self.folder} {what}.")
         content = read_sealed(self.folder / "manifest.json")
-        if isinstance(content, dict) and content.keys() >= RECORDED:
-            return content
+        if isinstance(content, dict) and content.keys() >= Recorded.model_fields.keys():
+            with suppress(ValidationError):
+                Recorded.model_validate(content)
+                return content
         if isinstance(content, dict) and "counts" in content:
             raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")

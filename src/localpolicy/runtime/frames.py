@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from localpolicy.errors import ConfigError, DataError
 
@@ -32,9 +33,18 @@ def arrow_stream(table: Any) -> pa.RecordBatchReader:
             table = table.collect()
         if not hasattr(table, STREAM):
             table = from_dataframe(table)
-        return pa.RecordBatchReader.from_stream(table)
+        return pa.RecordBatchReader.from_stream(_without_uuids(table))
     except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
         raise DataError(f"{table_name(table)} cannot be read as an Arrow table: {str(error)[:500]}") from None
+
+
+def _without_uuids(table: Any) -> Any:
+    """A pandas frame whose columns of UUID objects, which Arrow does not read, are texts."""
+    if type(table).__module__.split(".")[0] != "pandas" or not hasattr(table, "dtypes"):
+        return table
+    objects = [name for name, kind in table.dtypes.items() if kind == object]  # noqa: E721 - a dtype
+    ids = [name for name in objects if len(table) and isinstance(table[name].iloc[0], UUID)]
+    return table.assign(**{name: table[name].map(str) for name in ids}) if ids else table
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

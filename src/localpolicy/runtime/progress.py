@@ -1,4 +1,4 @@
-"""A progress bar on stderr, and silence where there is no terminal."""
+"""A progress bar on stderr: of rich in a terminal, one line that is written anew in a notebook; else silence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 Advance = Callable[..., None]
 NOTE_EVERY = 0.5  # seconds between notes that are costly to make
@@ -23,6 +24,35 @@ def no_bars() -> Iterator[None]:
         _silent -= 1
 
 
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+@contextmanager
+def _line(description: str, total: float | None) -> Iterator[Advance]:
+    """One line of text that overwrites itself, and is gone at the end."""
+    done, shown, width = 0.0, 0.0, 0
+
+    def advance(amount: float = 1, note: str | Callable[[], str] = "") -> None:
+        nonlocal done, shown, width
+        done += amount
+        if time.monotonic() - shown < NOTE_EVERY:
+            return
+        shown = time.monotonic()
+        of = "" if total is None else f" of {total:,.0f}"
+        text = f"{description}: {done:,.0f}{of} {note() if callable(note) else note}".rstrip()
+        print(f"\r{text:<{width}}", end="", file=sys.stderr, flush=True)
+        width = len(text)
+
+    try:
+        yield advance
+    finally:
+        if width:
+            print("\r" + " " * width, end="\r", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress(description: str, total: float | None) -> Iterator[Advance]:
     """Yields `advance(amount, note="")`; the note stands right of the bar.
@@ -30,7 +60,11 @@ def progress(description: str, total: float | None) -> Iterator[Advance]:
     A note that is costly (it waits for a device) is given as a function. It is called twice a second at most, and never
     without a terminal.
     """
-    if _silent or not sys.stderr.isatty():
+    if not _silent and in_notebook() and not find_spec("ipywidgets"):  # which rich needs there
+        with _line(description, total) as advance:
+            yield advance
+        return
+    if _silent or not (sys.stderr.isatty() or in_notebook()):
         yield lambda amount=1, note="": None
         return
     from rich.console import Console

@@ -88,6 +88,10 @@ CREATE TABLE evidence_answers (
     time BIGINT NOT NULL, arrived BIGINT);
 CREATE INDEX evidence_answers_by_request ON evidence_answers (request);
 """,
+    # What the rotated rows hold of a person: later histories bring what is not among it.
+    """
+ALTER TABLE persons ADD COLUMN items TEXT;
+""",
 )
 
 

@@ -61,6 +61,10 @@ class Slot:
         """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
         if self.loaded is None:
             return
+        missing = sorted(set(self.loaded.events) - set(made.events))
+        if missing:
+            raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients send: their requests "
+                           "would be refused. Train on a log that holds it.")  # fmt: skip
         shared = len(made.index.keys() & self.loaded.index.keys())
         if shared < LEAST_SHARED * min(made.n_items, self.loaded.n_items):
             raise RunError(f"{self.folder} has another catalogue: it knows {shared:,} of the {self.loaded.n_items:,} "

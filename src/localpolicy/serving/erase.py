@@ -52,7 +52,8 @@ def erase(
                     _record(path.parent / RECORD, entry)
             for folder in folders:
                 with only_writer(folder):
-                    changed = _erase_prepared(folder, person, {"id": record["id"], "time": moment})
+                    entry = {"id": record["id"], "time": moment}
+                    changed = _erase_prepared(folder, person, entry, record["files"])
                 if changed:
                     record["data"][str(folder)] = changed
             if database is not None:
@@ -137,7 +138,9 @@ def _others(column: Any, person: str) -> Any:
     return pc.fill_null(pc.not_equal(column.cast("string"), person), True)
 
 
-def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[str, Any] | None:
+def _erase_prepared(
+    folder: Path, person: str, about: dict[str, Any], files: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any] | None:
     """Write a data set anew without the person's sequences; its catalogue stays, so that runs still fit it."""
     data = Prepared(folder)
     keep = {}
@@ -151,6 +154,12 @@ def _erase_prepared(folder: Path, person: str, about: dict[str, Any]) -> dict[st
     extra = {key: value for key, value in manifest.items() if key not in fixed}
     erased = int(sum((~kept).sum() for kept in keep.values()))
     extra["erasures"] = [*extra.get("erasures", []), {**about, "before": data.digest, "sequences": erased}]
+    inputs = extra.get("inputs", {})
+    taken = inputs.get("taken", [])  # a file without the person is the same day still: it is not to be appended again
+    after = {changed["before"]: changed["after"] for changed in files.values()}
+    again = [{**file, "sha256": after[file["sha256"]]} for file in taken if file["sha256"] in after]
+    if again:
+        extra["inputs"] = {**inputs, "taken": [*taken, *again]}
     columns = tuple(name for name in data["train"].arrays if name not in ("item", "event", "reward"))
     ids = {name: data.sequence_ids(name) for name in SPLITS}
     numbers = _used_filters(data, keep)

@@ -30,6 +30,10 @@ ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f
 WHERE f.rotation = ? ORDER BY f.time, f.id"""
 
 
+Known = list[Any] | None  # the items of a person's rows; None: an older version did not write them down
+MOST_KNOWN = 5000  # items kept of a person: histories are shorter
+
+
 class JoinConfig(Settings):
     """How answers become rewards."""
 
@@ -84,19 +88,19 @@ class Worth:
 
 
 def joined(
-    database: Database, worth: Worth, config: JoinConfig, *, rotation: int, known: set[str] | None = None
+    database: Database, worth: Worth, config: JoinConfig, *, rotation: int, known: dict[str, Known] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Events of the requests and answers that a rotation has claimed.
 
-    Persons not in `known` begin with their first request's history.
-
-    That history is what the policy saw and this log did not: its rows are `context`, which no policy chose.
+    A request's history may hold what this log never saw: all of it at a person's first request, later what they did
+    elsewhere meanwhile. It becomes rows before the list, `context`, which no policy chose. `known` has the items that
+    a person's rows hold already, and learns what is added.
     """
     answers: dict[str, list[tuple[Any, str, float, int]]] = {}
     for request, item, event, stated, time in database.stream(ANSWERS, (rotation,)):
         if (reward := worth.of(event, stated)) is not None:
             answers.setdefault(request, []).append((json.loads(item), event, reward, time))
-    known = set() if known is None else known
+    known = {} if known is None else known
     for row in database.rows(QUERY, (rotation,)):
         (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
          share, arm, stage, places, seen) = row  # fmt: skip
@@ -108,17 +112,33 @@ def joined(
         sequence, past = request if person is None else person, json.loads(history)
         if content is not None:
             item_filter, content = _filter(content, past)
-        if person is None or person not in known:
-            if person is not None:
-                known.add(person)
-            for number, (item, _) in enumerate(past):
-                yield _context(sequence, item, at - len(past) + number, policy)
+        new = _not_among(known.get(sequence, []), [item for item, _ in past])
+        for number, item in enumerate(new):
+            yield _context(sequence, item, at - len(new) + number, policy)
+        if person is not None:
+            before = known.get(person, [])
+            rows = [item for item, _ in past] if before is None else [*before, *new]
+            known[person] = [*rows, *items[:shown]][-MOST_KNOWN:]
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
             event, reward = aggregate(((e, r) for i, e, r, _ in mine if i == item), config)
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
                       content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
+
+
+def _not_among(known: Known, history: Sequence[Any]) -> list[Any]:
+    """Items of a history that the rows before do not hold, as often as they do not; None: nobody knows, so none."""
+    if known is None:
+        return []
+    left = Counter(known)
+    new = []
+    for item in history:
+        if left[item]:
+            left[item] -= 1
+        else:
+            new.append(item)
+    return new
 
 
 def law(policy: str, beta: float | None, floor: float) -> str:

@@ -49,6 +49,14 @@ class Recommender:
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
+        try:
+            self._open(threads, verify)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"[:200]
+            raise RunError(f"{self.folder} is no export that this version reads ({what}): it was altered, or made by "
+                           "another version. Export the run again.") from None  # fmt: skip
+
+    def _open(self, threads: int, verify: bool) -> None:
         self.description = read_export(self.folder, verify=verify)
         self.version: str = self.description["version"]
         self.events: list[str] = self.description["events"]

@@ -9,6 +9,7 @@ is lost, and nothing is written twice. Two rotations at once do not happen: the 
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,8 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, Worth, joined
+from localpolicy.serving.join import JoinConfig, Known, Worth, joined
+from localpolicy.serving.log import dumps
 from localpolicy.serving.records import now
 from localpolicy.serving.units import keep_evidence
 
@@ -68,6 +70,10 @@ def rotate(
 CLAIM_ANSWERS = """UPDATE feedback SET rotation = ? WHERE request IN (SELECT id FROM requests WHERE rotation = ?)
 AND (late = 0 OR time <= (SELECT COALESCE(s.time, r.time) + ? FROM requests r LEFT JOIN shown s ON s.request = r.id
                           WHERE r.id = feedback.request))"""
+PERSONS = "SELECT person, items FROM persons WHERE person IN (SELECT person FROM requests WHERE rotation = ?)"
+INSERT_PERSON = (
+    "INSERT INTO persons (person, items) VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET items = excluded.items"
+)
 UNFINISHED = "SELECT number, file FROM rotations WHERE sha256 IS NULL ORDER BY number"
 
 
@@ -88,8 +94,9 @@ def _claim(database: Database, upto: int, config: JoinConfig) -> tuple[int, str]
 def _finish(database: Database, out: Path, config: JoinConfig, number: int, name: str) -> Path | None:
     """Write what was claimed, then let it go; the file, where there are events to write."""
     path = out / name
-    known = {person for (person,) in database.rows("SELECT person FROM persons")}
-    before = set(known)
+    known: dict[str, Known] = {}
+    for person, items in database.stream(PERSONS, (number,)):
+        known[person] = None if items is None else json.loads(items)
     worth = Worth(config)
     rows = _write(path, joined(database, worth, config, rotation=number, known=known))
     if worth.set_aside:
@@ -102,8 +109,8 @@ def _finish(database: Database, out: Path, config: JoinConfig, number: int, name
     _write_raw(out / FEEDBACK / name.replace("events", "feedback"), database, RAW_FEEDBACK, *answers)
     digest = sha256(path) if rows else ""
     with database.transaction(alone=True):
-        for person in known - before:
-            database.execute("INSERT INTO persons VALUES (?) ON CONFLICT DO NOTHING", (person,))
+        for person, items in known.items():
+            database.execute(INSERT_PERSON, (person, dumps(items)))
         keep_evidence(database, number)
         moved = "(SELECT id FROM requests WHERE rotation = ?)"
         database.execute(f"DELETE FROM shown WHERE request IN {moved}", (number,))

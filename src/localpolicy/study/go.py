@@ -51,8 +51,9 @@ FEWEST_STEPS = 2_000  # in batches of 256, with most epochs: where there are few
 NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
 TRAINING_SHARE = 0.7  # of the minutes; the rest is for judging
+LEAST_SHARE = 0.2  # of the minutes, for judging and for training, whatever came before
 PASSES = 20  # over the test split, in validations of one policy, that judging all of them costs
-FEWEST_JUDGED = 500  # sequences
+FEWEST_JUDGED = 200  # sequences
 PROBE = 6  # steps that are timed; the first two warm up
 LONGEST = 50  # actions of a context, at most
 
@@ -248,14 +249,19 @@ def carry_out(
     rules: GateRules | None = None,
     titles: Path | None = None,
     own: Any = None,
+    started: float | None = None,
 ) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate, or against `own`:
     the lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on
-    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over.
+    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over; the
+    `minutes` are counted from `started` (a time.monotonic()), so that all of it keeps them.
     """
-    began, budget = time.monotonic(), 60 * minutes * TRAINING_SHARE
+    began = time.monotonic()
+    ends = (began if started is None else started) + 60 * minutes
+    left = max(ends - began, LEAST_SHARE * 60 * minutes)  # reading and preparing may have taken most of it
+    budget = max(left - _judging_seconds(data, plan, len(data["test"])), TRAINING_SHARE * left)
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
@@ -280,7 +286,7 @@ def carry_out(
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
     measure: dict[str, Any] = {}
-    sequences = _affordable(data, plan, max(60 * minutes - (time.monotonic() - began), 0.2 * 60 * minutes))
+    sequences = _affordable(data, plan, max(ends - time.monotonic(), LEAST_SHARE * 60 * minutes))
     if sequences is not None:
         measure = {"sequences": sequences, "min_history": config.train.min_history}
         left_out.append(
@@ -310,7 +316,13 @@ def _ordered(verdict: Gate, guessed: Guess) -> Gate:
         "order, and its figures say nothing of people. Give the times (--columns timestamp=NAME)"
     )
     check = Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
-    return replace(verdict, checks=[*verdict.checks, check])
+    idle = [
+        replace(
+            each, outcome="not asked", reason=f"not asked, since the order is no time's: {each.reason}", instead=None
+        )
+        for each in verdict.checks
+    ]
+    return replace(verdict, checks=[check, *idle])
 
 
 def _within(config: Config, seconds: float) -> Config:
@@ -331,11 +343,17 @@ def _cut_short(runs: Sequence[Run], epochs: int) -> list[str]:
     return said
 
 
+def _judging_seconds(data: Prepared, plan: Plan, sequences: int) -> float:
+    """How long judging on so many sequences takes, by the validation that was timed."""
+    return PASSES * plan.scoring_seconds * sequences / max(len(data["validation"]), 1)
+
+
 def _affordable(data: Prepared, plan: Plan, seconds: float) -> int | None:
     """How many test sequences can be judged in the time that is left; None: all of them."""
-    per_sequence = PASSES * plan.scoring_seconds / max(len(data["validation"]), 1)
-    fitting = int(seconds / per_sequence) if per_sequence > 0 else len(data["test"])
-    return None if fitting >= len(data["test"]) else max(fitting, FEWEST_JUDGED)
+    whole = _judging_seconds(data, plan, len(data["test"]))
+    fitting = int(len(data["test"]) * seconds / whole) if whole > 0 else len(data["test"])
+    fitting = max(fitting, FEWEST_JUDGED)
+    return None if fitting >= len(data["test"]) else fitting
 
 
 def with_seed(config: Config, seed: int) -> Config:

@@ -130,6 +130,7 @@ class _Reading:
 
     def guess(self) -> Guess:
         self._time()
+        self._propensity()
         self._event()
         self._reward()
         if "event" not in self.meant:
@@ -164,6 +165,17 @@ class _Reading:
             if timelike and self._share(name, "TRY_CAST({} AS TIMESTAMP) IS NOT NULL") > 0.95:
                 self.meant["timestamp"], self.why[name] = name, "its values are times"
                 return
+
+    def _propensity(self) -> None:
+        """Probabilities lie above 0 and up to 1; what does not is something else."""
+        theirs = self.meant.get("propensity")
+        if theirs is None or theirs in self.why:
+            return
+        if self._share(theirs, "TRY_CAST({0} AS DOUBLE) > 0 AND TRY_CAST({0} AS DOUBLE) <= 1") == 1.0:
+            self.why[theirs] = "its name; numbers from 0 to 1: how likely it was shown"
+        else:
+            del self.meant["propensity"]
+            self.why[theirs] = "ignored: no probabilities (some lie outside 0 to 1)"
 
     def _event(self) -> None:
         """A column of events must hold few values; numbers that vary are a reward instead."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.model.network import Network
@@ -33,6 +35,7 @@ class _Held(NamedTuple):
 
     hidden: Tensor  # [N, D]
     items: Tensor  # [N]
+    open_items: OpenItems | None  # the likelihood is among these
 
 
 @torch.no_grad()
@@ -48,13 +51,15 @@ def sharpness(
             break
     if not count:
         return 1.0
-    hidden, items = (torch.cat(column) for column in zip(*parts, strict=True))
-    plain = _scaled(network, hidden, 1.0)
-    taken = float(plain.at(items).double().sum())
+    plain = [_scaled(network, part.hidden, 1.0) for part in parts]
+    taken = sum(float(rows.at(part.items).double().sum()) for rows, part in zip(plain, parts, strict=True))
 
     def rises(s: float) -> bool:
         """Whether d/ds Σ log softmax(s z)_a = Σ (z_a − Σ_b softmax(s z)_b z_b) > 0."""
-        expected = float(catalogue.mean(_scaled(network, hidden, s), plain).double().sum())
+        expected = sum(
+            float(catalogue.mean(_scaled(network, part.hidden, s), rows, part.open_items).double().sum())
+            for rows, part in zip(plain, parts, strict=True)
+        )
         return ranks.summed(taken - expected)[0] > 0
 
     low, high = math.log(LOWEST), math.log(HIGHEST)
@@ -66,8 +71,9 @@ def sharpness(
 
 def _known(network: Network, batch: Batch, data: Prepared) -> _Held:
     known = torch.from_numpy(data.known_items).to(batch.item.device)
-    at = batch.scored[(batch.history[batch.scored] > 0) & known[batch.item[batch.scored]]]
-    return _Held(network.hidden_without_dropout(batch)[at], batch.item[at])
+    before = batch.history if batch.context is None else batch.history[batch.context]
+    at = batch.scored[(before[batch.scored] > 0) & known[batch.item[batch.scored]]]
+    return _Held(network.hidden_without_dropout(batch)[at], batch.item[at], OpenItems.of(replace(batch, scored=at)))
 
 
 def _scaled(network: Network, hidden: Tensor, s: float) -> Logits:

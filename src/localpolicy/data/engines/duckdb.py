@@ -28,6 +28,8 @@ TYPES = {
 
 
 PATTERN = "*?["  # letters that make a name a pattern to DuckDB
+OURS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)  # about SQL, which no user writes
+MEMORY = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b|%)", re.IGNORECASE)
 MOST_THREADS = 1024  # DuckDB starts as many as it is told
 
 
@@ -36,6 +38,8 @@ class DuckDB:
 
     def __init__(self, scratch: Path, *, memory: str = "1GB", threads: int | None = None) -> None:
         config: dict[str, Any] = {"temp_directory": str(scratch / "spill"), "memory_limit": memory}
+        if not MEMORY.fullmatch(memory.strip()) or not re.search("[1-9]", memory):
+            raise ConfigError(f"memory={memory[:40]}: expected an amount such as 500MB or 2GB.")
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise ConfigError(f"threads: expected 1 to {MOST_THREADS}, got {threads}.")
         if threads is not None:
@@ -71,7 +75,7 @@ class DuckDB:
             query = (
                 f"SELECT * FROM read_csv({files}, columns = {{{columns}}}, header = {table.header}, quote = '\"', "
                 f"delim = {_text(table.delimiter)}, auto_detect = false, "
-                f"hive_partitioning = false{self._rejects})"
+                f"hive_partitioning = false, compression = {_compression(table)}{self._rejects})"
             )
         if rows:  # a window without an order keeps the files' own
             query = f"SELECT row_number() OVER () AS _row, * FROM ({query})"
@@ -123,6 +127,12 @@ def _literal(file: Path) -> str:
     return f"./{name}" if name.startswith("~") else name
 
 
+def _compression(table: SourceTable) -> str:
+    """By the names' ends, and said: DuckDB looks for them before a question mark, as in an address."""
+    packed = {file.name.endswith(".gz") for file in table.files}
+    return _text("auto" if len(packed) > 1 else "gzip" if packed == {True} else "none")
+
+
 def _places(table: SourceTable) -> list[int]:
     """Where the table's columns stand in its Parquet files, from 1."""
     all_names = pq.read_schema(table.files[0]).names
@@ -154,9 +164,9 @@ def _errors(table: SourceTable | None = None) -> Iterator[None]:
             raise DataError(
                 "DuckDB cannot read this log to its end. A line or a quoted value may be longer than 32 MB."
             ) from None
-        if isinstance(error, duckdb.IOException | duckdb.InvalidInputException | duckdb.ConversionException):
-            raise DataError(_malformed(error)) from None
-        raise
+        if isinstance(error, OURS):
+            raise
+        raise DataError(_malformed(error)) from None  # a flipped bit may be anything to whoever decodes it
 
 
 def _malformed(error: Exception) -> str:
@@ -167,8 +177,8 @@ def _malformed(error: Exception) -> str:
     file, column_counts = re.search(r"file = (.*)", text), re.search(r"Expected Number of Columns.*", text)
     if line and file:
         what = column_counts[0] if column_counts else "the line cannot be cut into columns"
-        shown = f" ('{original[1][:80]}')" if original else ""
-        return f"{file[1]}, line {line[1]}{shown}: {what}. Mend it, or pass over such lines with --skip-bad-rows."
+        quoted = f" ('{original[1][:80]}')" if original else ""
+        return f"{file[1]}, line {line[1]}{quoted}: {what}. Mend it, or pass over such lines with --skip-bad-rows."
     return f"{_first(error)} The file was cut short or altered, or is not what its name says: fetch it again."
 
 

@@ -88,7 +88,10 @@ def _layout(file: Path, config: PrepareConfig) -> Layout:
 
 def _columns(names: tuple[str, ...], config: PrepareConfig) -> dict[str, str]:
     """The user's map, and our own names for what it leaves out."""
-    columns = {name: name for name in COLUMNS if name in names} | dict(config.columns)
+    ours = {name: name for name in COLUMNS if name in names and name != "split"}  # that one is asked for
+    columns = ours | dict(config.columns)
+    if config.split_column is not None:
+        columns["split"] = config.split_column
     if not {"request", "place"} <= columns.keys():  # one alone means something else: a place may be a town
         columns = {name: theirs for name, theirs in columns.items() if name not in ("request", "place")}
     if config.event is not None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 
 import altair as alt
 import vl_convert
@@ -14,11 +13,11 @@ import vl_convert
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.report.contents import CheckedClaim, Contents, PolicyRow, Section
+from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section
 from localpolicy.report.html.charts import Chart, SeriesStyle, series_styles
 from localpolicy.report.html.frontier import frontier
 from localpolicy.report.html.lines import NOTE, curve_tables, curves, round_charts, round_tables
-from localpolicy.report.html.page import asset, definitions, figure, folded, sample_lists, skeleton, table
+from localpolicy.report.html.page import render, table
 from localpolicy.report.html.spread import histogram, histogram_table, segment_charts, segment_tables
 from localpolicy.report.table import (
     NOTHING,
@@ -207,118 +206,84 @@ VERDICTS = {
     False: ("no", "✗", "does not hold"),
     None: ("open", "?", "cannot tell"),
 }
-BEHIND = "The numbers behind it"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a section under a heading of its own."""
+
+    heading: str
+    charts: Sequence[Chart] = ()
+    legend: Sequence[tuple[str, str]] = ()  # a policy's name and its symbol
+    table: str = ""
+    behind: str = ""  # tables of the numbers behind the charts
+    note: str = ""
+    samples: Sequence[SampleLists] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section as its template needs it."""
+
+    section: Section
+    identity: str
+    frontier: Chart | None
+    blocks: Sequence[Block]
+    sources: str
+
+    @property
+    def charts(self) -> list[Chart]:
+        """All of them."""
+        first = [] if self.frontier is None else [self.frontier]
+        return [*first, *(chart for block in self.blocks for chart in block.charts)]
 
 
 def page(contents: Contents) -> str:
     """The HTML text."""
-    drawn: dict[str, object] = {}
-    sections = "".join(
-        _section(section, styles, f"s{index + 1}", drawn, alone=len(contents.sections) == 1)
-        for index, (section, styles) in enumerate(zip(contents.sections, series_styles(contents), strict=True))
-    )
-    settings = folded("Settings", definitions(contents.settings), "facts") if contents.settings else ""
-    return skeleton(
-        contents.title,
-        f"<header><h1>{escape(contents.title)}</h1>"
-        f'<p class="verdict"><span class="unseen">Verdict: </span>{escape(contents.verdict)}</p>'
-        f"{_numbers(contents)}{_next_step(contents)}{_menu(contents)}"
-        "<noscript><p>The charts need JavaScript; every number they show is in the tables.</p></noscript></header>\n"
-        f"<main>{sections}</main>\n<footer>{asset('reading.html')}{settings}</footer>\n"
-        f'<script type="application/json" id="chart-specs">{_embedded(drawn)}</script>\n'
-        f"<script>{_script(library())}</script>\n<script>\n{asset('draw.js')}{asset('sort.js')}</script>\n",
-    )
-
-
-def _numbers(contents: Contents) -> str:
-    """The numbers behind the answer."""
-    cards = "".join(
-        f'<li><span class="value">{escape(number.value)}</span> <span class="name">{escape(number.name)}</span>'
-        f'<span class="meaning">{escape(number.meaning)}</span></li>'
-        for number in contents.numbers
-    )
-    return f'<ul class="numbers" aria-label="The numbers behind it">{cards}</ul>' if cards else ""
-
-
-def _next_step(contents: Contents) -> str:
-    return f'<p class="next"><b>Next:</b> {escape(contents.next_step)}</p>' if contents.next_step else ""
-
-
-def _menu(contents: Contents) -> str:
-    links = [(f"s{index + 1}", section.title) for index, section in enumerate(contents.sections)]
-    links = [*(links if len(links) > 1 else []), ("glossary", "Glossary")]
-    items = "".join(f'<li><a href="#{target}">{escape(title)}</a></li>' for target, title in links)
-    return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
-
-
-def _section(
-    section: Section, styles: Sequence[SeriesStyle], identity: str, drawn: dict[str, object], *, alone: bool
-) -> str:
-    """One comparison; its charts' specs are added to `drawn`. `alone`: the page has no other."""
-
-    def block(charts: Sequence[Chart]) -> str:
-        drawn.update({chart.identity: chart.spec for chart in charts})
-        figures = "".join(
-            figure(chart.identity, chart.caption, height=chart.height, title=chart.title) for chart in charts
+    parts = [
+        Part(
+            section, name, frontier(section, styles, f"{name}-frontier"), _blocks(section, styles, name),
+            sources(section, f"{name}-runs"),
         )
-        return figures if any(chart.wide for chart in charts) else f'<div class="grid">{figures}</div>'
+        for name, section, styles in zip(
+            (f"s{index + 1}" for index in range(len(contents.sections))), contents.sections, series_styles(contents),
+            strict=True,
+        )
+    ]  # fmt: skip
+    specs = {chart.identity: chart.spec for part in parts for chart in part.charts}
+    return render(
+        "report.html", title=contents.title, contents=contents, parts=parts, verdicts=VERDICTS, specs=_embedded(specs),
+        library=_script(library()),
+    )  # fmt: skip
 
-    parts = [f'<h2>{escape(section.title)}</h2><p class="about">{escape(section.about)}</p>']
-    if chart := frontier(section, styles, f"{identity}-frontier"):
-        first = identity == "s1"  # the first picture belongs to the answer
-        level = "h2" if first else "h3"
-        heading = f"{section.title}: {chart.heading}" if first and not alone else chart.heading
-        picture = f'<div class="picture"><{level}>{escape(heading)}</{level}>{block([chart])}</div>'
-        parts.insert(0 if first else 1, picture)
-    if section.findings:
-        findings = "".join(_finding(finding) for finding in section.findings)
-        parts.append(f'<h3>Findings</h3><ul class="findings">{findings}</ul>')
-    if lines := round_charts(section, styles, f"{identity}-rounds"):
-        numbers = folded(BEHIND, round_tables(section, f"{identity}-by-round"))
-        legend = _legend(section.rows, styles, [bool(row.rounds) for row in section.rows], line=True)
-        note = f'<p class="aside">{escape(NOTE)}</p>'
-        parts.append(f"<h3>Round after round</h3>{legend}{block(lines)}{note}{numbers}")
+
+def _blocks(section: Section, styles: Sequence[SeriesStyle], name: str) -> list[Block]:
+    """What follows the findings, in order; nothing is shown of what a section does not have."""
+
+    def legend(wanted: Callable[[PolicyRow], object], *, line: bool = False) -> list[tuple[str, str]]:
+        rows = zip(section.rows, styles, strict=True)
+        return [(row.name, style.swatch(line=line)) for row, style in rows if wanted(row)]
+
+    blocks = []
+    if charts := round_charts(section, styles, f"{name}-rounds"):
+        behind = round_tables(section, f"{name}-by-round")
+        blocks.append(Block("Round after round", charts, legend(lambda row: row.rounds, line=True), "", behind, NOTE))
     if section.rows:
-        parts.append(f"<h3>Comparison</h3>{comparison(section, styles, f'{identity}-comparison')}")
-    if lines := curves(section, styles, f"{identity}-curves"):
-        numbers = folded(BEHIND, curve_tables(section, f"{identity}-epochs"))
-        legend = _legend(section.rows, styles, [bool(row.curve or row.stages) for row in section.rows], line=True)
-        parts.append(f"<h3>Training</h3>{legend}{block(lines)}{numbers}")
-    if chart := histogram(section, styles, f"{identity}-spread"):
-        numbers = folded(BEHIND, histogram_table(section, f"{identity}-bins"))
-        parts.append(f"<h3>Distance, context by context</h3>{block([chart])}{numbers}")
-    if cuts := segment_charts(section, styles, f"{identity}-segments"):
-        numbers = folded(BEHIND, segment_tables(section, f"{identity}-parts"))
-        legend = _legend(section.rows, styles, [bool(row.segments) for row in section.rows])
-        parts.append(f"<h3>Where it wins and loses</h3>{legend}{block(cuts)}{numbers}")
+        blocks.append(Block("Comparison", table=comparison(section, styles, f"{name}-comparison")))
+    if charts := curves(section, styles, f"{name}-curves"):
+        trained = legend(lambda row: row.curve or row.stages, line=True)
+        blocks.append(Block("Training", charts, trained, behind=curve_tables(section, f"{name}-epochs")))
+    if chart := histogram(section, styles, f"{name}-spread"):
+        behind = histogram_table(section, f"{name}-bins")
+        blocks.append(Block("Distance, context by context", [chart], behind=behind))
+    if charts := segment_charts(section, styles, f"{name}-segments"):
+        behind = segment_tables(section, f"{name}-parts")
+        blocks.append(Block("Where it wins and loses", charts, legend(lambda row: row.segments), behind=behind))
     if section.samples:
-        parts.append(f"<h3>What would be shown</h3>{sample_lists(section.samples)}")
-    if weighed := weights(section, styles, f"{identity}-weights"):
-        parts.append(f"<h3>Weights</h3>{weighed}")
-    facts = definitions(section.facts) if section.facts else ""
-    if behind := facts + sources(section, f"{identity}-runs"):
-        parts.append(folded("Facts, settings and digests", behind, "facts"))
-    return f'<section class="comparison" id="{identity}">{"".join(parts)}</section>'
-
-
-def _finding(finding: CheckedClaim) -> str:
-    kind, sign, words = VERDICTS[finding.holds]
-    return (
-        f'<li class="{kind}"><span class="tag"><span aria-hidden="true">{sign}</span> {words}</span>'
-        f'<div><p class="claim">{escape(finding.claim)}</p><p class="because">{escape(finding.because)}</p></div></li>'
-    )
-
-
-def _legend(
-    rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[bool], *, line: bool = False
-) -> str:
-    """Which mark is which policy."""
-    entries = "".join(
-        f'<li class="policy">{style.swatch(line=line)}<span>{escape(row.name)}</span></li>'
-        for row, style, wanted in zip(rows, styles, shown, strict=True)
-        if wanted
-    )
-    return f'<ul class="legend" aria-label="Legend">{entries}</ul>'
+        blocks.append(Block("What would be shown", samples=section.samples))
+    if weighed := weights(section, styles, f"{name}-weights"):
+        blocks.append(Block("Weights", table=weighed))
+    return blocks
 
 
 def _embedded(content: object) -> str:

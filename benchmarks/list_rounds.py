@@ -1,0 +1,186 @@
+"""Rounds of lists in a world whose truth is known: serve, log, rotate, prepare, train, judge, deploy, again.
+
+    python benchmarks/list_rounds.py [--seed S] [--rounds N] [--requests N] [--attention] [--follow always]
+
+Fifty items, eight kinds of visitor, lists of ten. A policy that likes good items somewhat serves the first round; then
+what the gate deploys does, or with `--follow always` every candidate, unless the gate says no. Lists go the whole way:
+an export draws them, the service's log takes them with their answers, `rotate` moves them, `prepare` reads them.
+`--attention`: places are looked at less and less. Printed for each round: the true value of a list of what served, of
+μ̂ estimated from its log, and of the candidate, with what the gate said. Values are exact up to draws that all policies
+share (10,000 lists for each kind of visitor).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import localpolicy as lp
+from localpolicy.serving.export import export
+from localpolicy.serving.filters import Filter
+from localpolicy.serving.join import JoinConfig
+from localpolicy.serving.log import Log
+from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.records import Feedback, Request, new_id
+from localpolicy.serving.rotate import rotate
+
+ITEMS, KINDS, PLACES = 50, 8, 10
+VISITOR = 1000  # item ids from here on say of which kind a visitor is; no list may show them
+ONLY_ITEMS = Filter(exclude=tuple(range(VISITOR, VISITOR + KINDS)))
+DRAWS = 10_000
+START, STEP = 1_700_000_000_000, 1_000  # milliseconds
+Drawing = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # kinds, seed -> items and propensities
+
+
+class World(NamedTuple):
+    """What μ does, what items are worth, and how much places are looked at."""
+
+    mu: np.ndarray  # [KINDS, ITEMS]
+    worth: np.ndarray  # [KINDS, ITEMS]
+    examined: np.ndarray  # [PLACES]
+
+    @classmethod
+    def made(cls, seed: int, *, attention: bool) -> World:
+        """μ agrees with worth at a correlation of about .7, on the scale of logits."""
+        rng = np.random.default_rng(100 + seed)
+        mu = np.exp(1.5 * rng.standard_normal((KINDS, ITEMS)))
+        mu /= mu.sum(1, keepdims=True)
+        z = np.log(mu)
+        z = (z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True)
+        worth = 1 / (1 + np.exp(1.8 - 0.7 * z - np.sqrt(1 - 0.7**2) * rng.standard_normal((KINDS, ITEMS))))
+        examined = 1 / np.log2(np.arange(PLACES) + 2) if attention else np.ones(PLACES)
+        return cls(mu, worth, examined)
+
+    def value(self, policy: np.ndarray) -> float:
+        """What a list earns that is drawn from this policy [KINDS, ITEMS], without replacement."""
+        total = 0.0
+        for kind in range(KINDS):
+            noise = np.random.default_rng(kind).gumbel(size=(DRAWS, ITEMS))
+            with np.errstate(divide="ignore"):
+                items = np.argsort(-(np.log(policy[kind]) + noise), axis=1)[:, :PLACES]
+            total += float((self.worth[kind][items] * self.examined).sum(1).mean())
+        return total / KINDS
+
+
+def drawing(mu: np.ndarray) -> Drawing:
+    """The first round's lists, from probabilities."""
+
+    def draw(kinds: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        noise = np.random.default_rng(seed).gumbel(size=(len(kinds), ITEMS))
+        items = np.argsort(-(np.log(mu[kinds]) + noise), axis=1)[:, :PLACES]
+        share = np.take_along_axis(mu[kinds], items, axis=1)
+        return items, share / (1 - np.cumsum(share, axis=1) + share)
+
+    return draw
+
+
+def exported(recommender: Recommender) -> Drawing:
+    """Lists as the service draws them."""
+
+    def draw(kinds: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        histories, filters = [[VISITOR + int(kind)] for kind in kinds], [ONLY_ITEMS] * len(kinds)
+        lists = recommender.recommend(histories, PLACES, filters=filters, seed=seed)
+        return np.array(lists.items), lists.propensity
+
+    return draw
+
+
+def probabilities(recommender: Recommender, beta: float | None = None) -> np.ndarray:
+    """π(a|kind) [KINDS, ITEMS]; 0 of an item that it does not know. At β = ∞ it is μ̂."""
+    logits = recommender.logits([[VISITOR + kind] for kind in range(KINDS)], beta=beta).astype(np.float64)
+    policy = np.zeros((KINDS, ITEMS))
+    for column, item in enumerate(recommender.ids):
+        if item < VISITOR:
+            policy[:, item] = np.exp(logits[:, column] - logits.max(1))
+    return np.asarray(policy / policy.sum(1, keepdims=True))
+
+
+def log_of(world: World, draw: Drawing, folder: Path, *, requests: int, version: str, seed: int) -> Path:
+    """Serve and rotate: the folder of event files."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(KINDS, size=requests)
+    items, propensity = draw(kinds, seed)
+    clicked = rng.random(items.shape) < world.worth[kinds[:, None], items] * world.examined
+    log = Log(folder / "log.db")
+    waiting = []
+    for number, kind in enumerate(kinds):
+        moment = START + number * STEP
+        request = Request(
+            id=new_id(moment), time=moment, person=f"{version}-{number}", history=[(VISITOR + int(kind), "click")],
+            items=items[number].tolist(), propensities=propensity[number].tolist(), policy=version, beta=None,
+            mode="drawn", floor=0.0, item_filter=ONLY_ITEMS, deferred=False, share=1.0,
+        )  # fmt: skip
+        waiting.append(log.append(request))
+        for item in items[number][clicked[number]].tolist():
+            answer = Feedback(id=new_id(moment), request=request.id, item=item, event="click", reward=1.0,
+                              time=moment + 1, late=False)  # fmt: skip
+            waiting.append(log.append(answer))
+    for one in waiting:
+        one.result(60)
+    log.close()
+    rotate(log.address, out=folder / "events", config=JoinConfig(rewards="click=1.0"), upto=START + requests * STEP + 1)
+    return folder / "events"
+
+
+def rounds(world: World, *, seed: int, count: int, requests: int, epochs: int, always: bool, folder: Path) -> None:
+    """Play them, a line of JSON each."""
+    draw, serving, version = drawing(world.mu), world.mu, "first"
+    for number in range(count):
+        began, here = time.perf_counter(), folder / f"round-{number}"
+        here.mkdir()
+        events = log_of(world, draw, here, requests=requests, version=version, seed=1000 * seed + number)
+        data = lp.prepare("events", [events], out=here / "data", test=0.3, validation=0.3)
+        run = lp.train(data, "lpi_cb", out=here / "run", seed=seed, width=16, length=16, device="cpu",
+                       learning_rate=0.01, batch_size=32, epochs=epochs)  # fmt: skip
+        made = export(run.folder, out=here / "export")
+        candidate, estimate = probabilities(made), probabilities(made, beta=math.inf)
+        verdict = lp.gate(run.folder, against=["log"])
+        before, after, estimated = (world.value(policy) for policy in (serving, candidate, estimate))
+        improvement = run.manifest["improvement"]
+        value = next((check for check in verdict.checks if check.name == "value"), None)
+        deploys = verdict.answer == "deploy" or (always and verdict.answer != "do not deploy")
+        print(
+            json.dumps(
+                {"seed": seed, "round": number + 1, "serving": round(before, 4), "candidate": round(after, 4),
+                 "change": round(after / before - 1, 4), "estimate_loses": round(1 - estimated / before, 4),
+                 "gate": verdict.answer, "estimated": None if value is None else value.reason, "deployed": deploys,
+                 "beta": improvement["beta"], "slope": improvement["slope"], "said": improvement["said"],
+                 "examined": improvement.get("places", {}).get("examined"),
+                 "seconds": round(time.perf_counter() - began, 1)},
+                ensure_ascii=False,
+            ),
+            flush=True,
+        )  # fmt: skip
+        if deploys:
+            draw, serving, version = exported(made), candidate, f"round-{number + 1}"
+    best = float(np.sort(world.worth, 1)[:, ::-1][:, :PLACES].dot(world.examined).mean())
+    first, last = world.value(world.mu), world.value(serving)
+    print(json.dumps({"seed": seed, "first": first, "last": last, "gain": last / first - 1, "best list": best}))
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=3_000)
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--attention", action="store_true")
+    parser.add_argument("--follow", choices=["gate", "always"], default="gate")
+    given = parser.parse_args()
+    world = World.made(given.seed, attention=given.attention)
+    with tempfile.TemporaryDirectory() as folder:
+        rounds(world, seed=given.seed, count=given.rounds, requests=given.requests, epochs=given.epochs,
+               always=given.follow == "always", folder=Path(folder))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""`verify`: are the files of a run, a data set or an export what they were when they were written?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json
+from localpolicy.serving.recommender import read_export
+
+
+def verify(folder: Path | str) -> list[str]:
+    """Read every file of the folder and compare its digest with the recorded one; the names of all that were read.
+
+    Raises where a file is missing or has changed, and names it.
+    """
+    folder = Path(folder)
+    if (folder / "export.json").exists():
+        return sorted(read_export(folder)["files"])
+    if not (folder / "manifest.json").exists():
+        raise RunError(
+            f"{folder} has no manifest.json: it is no finished run, no prepared data set and no export. A training "
+            "that was stopped goes on with 'lpi train --resume'."
+        )
+    content = read_json(folder / "manifest.json")
+    if isinstance(content, dict) and "counts" in content:
+        Prepared(folder).verify()
+        return sorted(content["files"])
+    return sorted(Run(folder).verify())
