@@ -15,6 +15,7 @@ TINY = {  # at a size that takes seconds
     "factorisation.py": [["--ratings", "200", "--users", "60", "--items", "20", "--rank", "3", "--way", "ours"]],
     "improvement.py": [],
     "prepare.py": [],
+    "promises.py": [["--repeats", "4", "--only", "single", "rare", "far"]],
     "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
     "scale_model.py": [[]],
     "serving.py": [["lists", "--items", "300", "--repeats", "2"], ["export", "--items", "300", "--repeats", "2"]],

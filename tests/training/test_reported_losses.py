@@ -68,3 +68,16 @@ def test_the_weights_it_reports_are_those_written_by_hand(small, tmp_path):
     assert weights["max"] == pytest.approx(float(reward.max()))
     share = float(reward.double().sum() ** 2 / (len(reward) * (reward.double() ** 2).sum()))
     assert weights["effective_share"] == pytest.approx(share)
+
+
+def test_a_step_starts_from_no_gradient(small, tmp_path):
+    """At a rate too small to move anything two steps have the same gradient, not its double."""
+    settings = {"model": {"width": 4, "dropout": 0.0}, "objective": {"name": "mle"}}
+    config = Config.parse({**settings, "train": {"learning_rate": 1e-12, "device": "cpu"}})
+    trainer = Trainer.start(small, Run(tmp_path), resolve(config, small))
+    batch, found = next(trainer.windows.shuffled(16, seed=0, epoch=0)), []
+    for number in range(2):
+        trainer.step(batch, number)
+        found.append(trainer.network.embedding.grad.clone())
+    assert found[0].abs().max() > 1e-3
+    torch.testing.assert_close(found[1], found[0])

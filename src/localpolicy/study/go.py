@@ -27,6 +27,7 @@ import pyarrow as pa
 import yaml
 
 from localpolicy.data.prepare import prepare
+from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.judge.compare import compare
@@ -251,7 +252,7 @@ def carry_out(
     seed: int = 0,
     rules: GateRules | None = None,
     titles: Path | None = None,
-    own: Any = None,
+    own: Path | None = None,
     exclude_seen: bool = False,
     started: float | None = None,
 ) -> GoResult:
@@ -269,7 +270,7 @@ def carry_out(
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-    _write_commands(out, plan, log, guessed, seed=seed, titles=titles, exclude_seen=exclude_seen)
+    _write_commands(out, plan, log, guessed, seed=seed, titles=titles, own=own, exclude_seen=exclude_seen)
     rounds = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1))
     share = budget / (rounds + (plan.improve is not None))
     jobs = [
@@ -366,13 +367,23 @@ def with_seed(config: Config, seed: int) -> Config:
 
 
 def _write_commands(
-    out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None, exclude_seen: bool
+    out: Path,
+    plan: Plan,
+    log: Path,
+    guessed: Guess,
+    *,
+    seed: int,
+    titles: Path | None,
+    own: Path | None,
+    exclude_seen: bool,
 ) -> None:
     """The same steps as single commands, from the log on."""
     seen = " --exclude-seen" if exclude_seen else ""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
     judged = f"{here}/runs/{IMPROVED}" if plan.improve else None
+    mine = [] if own is None else [shlex.quote(str(own))]
+    deployed = mine or list(plan.by_log)
     settings = f"--config {here}/config.yaml"
     told = {name: value for name, value in guessed.settings().items() if value}
     words = " ".join(
@@ -380,10 +391,13 @@ def _write_commands(
         for name, value in told.items()
     )
     prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
+    first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}"
+    if ROW in guessed.columns.values():  # no option of a command line can say so
+        first = f"# {here}/data was prepared by `lpi go`: every row is a sequence of its own"
     lines = [
         "#!/bin/sh",
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
-        f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}",
+        first,
         *(
             f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
             for seed, folder in zip(REFERENCE_SEEDS, estimates, strict=True)
@@ -398,9 +412,9 @@ def _write_commands(
             f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
             f"--out {judged} --resume"
         )
-        against = " ".join(f"--against {folder}" for folder in [*plan.by_log, *estimates])
+        against = " ".join(f"--against {folder}" for folder in [*deployed, *estimates])
         lines.append(f"lpi gate {judged} {against}{seen}")
-    compared = [*estimates, *([judged] if judged else [])]
+    compared = [*estimates, *([judged] if judged else []), *mine]
     lines.append(
         f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)}{seen} --html "
         f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")
