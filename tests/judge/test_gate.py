@@ -21,6 +21,7 @@ from localpolicy.cli.options import complete
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.judge import gate_checks
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
 from localpolicy.judge.gate_baselines import baselines_check
@@ -81,6 +82,28 @@ def test_what_would_tell_is_computed_from_the_spread_seen():
     test = paired(first, second, np.arange(400))
     assert more_needed(test, 0.1) == pytest.approx(sample_needed(0.1), rel=0.2)
     assert more_needed(test, 0.0) is None
+
+
+@pytest.mark.parametrize("shift", [0.13, 0.4])
+def test_the_interval_beside_none_loses_holds_0(shift):
+    """Of several comparisons one falls by chance: the interval that is shown is one of so many, as the verdict is."""
+    rng = np.random.default_rng(3)
+    clusters = np.arange(300)
+    values = {f"segment {n}": (rng.normal(0, 1, 300), np.zeros(300), clusters) for n in range(40)}
+    values["worst"] = (rng.normal(0, 1, 300) - shift, np.zeros(300), clusters)
+    check = gate_checks._no_sure_loss("segments", values, 0.0, GateRules(), nothing="")
+    assert (check.outcome == "yes") == (shift == 0.13) == (check.high > 0)
+
+
+def test_no_more_is_asked_for_than_there_is(monkeypatch):
+    """Where as many positions as there are should have told, no number is named."""
+    rank = np.concatenate([np.full(200, 3.0), np.full(200, 5.0)])
+    new, old = made("new", rank[::-1].copy()), made("old", rank)
+    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain: test.n - 1)
+    check = gate_checks.gain_check(new, old, "all.nDCG@20", GateRules())
+    assert check.outcome == "cannot tell" and check.needed is None and "would tell" not in check.reason
+    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain: test.n + 1)
+    assert gate_checks.gain_check(new, old, "all.nDCG@20", GateRules()).needed == 401
 
 
 def test_a_zero_of_seven_is_no_certainty():

@@ -10,12 +10,15 @@ from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
+import pandas
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+import localpolicy as lp
 from localpolicy.cli.main import app
 from localpolicy.data.names import columns_meant
+from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
@@ -91,6 +94,10 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
         "timestamp,item_id,position,click,propensity_score\n2019-11-24,1,1,0,0.1\n"
     )
     assert guess(tmp_path / "random_all.csv").source == "openbandit"
+    (tmp_path / "random_all.csv").rename(tmp_path / "mine.csv")
+    renamed = guess(tmp_path / "mine.csv")
+    assert renamed.source == "events" and dict(renamed.columns)["sequence_id"] == ROW
+    assert dict(renamed.columns)["propensity"] == "propensity_score" and renamed.rename == {"0": "none", "1": "click"}
 
 
 def write_rows(path, header: str, rows) -> None:
@@ -271,6 +278,25 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     commands = (tmp_path / "go" / "commands.sh").read_text()
     assert "lpi prepare" in commands and "lpi gate" not in commands and "lpi compare" in commands
     assert "Nothing to decide" in (tmp_path / "go" / "report.html").read_text()
+
+
+def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
+    """From Python, with frames: the gate asks whether to replace them, on the people they have lists for."""
+    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    write_shop(tmp_path / "shop.csv", sessions=300)
+    log = pandas.read_csv(tmp_path / "shop.csv")
+    people = sorted(set(log.visitor))[::2]
+    own = pandas.DataFrame(
+        [(who, f"p{n}", n) for who in people for n in range(1, 9)], columns=["visitor", "sku", "rank"]
+    )
+    shown = []
+    small = tuple(word for word in SMALL if "=" in word)
+    done = lp.go(log, out=tmp_path / "go", own=own, settings=small, device="cpu", shown=shown.append)
+    assert done.verdict.deployed.name == "own lists.parquet" and "used as" in str(shown[0])
+    assert any("lists for" in note for note in done.verdict.notes)
+    assert {each.name for each in done.comparison.evaluations} >= {"own lists.parquet", "improved", "item-kNN"}
+    assert "--against '" in (tmp_path / "go" / "commands.sh").read_text()
+    assert done.to_dict()["answer"] in str(done).lower() and "<table" in done._repr_html_()
 
 
 def test_rows_in_no_order_of_time_give_no_deploy():

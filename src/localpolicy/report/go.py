@@ -60,7 +60,7 @@ def go(
     folder = new_folder("go") if out is None else Path(out)
     if titles is not None and not Path(titles).is_file():
         raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
-    path = _written(log, folder)
+    path, lists = _written(log, folder, "log"), None if own is None else _written(own, folder, "own lists")
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
     guessed = guess(path, columns=columns, rewards=text, rename=rename)
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
@@ -81,7 +81,7 @@ def go(
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         result = carry_out(
-            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=own, started=started,
+            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=lists, started=started,
             rules=None if rules is None else rules_of(rules),
         )  # fmt: skip
         for note in result.left_out:
@@ -90,13 +90,13 @@ def go(
     return result
 
 
-def _written(log: Any, folder: Path) -> Path:
-    """The log as a file: a frame is written into the folder, once."""
-    if not is_table(log):
-        return Path(log)
-    path = folder / "log.parquet"
+def _written(table: Any, folder: Path, name: str) -> Path:
+    """A log or lists as a file: a frame is written into the folder."""
+    if not is_table(table):
+        return Path(table)
+    path = folder / f"{name}.parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(plain_table(arrow_stream(log)), path)
+    pq.write_table(plain_table(arrow_stream(table)), path)
     return path
 
 

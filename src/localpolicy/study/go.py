@@ -26,6 +26,7 @@ import pyarrow as pa
 import yaml
 
 from localpolicy.data.prepare import prepare
+from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.judge.compare import compare
@@ -248,7 +249,7 @@ def carry_out(
     seed: int = 0,
     rules: GateRules | None = None,
     titles: Path | None = None,
-    own: Any = None,
+    own: Path | None = None,
     started: float | None = None,
 ) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
@@ -265,7 +266,7 @@ def carry_out(
     config = plan.config
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-    _write_commands(out, plan, log, guessed, seed=seed, titles=titles)
+    _write_commands(out, plan, log, guessed, seed=seed, titles=titles, own=own)
     rounds = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1))
     share = budget / (rounds + (plan.improve is not None))
     jobs = [
@@ -361,11 +362,15 @@ def with_seed(config: Config, seed: int) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
-def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None) -> None:
+def _write_commands(
+    out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: int, titles: Path | None, own: Path | None
+) -> None:
     """The same steps as single commands, from the log on."""
     here = shlex.quote(str(out))
     estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
     judged = f"{here}/runs/{IMPROVED}" if plan.improve else None
+    mine = [] if own is None else [shlex.quote(str(own))]
+    deployed = mine or list(plan.by_log)
     settings = f"--config {here}/config.yaml"
     told = {name: value for name, value in guessed.settings().items() if value}
     words = " ".join(
@@ -373,10 +378,13 @@ def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: i
         for name, value in told.items()
     )
     prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
+    first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}"
+    if ROW in guessed.columns.values():  # no option of a command line can say so
+        first = f"# {here}/data was prepared by `lpi go`: every row is a sequence of its own"
     lines = [
         "#!/bin/sh",
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
-        f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}",
+        first,
         *(
             f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
             for seed, folder in zip(REFERENCE_SEEDS, estimates, strict=True)
@@ -391,8 +399,8 @@ def _write_commands(out: Path, plan: Plan, log: Path, guessed: Guess, *, seed: i
             f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
             f"--out {judged} --resume"
         )
-        lines.append(f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in [*plan.by_log, *estimates])}")
-    compared = [*estimates, *([judged] if judged else [])]
+        lines.append(f"lpi gate {judged} {' '.join(f'--against {folder}' for folder in [*deployed, *estimates])}")
+    compared = [*estimates, *([judged] if judged else []), *mine]
     lines.append(
         f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)} --html "
         f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")

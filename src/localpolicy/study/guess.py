@@ -17,7 +17,7 @@ from typing import Any
 
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.names import RATINGS, REWARDING, columns_meant, plain
-from localpolicy.data.reading import COLUMNS, alias
+from localpolicy.data.reading import COLUMNS, ROW, alias
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
@@ -30,6 +30,7 @@ LIKELY_REWARDS = (
     (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv"), 0.2),
 )
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
+PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
 MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
 MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
@@ -94,7 +95,10 @@ def guess(
     """Read the names, and the values; what the user says holds."""
     rename, given = dict(rename or {}), dict(columns or {})
     names = column_names(path)
-    if not given and set(names) >= OPEN_BANDIT:
+    if not given and set(names) >= OPEN_BANDIT and path.name.partition(".")[0] not in PUBLISHED:
+        given = {"sequence_id": ROW, "event": "click", "propensity": "propensity_score"}  # each row is a decision alone
+        rename, rewards = rename or {"0": "none", "1": "click"}, rewards or "none=0,click=1"
+    elif not given and set(names) >= OPEN_BANDIT:
         return Guess("openbandit", {}, rewards, uses=tuple(Use(name, "openbandit", "as published") for name in names))
     taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
     meant = {**columns_meant([name for name in names if name not in taken]), **given}
@@ -102,7 +106,7 @@ def guess(
     if missing:
         raise UnknownColumns(path, missing, names)
     parts = [part for theirs in meant.values() for part in theirs.split("+")]
-    unknown = next((part for part in parts if part not in names), None)
+    unknown = next((part for part in parts if part not in (*names, ROW)), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
     with opened(path) as (engine, table):
@@ -239,7 +243,7 @@ class _Reading:
         said = "there is no time column: the order of the file is taken for time"
         for ours in ("item_id", "reward", "event"):
             theirs = self.meant.get(ours)
-            if theirs is None or "+" in theirs or not self._is_sorted(theirs):
+            if theirs is None or "+" in theirs or self.meant["sequence_id"] == ROW or not self._is_sorted(theirs):
                 continue
             self.unsure.append(
                 f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not trust "
