@@ -63,7 +63,7 @@ class Recorded(BaseModel):
     """What every manifest holds."""
 
     objective: str
-    seed: int
+    seed: int | None  # a baseline has none
     data: dict[str, Any]
     selected: dict[str, Any]
     policy_sha256: str
