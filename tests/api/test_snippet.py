@@ -20,7 +20,7 @@ class MyObjective(lp.Objective):
 
 
 class MyNet(nn.Module):
-    def __init__(self, width=64):
+    def __init__(self, width=128):
         super().__init__()
         self.mix = nn.Linear(width, width)
 
