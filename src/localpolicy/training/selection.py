@@ -16,7 +16,7 @@ from localpolicy.runs.run import LIKELIHOOD
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
 PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 PROPENSITIES = "validation/propensity.npy"
-_TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
+_TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:

@@ -147,7 +147,8 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
                 rate = torch.tensor(rate, device=device)
             decay = train.weight_decay * (OF_VECTORS if vectors else 1.0)
             decay = train.value_decay if prefix == "heads.value." else decay
-            groups += [{"params": chosen, "weight_decay": decay, "lr": rate, "unit": step}] if chosen else []
+            # A step shrinks weights by rate · decay: by the same share, whatever the unit of rewards, and so of steps.
+            groups += [{"params": chosen, "weight_decay": decay / step, "lr": rate, "unit": step}] if chosen else []
     if network.embedding.is_cuda and fused.missing() is None:
         return TableAdamW(groups, capturable=True)
     return torch.optim.AdamW(groups, fused=True, capturable=network.embedding.is_cuda)
