@@ -1,7 +1,7 @@
 """The running average of the weights, which is validated and kept (Polyak and Juditsky 1992).
 
-θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)) after t steps of a parameter: a run of few steps is not held
-at its start. It lies in the optimiser's state, so that checkpoints hold it and a captured step updates it.
+θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)) after t steps of a parameter: a run of few steps is not
+held at its start. It lies in the optimiser's state, so that checkpoints hold it and a captured step updates it.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def check_select(select: str, data: Prepared) -> None:
     """Raise where a rule of the user's own names what validation cannot give: before training, not after."""
     if select == "auto":
         return
-    groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat"]
+    groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat", "reward-weighted"]
     known = [f"{group}.{metric}" for group in groups for metric in METRICS]
     known += ["AR@1", LIKELIHOOD, "value_error", "constant_error"]
     known += ["value", "value_low", "effective", "mean_weight", "mean_weight_se"]

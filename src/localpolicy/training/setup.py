@@ -35,7 +35,7 @@ OF_VECTORS = 0.4
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
     """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
     older = _inherited(config) if begun is None else begun.config.model_dump()
-    config = fill(config, data, older)
+    config = fill(config, data, older, resumed=begun is not None)
     embedded = config.model.event_embeddings
     if embedded is None and older is not None:
         embedded = older["model"]["event_embeddings"]
