@@ -12,8 +12,8 @@ REPORT = ROOT / "scratch" / "pages" / "here" / "report.html"
 PICTURES = ROOT / "docs" / "images"
 # Each part runs from its heading to the next one's, by the words a heading begins with.
 PARTS = {
-    "verdict": ("Policies compared", "buy nDCG@20 against"),
-    "frontier": ("buy nDCG@20 against", "On the test split"),
+    "verdict": ("Policies compared", "reward-weighted nDCG@20 against"),
+    "frontier": ("reward-weighted nDCG@20 against", "On the test split"),
     "findings": ("Findings", "Comparison"),
     "comparison": ("Comparison", "Training"),
     "training": ("Training", "Distance"),
