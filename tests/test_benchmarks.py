@@ -29,6 +29,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "loops.py": "reads the results of loops",
     "promises_serving.py": "repeats rollouts and audits many times",
     "open_bandit.py": "reads a log that is not in the repository",
+    "public.py": "reads logs that are not in the repository",
     "sequence_models.py": "reads a log that is not in the repository",
     "worlds.py": "trains in forty worlds",
     **{

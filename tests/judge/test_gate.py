@@ -415,7 +415,7 @@ def test_a_run_keeps_its_likeliest_weights_whatever_selects(place):
     assert not (place / "mle0" / LIKELIEST).exists(), "a run selected by likelihood has one file for both"
     plain = Run(place / "mle0")
     assert plain.policy(likeliest=True).network.embedding.equal(plain.policy().network.embedding)
-    assert run.manifest["patience"] == 3
+    assert run.manifest["patience"] == run.config.train.patience
 
 
 def broken_apart(place, tmp_path):

@@ -84,7 +84,7 @@ def scored(data: Prepared):
         known = ~np.isnan(scores.logp_open)
         ids = data.sequence_ids(split).to_pylist()
         items = data.catalogue["item_id"].to_numpy()[scores.item[known]]
-        log = decisions(scores)._replace(reward=REWARD[items])
+        log = decisions(scores, estimand="one place changed")._replace(reward=REWARD[items])
         yield [ids[index] for index in scores.sequence[known]], scores.history[known] - len(HISTORY), log
 
 

@@ -15,7 +15,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.export import export
 from localpolicy.serving.simple import SimpleScorer
 
-HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)], [999, 105, "no item"]]
+HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)], [999, 105, 999]]
 EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"] * 15, ["click", "purchase", "none"]]
 
 

@@ -59,7 +59,7 @@ def test_short_names_find_their_group():
         (["last=5,20"], "cannot be compared"),
         (["min_history=0,1"], "cannot be compared"),
         (["beta=a..b"], "low..high"),
-        (["seed=1,2"], "--seeds"),
+        (["seed=1,2"], "use seeds="),
         (["beta=1", "objective.beta=2"], "twice"),
     ],
 )

@@ -15,12 +15,12 @@ from localpolicy.training.train import train
 HISTORIES, ANSWERS = [[100, 101, 105], [], [111]], [["click", "none", "purchase"], [], ["none"]]
 
 
-def trained(data, out, *, name="lpi_rl", rate=0.3, tied=True, beta=0.3):
+def trained(data, out, *, name="lpi_rl", rate=0.3, tied=True, beta=0.3, decay=0.0):
     settings = {
         "data": {"length": 6},
         "model": {"width": 8, "tied": tied},
         "objective": {"name": name, "beta": beta, "believe": True, "critic_rate": rate},
-        "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01},
+        "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "average": 0.0, "weight_decay": decay},
     }
     return train(data, out=out, config=Config.parse(settings))
 
@@ -57,7 +57,7 @@ def test_rewards_in_another_unit_give_the_same_critic_in_that_unit(small, tmp_pa
     cents = write_small(tmp_path / "cents", rewards={name: 100 * reward for name, reward in REWARDS.items()})
     values, tilts = [], []
     for data, beta in ((small, 0.3), (cents, 30.0)):
-        policy = trained(data, tmp_path / f"run-{beta:g}", beta=beta).policy()
+        policy = trained(data, tmp_path / f"run-{beta:g}", beta=beta, decay=0.3).policy()
         batch = policy.batch(HISTORIES, ANSWERS)
         hidden = policy.network.hidden_without_dropout(batch)[batch.scored]
         values.append(policy.network.head("q").logits(hidden).chunk(0, small.n_items).detach() / (beta / 0.3))

@@ -29,13 +29,20 @@ NEWER = [104, 105, 100, 101, 102, 103, 106, 200, 107, 108, 109, 110, 111, 201]
 def config(name, logging, **changes):
     train = {"epochs": 1, "batch_size": 16, "learning_rate": 0.01, **changes}
     return Config.parse(
-        {"model": {"width": 8}, "objective": weighted({"name": name, "logging": str(logging)}), "train": train},
+        {
+            "data": {"length": 8},
+            "model": {"width": 8},
+            "objective": weighted({"name": name, "logging": str(logging)}),
+            "train": train,
+        },
     )
 
 
 @pytest.fixture(scope="module")
 def older(small, tmp_path_factory):
-    settings = Config.parse({"model": {"width": 8}, "objective": {"name": "mle"}, "train": {"epochs": 2}})
+    settings = Config.parse(
+        {"data": {"length": 8}, "model": {"width": 8}, "objective": {"name": "mle"}, "train": {"epochs": 2}}
+    )
     return train(small, out=tmp_path_factory.mktemp("older") / "mle", config=settings)
 
 

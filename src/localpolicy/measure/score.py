@@ -54,7 +54,8 @@ class Deployable(Scorer, Protocol):
 
 def context_length(policy: Deployable) -> int:
     """The longest context this policy reads, in actions."""
-    return policy.network.length if isinstance(policy, Policy) else LONGEST
+    inner = getattr(policy, "policy", policy)  # one that is read through another's catalogue
+    return inner.network.length if isinstance(inner, Policy) else LONGEST
 
 
 def device_of(*policies: Scorer) -> torch.device:

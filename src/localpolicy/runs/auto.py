@@ -35,8 +35,11 @@ DROPOUT, DECAY = (0.25, 0.1), (1.0, 0.0)  # at its most, at its least
 DECAY_STEPS, DECAY_EVENTS = 400, 150_000  # of an epoch, beyond which decay is weaker
 
 
-def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None) -> Config:
-    """The config without `auto`; `older` are the settings of a run that this one starts from, by group."""
+def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None, *, resumed: bool = False) -> Config:
+    """The config without `auto`; `older` are the settings of a run that this one starts from, by group.
+
+    `resumed`: they are its own, so its reasons stay what they were.
+    """
     asked = [
         (group, name)
         for group in ("data", "model", "train")
@@ -52,11 +55,13 @@ def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None)
         if (group, name) not in asked:
             continue
         if known.get(group, {}).get(name, AUTO) != AUTO:
-            value, why = known[group][name], "as the run it starts from, or resumes"
+            value, why = known[group][name], "as the run it starts from"
         else:
             value, why = RULES[group, name](data, groups)
         groups[group] = groups[group].model_copy(update={name: value})
         reasons[f"{group}.{name}"] = f"{value}: {why}"
+    if resumed:
+        reasons |= {key: reason for key, reason in known.get("auto", {}).items() if key in reasons}
     return config.model_copy(update={**groups, "auto": {**config.auto, **reasons}})
 
 

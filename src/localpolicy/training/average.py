@@ -1,7 +1,7 @@
 """The running average of the weights, which is validated and kept (Polyak and Juditsky 1992).
 
-θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)): a run of few steps is not held at its start. It lies in
-the optimiser's state, so that checkpoints hold it and a captured step updates it.
+θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)) after t steps of a parameter: a run of few steps is not
+held at its start. It lies in the optimiser's state, so that checkpoints hold it and a captured step updates it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,17 @@ def keep_average(optimiser: torch.optim.Optimizer, share: float) -> None:
 
 @torch.no_grad()
 def _update(optimiser: torch.optim.Optimizer, share: float) -> None:
-    moved: list[tuple[Tensor, dict[str, Any]]] = [(each, state) for each, state in optimiser.state.items() if state]
-    if not moved:
-        return
-    for parameter, state in moved:
+    states: list[tuple[Tensor, dict[str, Any]]] = [(each, state) for each, state in optimiser.state.items() if state]
+    for parameter, state in states:
         if KEY not in state:
             state[KEY] = parameter.detach().clone()
-    step = moved[0][1]["step"]
-    if step.is_cuda:  # a captured step reads the count where it is
-        weight = 1 - (step / (step + RISE)).clamp(max=share)
-        for parameter, state in moved:
-            state[KEY].lerp_(parameter, weight)
-        return
-    count = float(step)
-    weight = 1 - min(share, count / (count + RISE))
-    torch._foreach_lerp_([state[KEY] for _, state in moved], [parameter.detach() for parameter, _ in moved], weight)
+        # Its own count: a coin leaves some parameters out of a step, and a resumed run holds them in another order.
+        step = state["step"]
+        if step.is_cuda:  # a captured step reads the count where it is
+            state[KEY].lerp_(parameter, 1 - (step / (step + RISE)).clamp(max=share))
+        else:
+            count = float(step)
+            state[KEY].lerp_(parameter, 1 - min(share, count / (count + RISE)))
 
 
 @contextmanager

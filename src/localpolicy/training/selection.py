@@ -16,7 +16,7 @@ from localpolicy.runs.run import LIKELIHOOD
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
 PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 PROPENSITIES = "validation/propensity.npy"
-_TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@]*)")
+_TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:
@@ -92,7 +92,7 @@ def check_select(select: str, data: Prepared) -> None:
     """Raise where a rule of the user's own names what validation cannot give: before training, not after."""
     if select == "auto":
         return
-    groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat"]
+    groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat", "reward-weighted"]
     known = [f"{group}.{metric}" for group in groups for metric in METRICS]
     known += ["AR@1", LIKELIHOOD, "value_error", "constant_error"]
     known += ["value", "value_low", "effective", "mean_weight", "mean_weight_se"]

@@ -35,7 +35,7 @@ OF_VECTORS = 0.4
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
     """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
     older = _inherited(config) if begun is None else begun.config.model_dump()
-    config = fill(config, data, older)
+    config = fill(config, data, older, resumed=begun is not None)
     embedded = config.model.event_embeddings
     if embedded is None and older is not None:
         embedded = older["model"]["event_embeddings"]
@@ -147,7 +147,8 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
                 rate = torch.tensor(rate, device=device)
             decay = train.weight_decay * (OF_VECTORS if vectors else 1.0)
             decay = train.value_decay if prefix == "heads.value." else decay
-            groups += [{"params": chosen, "weight_decay": decay, "lr": rate, "unit": step}] if chosen else []
+            # A step shrinks weights by rate · decay: by the same share, whatever the unit of rewards, and so of steps.
+            groups += [{"params": chosen, "weight_decay": decay / step, "lr": rate, "unit": step}] if chosen else []
     if network.embedding.is_cuda and fused.missing() is None:
         return TableAdamW(groups, capturable=True)
     return torch.optim.AdamW(groups, fused=True, capturable=network.embedding.is_cuda)

@@ -304,7 +304,7 @@ class Trainer:
         self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
         self.run.finish(manifest_of(self, done, seconds))
         if self.config.objective.estimates_logging and "logged_propensity" in self.config.objective.reads().fields:
-            said = doubtful_propensities(self.run.selected_metrics()["validation"])
+            said = doubtful_propensities(self.run.selected_metrics()["validation"], self.data)
             if said is not None:
                 LOG.warning(said)
         self.keeping.checkpoints.clear()

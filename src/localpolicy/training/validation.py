@@ -11,6 +11,7 @@ from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.baselines import popularity
+from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.off_policy.decisions import Decisions, decisions
 from localpolicy.measure.off_policy.overlap import OverlapRules, overlap
 from localpolicy.measure.off_policy.reward_model import ItemMeans
@@ -100,18 +101,40 @@ def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, floa
     }
 
 
-def doubtful_propensities(figures: dict[str, float]) -> str | None:
-    """A warning where the mean of π/μ over held-out actions is surely not 1, as it is for every π if μ is stated truly.
+def doubtful_propensities(figures: dict[str, float], data: Prepared) -> str | None:
+    """A warning where propensities break what true ones obey, whatever π: E_μ[π/μ] = 1, and E_μ[log π - log μ] <= 0.
 
-    An estimate of μ that learns from stated propensities learns their faults too.
+    An estimate of μ that learns from stated propensities learns their faults too: then π/μ is 1, and only the second
+    tells, for the items' own frequencies.
     """
     mean, se = figures.get("mean_weight", 1.0), figures.get("mean_weight_se", 0.0)
-    if abs(mean - 1) <= max(OverlapRules().max_bias, 4 * se):
+    lead = frequencies_lead(data)
+    if abs(mean - 1) > max(OverlapRules().max_bias, 4 * se):
+        found = f"the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f}, and should be 1"
+    elif lead.n and lead.mean > 4 * lead.se:
+        found = (
+            f"held-out actions are likelier by the items' frequencies than by what the log states, by {lead.mean:.3f} "
+            f"± {lead.se:.3f} nats"
+        )
+    else:
         return None
     return (
-        f"the log's propensities are doubtful: the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f}, and "
-        "should be 1. μ̂ learns from them; objective.propensities=unused leaves them out."
+        f"the log's propensities are doubtful: {found}. μ̂ learns from them; objective.propensities=unused leaves them "
+        "out."
     )
+
+
+def frequencies_lead(data: Prepared) -> Estimate:
+    """Mean of log f(a) - log μ(a|x) over held-out actions drawn from the whole catalogue; f: counts in training."""
+    split = data["validation"]
+    arrays = {name: np.asarray(array) for name, array in split.arrays.items()}
+    here = ~np.isnan(arrays["propensity"]) & (arrays["propensity"] > 0) & (arrays.get("above", np.zeros(1)) == 0)
+    if "filter" in arrays:  # a filter narrows what could be drawn, and frequencies know nothing of it
+        here &= False
+    counts = np.bincount(np.asarray(data["train"].arrays["item"]), minlength=data.n_items) + 1.0
+    lead = np.log(counts / counts.sum())[arrays["item"]] - np.log(np.where(here, arrays["propensity"], 1.0))
+    sequence = np.repeat(np.arange(len(split)), np.diff(split.offsets))
+    return mean_estimate(lead[here], sequence[here])
 
 
 @torch.no_grad()
