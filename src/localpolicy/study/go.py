@@ -39,6 +39,7 @@ from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, utf8, whole_file, write_json
+from localpolicy.runtime.folders import remove_abandoned
 from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, cores, train_all
 from localpolicy.study.measured import REFERENCE_SEEDS
@@ -77,6 +78,7 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     folder, digest = out / "data", sha256(log)
     asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
     noted = out / "go.yaml"
+    remove_abandoned(folder)
     if (folder / "manifest.json").exists():
         if not noted.exists() or _noted(noted).get("prepare") != asked:
             raise RunError(f"{out} holds another log, or the same one read otherwise: choose another --out.")

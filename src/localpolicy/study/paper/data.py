@@ -16,6 +16,7 @@ from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.folders import remove_abandoned
 from localpolicy.simulation.run import simulate
 
 LOG = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ def _opened(path: Path, out: Path) -> DataSet:
         return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
     source, files = _told(path)
     folder = out / f"data-{source}"
+    remove_abandoned(folder)
     if (folder / "manifest.json").exists():
         data = Prepared(folder)
         if data.manifest["inputs"]["bytes"] != sum(file.stat().st_size for file in files):
@@ -134,6 +136,7 @@ def _told(path: Path) -> tuple[str, list[Path]]:
 def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
     folder, raw = out / f"data-{world}", out / f"raw-{world}"
     asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
+    remove_abandoned(folder)  # what a kill left beside data that are whole
     if not (folder / "manifest.json").exists():
         LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
         write_json(folder.with_suffix(".json"), asked)  # first: data without it could not be told from other data
