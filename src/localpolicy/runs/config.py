@@ -134,12 +134,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "rl": {
         "data": {"length": 20},
-        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False},
+        "model": {"blocks": 1, "heads": 1, "width": 64, "dropout": 0.1, "tied": False, "event_embeddings": False},
         "train": {"batch_size": 256, "epochs": 20, "patience": None, "calibrate": False, **PLAIN_TRAINING},
     },
     "bandit": {
         "data": {"length": 200, "last": 50},
-        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False},
+        "model": {"blocks": 2, "heads": 8, "width": 200, "dropout": 0.2, "tied": False, "event_embeddings": False},
         "train": {"batch_size": 128, "epochs": 30, "patience": None, "calibrate": False, **PLAIN_TRAINING},
     },
 }
