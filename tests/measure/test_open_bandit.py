@@ -61,4 +61,4 @@ def test_the_other_way_round_on_the_womens_campaign_is_refused():
     assert found.estimates == {}
     assert found.overlap.effective == pytest.approx(2.03, abs=0.05)
     assert found.overlap.largest > 20_000
-    assert "worth 2.0 of this policy's own" in (found.refusal or "")
+    assert "effective sample 2.0 of 10,000 decisions" in (found.refusal or "")

@@ -208,7 +208,7 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     towers = runs[0].policy().network
     assert isinstance(towers, Towers) and len(towers.towers) == 2
     # A log that gives no reason to move leaves the policy as it was, not as its student has it.
-    shown = [replace(chunk, reward=np.arange(len(chunk)) % 8 // 7) for chunk in world.log(300, 2, probabilities=shares)]
+    shown = [replace(chunk, reward=np.arange(len(chunk)) % 8 // 7) for chunk in world.log(300, 3, probabilities=shares)]
     write_prepared(
         world, tmp_path / "nothing", sequences=300, seed=2, like=log, policy=served.version, chunks=shown
     )  # fmt: skip
