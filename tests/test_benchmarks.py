@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
@@ -39,6 +42,15 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     **{name: "needs a GPU" for name in ("gpu_runs.py", "gpu_step.py", "gpu_table3.py", "kernel_tiles.py")},
 }
 IMPORTED = {"collect.py", "ceilings.py"}  # no command of their own, or none that takes arguments
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    """Benchmarks take two threads and two cores: the tests after them in this process sum in one thread's order."""
+    threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
+    yield
+    torch.set_num_threads(threads)
+    os.sched_setaffinity(0, cores)
 
 
 def test_every_benchmark_is_named_here():
