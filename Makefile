@@ -6,7 +6,7 @@ EXTRAS ?= dev,report,sweep,track,serve
 comma  := ,
 empty  :=
 # What users install: the lock, the bill of materials, the licences and the audit cover all of them.
-FOR_USERS := report spark serve sweep track
+FOR_USERS := report spark serve sweep track mlflow trace
 
 TOOLS  := .tools/bin
 
@@ -28,9 +28,9 @@ demo: setup
 # The kernels' logic runs on a CPU too, in Triton's interpreter: in a process of its own, see tests/interpreter.py.
 KERNELS := tests/kernels tests/catalogue/test_fused.py
 
-# Files of tests are shared out among processes, one thread each.
+# Files of tests are shared out among processes, one thread each, the longest first (tests/conftest.py).
 WORKERS ?= 2
-PYTEST  := $(BIN)/pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
+PYTEST  := $(BIN)/pytest -m 'not gpu' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: setup lint
 	$(PYTEST)
@@ -38,9 +38,10 @@ test: setup lint
 	OPENBLAS_CORETYPE=Haswell TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py  # a CPU that rounds otherwise
 	OPENBLAS_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTEST) tests/catalogue/test_fused.py
 
-trials: setup  # the long counts of docs/reliability.md and docs/serving.md: hours
+trials: setup  # the long counts of docs/results/reliability.md and serving.md: hours
 	FUZZ=2000 $(BIN)/pytest tests/fuzz
-	KILLS=20 $(BIN)/pytest tests/kill tests/training/test_faults.py tests/data/test_killed.py
+	KILLS=20 PAIRS=10 FULL=10 $(BIN)/pytest -s tests/kill  # every verb that writes; as root, for file systems of its own
+	KILLS=20 $(BIN)/pytest tests/training/test_faults.py tests/data/test_killed.py
 	$(BIN)/python tools/torchrun_trials.py 100
 	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k "acknowledged or rotating"
 	LPI_ROTATION_KILLS=20 LPI_ROTATED_LISTS=20000 $(BIN)/pytest -s tests/serving/test_rotation.py -k killed
@@ -77,7 +78,7 @@ site: setup  # all links and anchors are checked
 	$(BIN)/python -c 'import mkdocs, mkdocstrings, nbconvert' 2>/dev/null || \
 		$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf scratch/site && mkdir -p scratch/site/benchmarks
-	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples scratch/site
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples deploy scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
 	$(BIN)/python -m nbconvert --log-level ERROR --to markdown scratch/site/docs/notebooks/*.ipynb
 	sed -i 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page

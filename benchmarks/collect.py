@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpolicy.runtime.lanes import Steps
-from localpolicy.study.jobs import Sharing, in_processes
-
-
-@dataclass(frozen=True)
-class Unpaused:
-    """Work that never pauses, for who expects work that may."""
-
-    work: Callable[[Any], dict[str, Any]]
-
-    def __call__(self, task: Any) -> Steps[dict[str, Any]]:
-        """The whole of it."""
-        yield from ()
-        return self.work(task)
+from localpolicy.study.jobs import in_processes
 
 
 def collect(
@@ -29,7 +15,7 @@ def collect(
 ) -> list[dict[str, Any]]:
     """The results of all tasks, in the order in which they end."""
     lines = []
-    for _, line in in_processes(Unpaused(work), tasks, sharing=Sharing(processes)):
+    for _, line in in_processes(work, tasks, processes=processes):
         lines.append(line)
         if out is not None:
             with out.open("a") as file:

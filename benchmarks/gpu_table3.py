@@ -1,6 +1,6 @@
 """Table 3 of the paper at the size of RetailRocket: the whole grid, three seeds, several runs on one GPU at a time.
 
-    python benchmarks/gpu_table3.py [--processes 12] [--lanes 1] [--minutes 8] [--precision bf16] [--patience 2] [--mps]
+    python benchmarks/gpu_table3.py [--processes 12] [--minutes 8] [--precision bf16] [--patience 2] [--mps]
 
 156,418 training sequences over 70,852 items, 20 epochs (fewer with --patience), 35 runs with the two references, each
 validated every epoch and evaluated at the end. Prints how many runs and steps were done in the time given, and what all
@@ -28,7 +28,6 @@ def main() -> None:
     """Start, wait, count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=12)
-    parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--patience", default="null", help="epochs without a better one before a run ends")
@@ -40,7 +39,7 @@ def main() -> None:
         shared = given.mps and mps(folder)
         out = folder / "table3"
         command = [sys.executable, "-m", "localpolicy", "paper", "table3", "--data", str(data.path), "--out", str(out),
-                   "--device", "cuda", "--processes", str(given.processes), "--lanes", str(given.lanes),
+                   "--device", "cuda", "--processes", str(given.processes), 
                    "--minutes", str(given.minutes), "--set", f"train.precision={given.precision}",
                    "--set", f"train.patience={given.patience}"]  # fmt: skip
         began = time.perf_counter()
@@ -55,7 +54,7 @@ def main() -> None:
         steps = epochs * -(-TRAINING // BATCH)
         share = epochs / (RUNS * EPOCHS)
         print(json.dumps({
-            "exit code": code, "seconds": round(taken, 1), "processes": given.processes, "lanes": given.lanes,
+            "exit code": code, "seconds": round(taken, 1), "processes": given.processes,
             "MPS": shared,
             "runs finished": finished, "epochs": epochs, "steps per second": round(steps / taken),
             "share of the grid": round(share, 3), "whole grid at this rate, minutes": round(taken / share / 60, 2),

@@ -1,13 +1,12 @@
 """Rounds of lists in a world whose truth is known: serve, log, rotate, prepare, train, judge, deploy, again.
 
-    python benchmarks/list_rounds.py [--seed S] [--rounds N] [--requests N] [--attention] [--follow always]
+    python benchmarks/list_rounds.py [--seed S] [--rounds N] [--requests N] [--attention] [--follow always] [--torch]
 
 Fifty items, eight kinds of visitor, lists of ten. A policy that likes good items somewhat serves the first round; then
 what the gate deploys does, or with `--follow always` every candidate, unless the gate says no. Lists go the whole way:
 an export draws them, the service's log takes them with their answers, `rotate` moves them, `prepare` reads them.
 `--attention`: places are looked at less and less. Printed for each round: the true value of a list of what served, of
-μ̂ estimated from its log, and of the candidate, with what the gate said. Values are exact up to draws that all policies
-share (10,000 lists for each kind of visitor).
+μ̂ estimated from its log, and of the candidate, with what the gate said. Values are exact. Training is given no setting.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 import localpolicy as lp
+from localpolicy.model.policy import Policy
 from localpolicy.serving.export import export
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
@@ -31,11 +31,11 @@ from localpolicy.serving.log import Log
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, new_id
 from localpolicy.serving.rotate import rotate
+from localpolicy.simulation.lists import list_value
 
 ITEMS, KINDS, PLACES = 50, 8, 10
 VISITOR = 1000  # item ids from here on say of which kind a visitor is; no list may show them
 ONLY_ITEMS = Filter(exclude=tuple(range(VISITOR, VISITOR + KINDS)))
-DRAWS = 10_000
 START, STEP = 1_700_000_000_000, 1_000  # milliseconds
 Drawing = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # kinds, seed -> items and propensities
 
@@ -61,13 +61,7 @@ class World(NamedTuple):
 
     def value(self, policy: np.ndarray) -> float:
         """What a list earns that is drawn from this policy [KINDS, ITEMS], without replacement."""
-        total = 0.0
-        for kind in range(KINDS):
-            noise = np.random.default_rng(kind).gumbel(size=(DRAWS, ITEMS))
-            with np.errstate(divide="ignore"):
-                items = np.argsort(-(np.log(policy[kind]) + noise), axis=1)[:, :PLACES]
-            total += float((self.worth[kind][items] * self.examined).sum(1).mean())
-        return total / KINDS
+        return float(list_value(policy, self.worth, self.examined).mean())
 
 
 def drawing(mu: np.ndarray) -> Drawing:
@@ -93,14 +87,27 @@ def exported(recommender: Recommender) -> Drawing:
     return draw
 
 
-def probabilities(recommender: Recommender, beta: float | None = None) -> np.ndarray:
-    """π(a|kind) [KINDS, ITEMS]; 0 of an item that it does not know. At β = ∞ it is μ̂."""
-    logits = recommender.logits([[VISITOR + kind] for kind in range(KINDS)], beta=beta).astype(np.float64)
-    policy = np.zeros((KINDS, ITEMS))
-    for column, item in enumerate(recommender.ids):
-        if item < VISITOR:
-            policy[:, item] = np.exp(logits[:, column] - logits.max(1))
-    return np.asarray(policy / policy.sum(1, keepdims=True))
+def in_torch(run: lp.Run) -> Drawing:
+    """Lists as `lpi recommend` draws them."""
+
+    def draw(kinds: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        histories = [[VISITOR + int(kind)] for kind in kinds]
+        lists = run.policy().recommend(histories, PLACES, sample=True, exclude=ONLY_ITEMS.exclude, seed=seed)
+        assert lists.propensity is not None
+        return np.array(lists.items), lists.propensity.double().numpy()
+
+    return draw
+
+
+def laws(policy: Policy) -> np.ndarray:
+    """π(a|kind) [KINDS, ITEMS]; 0 of an item that it does not know."""
+    lists = policy.recommend([[VISITOR + kind] for kind in range(KINDS)], policy.n_items)
+    found = np.zeros((KINDS, ITEMS))
+    for row, (items, logp) in enumerate(zip(lists.items, lists.log_probability.double().numpy(), strict=True)):
+        for item, value in zip(items, logp, strict=True):
+            if item < VISITOR:
+                found[row, item] = math.exp(value)
+    return np.asarray(found / found.sum(1, keepdims=True))
 
 
 def log_of(world: World, draw: Drawing, folder: Path, *, requests: int, version: str, seed: int) -> Path:
@@ -130,7 +137,7 @@ def log_of(world: World, draw: Drawing, folder: Path, *, requests: int, version:
     return folder / "events"
 
 
-def rounds(world: World, *, seed: int, count: int, requests: int, epochs: int, always: bool, folder: Path) -> None:
+def rounds(world: World, *, seed: int, count: int, requests: int, always: bool, torch: bool, folder: Path) -> None:
     """Play them, a line of JSON each."""
     draw, serving, version = drawing(world.mu), world.mu, "first"
     for number in range(count):
@@ -138,10 +145,8 @@ def rounds(world: World, *, seed: int, count: int, requests: int, epochs: int, a
         here.mkdir()
         events = log_of(world, draw, here, requests=requests, version=version, seed=1000 * seed + number)
         data = lp.prepare("events", [events], out=here / "data", test=0.3, validation=0.3)
-        run = lp.train(data, "lpi_cb", out=here / "run", seed=seed, width=16, length=16, device="cpu",
-                       learning_rate=0.01, batch_size=32, epochs=epochs)  # fmt: skip
-        made = export(run.folder, out=here / "export")
-        candidate, estimate = probabilities(made), probabilities(made, beta=math.inf)
+        run = lp.train(data, "lpi_cb", out=here / "run", seed=seed, device="cpu")
+        candidate, estimate = laws(run.policy()), laws(run.policy().logging())
         verdict = lp.gate(run.folder, against=["log"])
         before, after, estimated = (world.value(policy) for policy in (serving, candidate, estimate))
         improvement = run.manifest["improvement"]
@@ -160,7 +165,8 @@ def rounds(world: World, *, seed: int, count: int, requests: int, epochs: int, a
             flush=True,
         )  # fmt: skip
         if deploys:
-            draw, serving, version = exported(made), candidate, f"round-{number + 1}"
+            draw = in_torch(run) if torch else exported(export(run.folder, out=here / "export"))
+            serving, version = candidate, f"round-{number + 1}"
     best = float(np.sort(world.worth, 1)[:, ::-1][:, :PLACES].dot(world.examined).mean())
     first, last = world.value(world.mu), world.value(serving)
     print(json.dumps({"seed": seed, "first": first, "last": last, "gain": last / first - 1, "best list": best}))
@@ -172,14 +178,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=3_000)
-    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--attention", action="store_true")
     parser.add_argument("--follow", choices=["gate", "always"], default="gate")
+    parser.add_argument("--torch", action="store_true", help="draw without an export (onnxruntime is not needed)")
     given = parser.parse_args()
     world = World.made(given.seed, attention=given.attention)
     with tempfile.TemporaryDirectory() as folder:
-        rounds(world, seed=given.seed, count=given.rounds, requests=given.requests, epochs=given.epochs,
-               always=given.follow == "always", folder=Path(folder))  # fmt: skip
+        rounds(world, seed=given.seed, count=given.rounds, requests=given.requests,
+               always=given.follow == "always", torch=given.torch, folder=Path(folder))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     lpi loop store --rounds 10 --seeds 0,1,2 --out loop-store
     python benchmarks/loops.py loop-store/loop.json ...
 
-For each loop J(π) by round (0 is μ), the mean over its seeds. A step falls surely on one seed where it falls by more
-than 1.96 standard errors of the paired difference (the same visits before and after; in the bandit J is exact), and
+For each loop J(π) by round (0 is μ), the mean over its seeds. A step falls significantly on one seed where it falls by
+more than 1.96 standard errors of the paired difference (on the same visits; in the bandit J is exact), and
 over seeds where Student's 95 % interval of the steps lies below 0.
 """
 
@@ -58,10 +58,10 @@ def _course(name: str, seeds: Sequence[Sequence[dict[str, Any]]], first: Sequenc
         np.array([[entry[key] for entry in entries] for entries in seeds]) for key in ("truth", "step", "step_se")
     )
     falls = steps < -1.96 * errors
-    surely = "surely fall" if errors.any() else "fall"
-    yield f"{name}: {falls.sum()} of {falls.size} steps {surely} on one seed; the largest fall {steps.min():+.4f}"
+    fall = "fall significantly" if errors.any() else "fall"
+    yield f"{name}: {falls.sum()} of {falls.size} steps {fall} on one seed; the largest fall {steps.min():+.4f}"
     fell = [str(number) for number, column in enumerate(steps.T, start=1) if _interval(column).high < 0]
-    yield f"{name}: rounds that surely fall over seeds: {', '.join(fell) or 'none'}"
+    yield f"{name}: rounds that fall significantly over seeds: {', '.join(fell) or 'none'}"
     rise, later = values[:, -1] - first, values[:, -1] - values[:, 0]
     yield f"{name}: last round less μ: {_over(rise)}; less round 1: {_over(later)}"
 

@@ -1,6 +1,6 @@
 """What the gate, its intervals, the audit and the rollout promise, measured on worlds whose truth is known.
 
-    python benchmarks/promises.py [--repeats 200] [--only lists rare ...] [--markdown FILE]
+    python benchmarks/promises.py [--repeats 200] [--seed 0] [--only lists rare ...] [--markdown FILE]
 
 Worlds are tables of numbers (contexts by items), logs are drawn from them, and the gate's own checks are asked: no
 model is trained. Each cell gives rows: promise, world, how often it happened, of how many, what is promised, refused.
@@ -28,9 +28,9 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.liking import CANDIDATES, liking
 from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.score import Scores
+from localpolicy.simulation.lists import list_value
 
 RULES = GateRules()
-SEARCH, TRUTH = 8_000, 200_000  # lists drawn for a policy's value: in search of a policy, and as its truth
 
 
 class Row(NamedTuple):
@@ -70,12 +70,9 @@ class World:
         order = np.log(policy)[context] + rng.gumbel(size=(count, policy.shape[1]))
         return context, np.argsort(-order, axis=1)[:, : len(self.attention)]
 
-    def value(self, policy: np.ndarray, draws: int = TRUTH) -> float:
-        """What a list earns, by the same random numbers for every policy."""
-        if len(self.attention) == 1:
-            return float((policy * self.reward).sum(1).mean())
-        context, shown = self.lists(policy, draws, np.random.default_rng(0))
-        return float((self.reward[context[:, None], shown] * self.attention).sum(1).mean())
+    def value(self, policy: np.ndarray) -> float:
+        """What a list earns, exactly."""
+        return float(list_value(policy, self.reward, self.attention).mean())
 
     def log(self, count: int, rng: np.random.Generator) -> Log:
         """Lists of μ and what was earned."""
@@ -135,14 +132,14 @@ def tilted(mu: np.ndarray, by: np.ndarray) -> np.ndarray:
 
 def at_gain(world: World, noise: np.ndarray, gain: float) -> np.ndarray | None:
     """The policy μ exp(noise + c r) whose true value is (1 + gain) of μ's; None where no c reaches it."""
-    aim, scale = (1 + gain) * world.value(world.mu, SEARCH), world.reward.std()
+    aim, scale = (1 + gain) * world.value(world.mu), world.reward.std()
     low, high = -6.0, 6.0
     for _ in range(14):
         middle = (low + high) / 2
-        reached = world.value(tilted(world.mu, noise + middle * world.reward / scale), SEARCH)
+        reached = world.value(tilted(world.mu, noise + middle * world.reward / scale))
         low, high = (middle, high) if reached < aim else (low, middle)
     found = tilted(world.mu, noise + high * world.reward / scale)
-    return found if abs(world.value(found, SEARCH) / aim - 1) < 0.01 else None
+    return found if abs(world.value(found) / aim - 1) < 0.001 else None
 
 
 class Tally:
@@ -162,13 +159,14 @@ class Tally:
             self.held += check.low <= truth <= check.high
 
 
-def value_cell(
-    name: str, *, k: int, rate: float, count: int, noise: float, effective: int | None = 500
-) -> Callable[[int], Iterator[Row]]:
+Cell = Callable[[int, int], Iterator[Row]]  # repeats, seed
+
+
+def value_cell(name: str, *, k: int, rate: float, count: int, noise: float, effective: int | None = 500) -> Cell:
     """False deploys of policies that gain nothing, coverage, and how often a gain of 20 % is told."""
 
-    def cell(repeats: int) -> Iterator[Row]:
-        rng = np.random.default_rng([k, round(1000 * rate), count])
+    def cell(repeats: int, seed: int = 0) -> Iterator[Row]:
+        rng = np.random.default_rng([k, round(1000 * rate), count, seed])
         null, gain = Tally(), Tally()
         worlds = max(2, repeats // 10)
         for _ in range(worlds):
@@ -207,9 +205,9 @@ def enough(world: World, policy: np.ndarray, effective: int, rng: np.random.Gene
 # ---------------------------------------------------------------------- a deployed policy far from the log
 
 
-def far(repeats: int) -> Iterator[Row]:
+def far(repeats: int, seed: int = 0) -> Iterator[Row]:
     """100 items at random; the deployed policy stakes .95 on the best: .87 against .38 of the candidate."""
-    rng, items = np.random.default_rng(1), 100
+    rng, items = np.random.default_rng([1, seed]), 100
     deploys = refused = 0
     for _ in range(repeats):
         worth = np.clip(0.3 + 0.12 * rng.standard_normal(items), 0.02, 0.6)
@@ -227,9 +225,9 @@ def far(repeats: int) -> Iterator[Row]:
 # ---------------------------------------------------------------------- visits of several steps
 
 
-def visits(repeats: int) -> Iterator[Row]:
+def visits(repeats: int, seed: int = 0) -> Iterator[Row]:
     """What is shown decides what comes next: does a gain of one step stand for a gain of whole visits?"""
-    rng, states, items, steps, count = np.random.default_rng(2), 5, 12, 5, 800
+    rng, states, items, steps, count = np.random.default_rng([2, seed]), 5, 12, 5, 800
     false = worse = told = better = refused = 0
     for _ in range(repeats):
         mu = np.exp(rng.standard_normal((states, items)))
@@ -271,9 +269,9 @@ def visits(repeats: int) -> Iterator[Row]:
 # ---------------------------------------------------------------------- ratings
 
 
-def ratings(repeats: int) -> Iterator[Row]:
+def ratings(repeats: int, seed: int = 0) -> Iterator[Row]:
     """People rate what they choose; what counts is how they would like what a policy shows first, rated or not."""
-    rng, people, films, rated, factors = np.random.default_rng(3), 300, 80, 12, 5
+    rng, people, films, rated, factors = np.random.default_rng([3, seed]), 300, 80, 12, 5
     false = worse = told = better = 0
     for _ in range(repeats):
         taste, trait = rng.standard_normal((people, factors)), rng.standard_normal((films, factors))
@@ -319,16 +317,16 @@ def _rated(name: str, scores: np.ndarray, chosen: np.ndarray, stars: np.ndarray)
 # ---------------------------------------------------------------------- all of them
 
 
-def serving(repeats: int) -> Iterator[Row]:
+def serving(repeats: int, seed: int = 0) -> Iterator[Row]:
     """The audit and the rollout."""
     sys.path.insert(0, str(Path(__file__).parent))
     from promises_serving import rows
 
-    for row in rows(max(1, repeats // 2)):
+    for row in rows(max(1, repeats // 2), seed):
         yield Row(*row[:5])
 
 
-CELLS: dict[str, Callable[[int], Iterator[Row]]] = {
+CELLS: dict[str, Cell] = {
     "single": value_cell("single items", k=1, rate=0.3, count=2_000, noise=0.6),
     "lists4": value_cell("lists", k=4, rate=0.2, count=3_000, noise=0.25),
     "lists10": value_cell("lists", k=10, rate=0.1, count=3_000, noise=0.12),
@@ -347,13 +345,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=list(CELLS), default=list(CELLS))
     parser.add_argument("--markdown", type=Path)
     asked = parser.parse_args()
     lines = ["| promise | world | promised | measured | refused |", "|---|---|--:|--:|--:|"]
     for name in asked.only:
         began = time.perf_counter()
-        for row in CELLS[name](asked.repeats):
+        for row in CELLS[name](asked.repeats, asked.seed):
             rate = f"{row.times / row.of:.1%}" if row.of else "–"
             cells = (row.promise, row.world, row.promised, f"{rate} ({row.times:,} of {row.of:,})", f"{row.refused:,}")
             line = f"| {' | '.join(cells)} |"

@@ -1,6 +1,6 @@
 """What the audit and the rollout promise, measured: rates of false accusations and alarms, and of faults found.
 
-    python benchmarks/promises_serving.py [--repeats 100]
+    python benchmarks/promises_serving.py [--repeats 100] [--seed 0] [--only second]
 
 Each function gives rows (promise, world, times it happened, of how many, what is promised). Seeds are fixed.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +58,9 @@ def accused(logits: np.ndarray, lists: np.ndarray, rng: np.random.Generator) -> 
     return any(finding.status == "fault" for finding in distribution(evidence))
 
 
-def true_logs(repeats: int) -> Iterator[Row]:
+def true_logs(repeats: int, *, seed: int = 0) -> Iterator[Row]:
     """Logs drawn as they say."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng([1, seed])
     for name, logits in policies().items():
         for size in (50, 500):
             tables = np.broadcast_to(logits, (size, len(logits)))
@@ -68,13 +68,13 @@ def true_logs(repeats: int) -> Iterator[Row]:
             yield Row("true logs accused", f"{name}, {size} lists of 5", times, repeats, "<= 0.1 %")
 
 
-def wrong_logs(repeats: int, *, lists: int = 1000, items: int = 40, k: int = 5) -> Iterator[Row]:
+def wrong_logs(repeats: int, *, seed: int = 0, lists: int = 1000, items: int = 40, k: int = 5) -> Iterator[Row]:
     """Lists that were not drawn as they say; their propensities are those of the named policy."""
     for fault in ("temperature 1.3", "places below the first by argmax", "places below the first at random",
                   "another version's draws"):  # fmt: skip
         times = 0
         for repeat in range(repeats):
-            rng = np.random.default_rng([2, repeat])
+            rng = np.random.default_rng([2, seed, repeat])
             logits = rng.standard_normal(items) * 1.5
             drawn = {"temperature 1.3": logits / 1.3, "another version's draws": logits + 0.5 * rng.normal(size=items)}
             shown = plackett_luce(np.broadcast_to(drawn.get(fault, logits), (lists, items)), k, rng=rng).indices
@@ -89,24 +89,30 @@ def wrong_logs(repeats: int, *, lists: int = 1000, items: int = 40, k: int = 5) 
 # ---------------------------------------------------------------------- rollouts
 
 
-def second_rollouts(repeats: int, *, persons: int = 3000) -> Iterator[Row]:
+SECOND = {  # of lists that bring 1 with chance 0.3: the candidate's chance, what is promised, persons at 50 %
+    "A/A": (0.3, "<= 5 %", 3_000),
+    "the candidate earns nothing": (0.0, ">= 95 %", 3_000),
+    "the candidate earns 5 % less": (0.285, ">= 95 %", 100_000),
+}
+
+
+def second_rollouts(repeats: int, *, seed: int = 0) -> Iterator[Row]:
     """A first rollout is rolled back; of a second one, on the same log, the truth is known. Judged every half hour.
 
-    Lists bring 1 with chance 0.3, and answers take 20 minutes on average in one arm, 5 in the other.
+    Answers take 20 minutes on average in one arm, 5 in the other. Large ones are repeated less often.
     """
-    truth = {"A/A": (0.3, "<= 5 %"), "the candidate earns nothing": (0.0, ">= 95 %")}
-    for name, (chance, promised) in truth.items():
-        alarms = 0
-        for repeat in range(repeats):
+    for name, (chance, promised, persons) in SECOND.items():
+        alarms, times = 0, repeats if persons < 10_000 else max(1, repeats // 5)
+        for repeat in range(times):
             with tempfile.TemporaryDirectory() as folder:
-                alarms += _second(Path(folder), np.random.default_rng([3, repeat]), chance, persons)
-        yield Row("second rollout rolled back", f"{name}, {persons:,} persons at 50 %", alarms, repeats, promised)
+                alarms += _second(Path(folder), np.random.default_rng([3, seed, repeat]), chance, persons)
+        yield Row("second rollout rolled back", f"{name}, {persons:,} persons at 50 %", alarms, times, promised)
 
 
 def _second(here: Path, rng: np.random.Generator, chance: float, persons: int) -> bool:
-    rules = RolloutRules(units=persons, people=persons // 3, places=1)
+    rules = RolloutRules(units=min(persons, 3_000), people=1_000, places=1)
     path, at, decision = here / "rollout.json", START, ""
-    for number, (candidate, size) in enumerate(((0.0, persons // 5), (chance, persons))):
+    for number, (candidate, size) in enumerate(((0.0, 600), (chance, persons))):
         content = plan(path, stages=["50", "100"], rules=rules)
         assert not judge(path, log=_log(here), at=at, apply=False).units.get("candidate"), "nothing is inherited"
         at = _visits(_log(here), content, rng, (0.3, candidate), size, at, f"{number}")
@@ -149,9 +155,9 @@ def _visits(
     return at + HOUR
 
 
-def long_rollouts(repeats: int, *, visits: int = 1_000_000) -> Iterator[Row]:
+def long_rollouts(repeats: int, *, seed: int = 0, visits: int = 1_000_000) -> Iterator[Row]:
     """Shares of 1, 5, 25 and 50 %; the evidence is looked at after every visit, by the rules' level."""
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng([4, seed])
     shop = 0.2 * rng.poisson(0.9, 200_000) + rng.binomial(2, 0.12, 200_000)  # of a list of ten
     p = np.repeat([0.01, 0.05, 0.25, 0.5], [visits // 20, visits // 5, visits // 4, visits // 4])
     for largest in (5.0, 10.0):
@@ -167,16 +173,27 @@ def long_rollouts(repeats: int, *, visits: int = 1_000_000) -> Iterator[Row]:
             yield Row("alarm" + (" before a tenth saw it" if effect else ""), world, times, repeats, promised)
 
 
-def rows(repeats: int = 100) -> Iterator[Row]:
+CELLS: dict[str, Callable[[int, int], Iterator[Row]]] = {  # repeats, seed
+    "true logs": lambda repeats, seed: true_logs(10 * repeats, seed=seed),
+    "wrong logs": lambda repeats, seed: wrong_logs(repeats, seed=seed),
+    "second": lambda repeats, seed: second_rollouts(repeats, seed=seed),
+    "long": lambda repeats, seed: long_rollouts(max(1, repeats // 5), seed=seed),
+}
+
+
+def rows(repeats: int = 100, seed: int = 0) -> Iterator[Row]:
     """All of them; long rollouts are repeated less often."""
-    yield from true_logs(10 * repeats)
-    yield from wrong_logs(repeats)
-    yield from second_rollouts(repeats)
-    yield from long_rollouts(max(1, repeats // 5))
+    for cell in CELLS.values():
+        yield from cell(repeats, seed)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=100)
-    for row in rows(parser.parse_args().repeats):
-        print(f"{row.promise:<32} {row.world:<64} {row.times:>5,} of {row.of:<6,} promised {row.promised}", flush=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=list(CELLS), default=list(CELLS))
+    given = parser.parse_args()
+    for name in given.only:
+        for row in CELLS[name](given.repeats, given.seed):
+            said = f"{row.promise:<32} {row.world:<64} {row.times:>5,} of {row.of:<6,} promised {row.promised}"
+            print(said, flush=True)

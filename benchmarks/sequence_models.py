@@ -63,7 +63,8 @@ def main() -> None:
     given = parser.parse_args()
     shape = SHAPE | {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in given.set)}
     given.out.mkdir(parents=True, exist_ok=True)
-    data = prepare(_log(given.folder, given.kind, given.most), out=given.out / "data", rewards="click=0.2,purchase=1")
+    log = interactions_of(given.folder, given.kind, given.most)
+    data = prepare(log, out=given.out / "data", rewards="click=0.2,purchase=1")
     _export(data, given.out, shape | {"accelerator": "gpu" if given.device == "cuda" else "cpu"})
     fitting = {}
     for name in ("rectools", "replay"):
@@ -106,7 +107,7 @@ def main() -> None:
         print(line)
 
 
-def _log(folder: Path, kind: str, most: int | None) -> pa.Table:
+def interactions_of(folder: Path, kind: str, most: int | None = None) -> pa.Table:
     """All sequences of the files, numbered on, in the files' order."""
     columns: dict[str, list[np.ndarray]] = {"sequence_id": [], "item_id": [], "event": []}
     first = 0

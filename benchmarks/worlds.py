@@ -8,9 +8,9 @@ Each world's log is simulated, LPI is trained on it with the demo's settings (`l
 the same run at other β, down to half the smallest that the rule considers. A world's share is what the chosen β gains
 over μ̂, as a part of what the best β gains; a second share is of the best β within the rule's limits (effective sample,
 JS). The best β is picked on one half of the visits and measured on the other, so that luck picks nothing. Shares are
-taken where the best β surely gains something, and at least a thousandth of J(μ); elsewhere there is nothing to share.
+taken where the best β gains significantly, and at least a thousandth of J(μ); elsewhere there is nothing to share.
 
-"Surely" means by 1.96 standard errors of the paired difference; a bandit's figures are exact, so there any loss counts.
+"Significantly" means by 1.96 standard errors of the paired difference; a bandit's figures are exact: any loss counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from localpolicy.training.train import train
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}
 BETAS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)  # of the spread, where the rule considered none
 WORTH = 0.001  # of J(μ): a gain below this is nothing to share
-SURE = 1.96
+SIGNIFICANT = 1.96
 ENOUGH = 0.003  # of J(μ): error of a difference beyond which `--precise` takes more visits
 MOST_VISITS = 44 * 4_096
 
@@ -245,12 +245,12 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
         name = line["world"] + (f" (log {line['number']})" if line["number"] else "")
         se = f" ± {line['se']:.4f}" if line["se"] else ""
         beta = f"{line['beta'] / line['spread']:.2g}" if line["slope"] and line["spread"] else "–"
-        if line["gain"] + SURE * line["se"] < 0:
+        if line["gain"] + SIGNIFICANT * line["se"] < 0:
             below.append(name)
         cells = [f"{line['best'][1]:+.4f}" if "best" in line else ""]
         for kind, known in shares.items():
             _, gain, error_of_it = line.get(kind, ("", 0.0, 0.0))
-            there = gain > max(SURE * error_of_it, WORTH * line["J(μ)"])
+            there = gain > max(SIGNIFICANT * error_of_it, WORTH * line["J(μ)"])
             if there:
                 known.append(line["chosen_gain"] / gain)
             cells.append(f"{known[-1]:.0%}" if there else "")
@@ -259,7 +259,7 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
             f"{line['gain']:+.4f}{se} | {' | '.join(cells)} |"
         )
     yield ""
-    yield f"{len(found)} logs; surely below μ̂ in {len(below)}: {', '.join(below) or 'none'}"
+    yield f"{len(found)} logs; significantly below μ̂ in {len(below)}: {', '.join(below) or 'none'}"
     for kind, known in shares.items():
         if known:
             what = "of any β" if kind == "best" else "of the β within the rule's limits"

@@ -9,7 +9,7 @@
 #
 # Exit code 0: the new run is deployed (the link `deployed` points to it), or its rollout is planned; 3: it is not;
 # 4: cannot be told, so it is not either; anything else: something to fix, and nothing has changed. Run again, it goes
-# on where it stopped.
+# on where it stopped; a night that was never finished is made up for by the next.
 set -u
 day=$1 log=$2
 columns=${COLUMNS_MAP:-sequence_id=session,item_id=product,event=what,timestamp=when}
@@ -17,19 +17,27 @@ rewards=${REWARDS:-buy=1.0,view=0.2}
 training=${TRAINING:-"--objective mle"}          # or: --objective lpi_rl
 rules=${RULES:+--rules $RULES}                   # a YAML file of the gate's rules, where the built-in ones do not fit
 rollout=${ROLLOUT:-}                             # more words for `lpi rollout plan`, such as: --places 20 --window 7200
+rotation=${ROTATION:-}                           # more words for `lpi rotate`, such as: --window 7200 --grace 86400
+preparation=${PREPARATION:-}                     # more words for the first `lpi prepare`, such as: --test 0.2
 seed=$(echo "$day" | cksum | cut -c1-6 | sed 's/^0*//')  # another one every day: one seed on both sides hides noise
 
 mkdir -p data runs verdicts
 case $log in
 *.db | postgresql://*)
-    lpi rotate "$log" --out "events/$day" --rewards "$rewards" || exit $?
+    # shellcheck disable=SC2086
+    lpi rotate "$log" --out "events/$day" --rewards "$rewards" $rotation || exit $?
     if [ ! -e "data/$day" ]; then
         served=$(for one in exports/*; do echo "--run $one"; done)
         # shellcheck disable=SC2086
         lpi audit "events/$day" $served > "verdicts/$day-audit.txt"
         [ $? -eq 3 ] && { cat "verdicts/$day-audit.txt" >&2; exit 2; }  # a log that is not true teaches nothing
-        # shellcheck disable=SC2012,SC2046
-        lpi prepare events $(ls -d events/*/ | tail -n "${DAYS:-28}") --rewards "$rewards" --out "data/$day" || exit $?
+        if grep -qs '"kind": "impressions"' today/manifest.json; then  # what was prepared before is of a service too
+            set -- --append today --new-only
+        else
+            # shellcheck disable=SC2086
+            set -- --rewards "$rewards" $preparation
+        fi
+        lpi prepare events events/*/ "$@" --days "${DAYS:-28}" --out "data/$day" || exit $?
     fi
     ;;
 *)
@@ -56,8 +64,14 @@ else
     exit 0
 fi
 
+against=deployed
+case $log in
+*.db | postgresql://*)  # one that learnt from what people did is judged as what wrote the log
+    grep -qs '"kind": "interactions"' deployed/manifest.json && against=log
+    ;;
+esac
 # shellcheck disable=SC2086
-lpi gate "runs/$day" --against deployed --data "data/$day" $rules --json "verdicts/$day.json" > "verdicts/$day.txt"
+lpi gate "runs/$day" --against $against --data "data/$day" $rules --json "verdicts/$day.json" > "verdicts/$day.txt"
 answer=$?
 [ $answer -eq 0 ] || exit $answer
 case $log in

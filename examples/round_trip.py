@@ -1,6 +1,6 @@
 """The whole loop of production: train, serve, log, audit, prepare, train again, gate, roll out, swap.
 
-    python examples/round_trip.py [VISITS [SEED]]
+    python examples/round_trip.py [VISITS [SEED [ROUNDS]]]
 
 A shop's own policy, a poor one, writes the first log. From then on simulated shoppers call the service over HTTP,
 and each round learns from what the last deployed policy logged. The world is small enough that the true expected
@@ -27,10 +27,11 @@ from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.rollout import RolloutRules, judge, plan
 from localpolicy.simulation import load_world
 
-ROUNDS, K, FLOOR = 3, 4, 0.05  # rounds; length of a list; exploration floor ε
+K, FLOOR = 4, 0.05  # length of a list; exploration floor ε
 CLIENTS = 16  # shoppers at a time: their records share one flush of the disk
 VISITS = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 
 ANSWERS = JoinConfig(rewards="none=0,click=1", window=2)
 # Items differ in appeal, and the shop's own policy rather shows the worse ones (quality below 0).

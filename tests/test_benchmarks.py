@@ -26,6 +26,12 @@ TINY = {  # at a size that takes seconds
 }
 STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not
     "choices.py": "trains in several worlds",
+    "defaults.py": "trains many runs",
+    "constants.py": "trains in several worlds",
+    "features.py": "reads logs that are not in the repository",
+    "figures.py": "trains in several shops",
+    "first_hour.py": "trains on many logs",
+    "real_logs.py": "reads logs that are not in the repository",
     "frontier.py": "plays the demo",
     "list_rounds.py": "trains for several rounds",
     "lists.py": "measures peers that are not installed here",
@@ -33,7 +39,9 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "promises_serving.py": "repeats rollouts and audits many times",
     "open_bandit.py": "reads a log that is not in the repository",
     "public.py": "reads logs that are not in the repository",
+    "time_to_quality.py": "reads a log that is not in the repository",
     "sequence_models.py": "reads a log that is not in the repository",
+    "two_weeks.py": "played by tests/test_two_weeks.py",
     "worlds.py": "trains in forty worlds",
     **{
         name: "needs a GPU"

@@ -1,4 +1,4 @@
-"""The notebooks of the documents run as they stand."""
+"""The notebooks of the documents run as they stand, on smaller logs."""
 
 from __future__ import annotations
 

@@ -49,11 +49,11 @@ def test_the_page_says_what_the_models_say():
     """By hand, so that the writer itself is tested."""
     text = settings_page().page()
     for line in (
-        "| `train.learning_rate` | `0.001` | number, > 0 | Adam's step size |",
-        "| `model.width` | `auto` | whole number, ≥ 1, ≤ 65536 | size of embeddings and hidden states; auto: 128 |",
-        "| `data.last` | – | whole number or nothing, ≥ 1 | score only the last m actions of a window (default: all) |",
-        "| `model.tied` | `true` | `true`, `false` | heads share the item embeddings: the policy's as they are, "
-        "the others' through a projection |",
+        "| `train.learning_rate` | `0.001` | Adam's step size |",
+        "| `model.width` | `auto` | size of embeddings and hidden states; auto: 128 |",
+        "| `data.last` | – | score only the last m actions of a window (default: all) |",
+        "| `train.schedule` | `constant` | learning rate after the warm-up (`constant`, `cosine`) |",
+        "| `objective.td_weight` | `sqn`, `sac` | `1` | λ: weight of the TD loss |",
     ):
         assert line in text
     assert "### objective: what is maximised" in text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,32 @@ def test_installed_from_the_wheel_it_walks_from_a_log_to_lists(wheel, tmp_path):
     )
     assert walked.returncode == 0, walked.stdout + walked.stderr
     assert walked.stdout.endswith("all steps passed\n")
+
+
+def test_other_extras_are_installed_though_setup_was_done(tmp_path):
+    """A mark is left for each list of extras: with another list, make installs."""
+    (tmp_path / ".venv").mkdir()
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+
+    def planned(*words):
+        done = subprocess.run(["make", "-n", "setup", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    mark = re.search(r"touch (\S+)", planned())
+    assert "pip install" in planned() and mark
+    (tmp_path / mark[1]).touch()
+    assert "pip install" not in planned() and "pip install" in planned("EXTRAS=dev,serve")
+
+
+def test_the_lock_the_licences_and_the_bill_cover_every_extra_that_users_install():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.search(r"FOR_USERS := (.*)", (ROOT / "Makefile").read_text())[1]
+    assert set(listed.split()) == set(extras) - {"dev", "check", "docs"}
+    command = ["make", "-n", "lock", "sbom", "licences"]
+    plan = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.replace("\\\n", " ")
+    (compiled,) = [line for line in plan.splitlines() if "pip compile" in line]
+    assert all(f"--extra {extra} " in compiled for extra in listed.split())
+    assert f"tools/licences.py {listed} >" in plan
+    assert any("cyclonedx-py" in line and "dist/requirements.lock" in line for line in plan.splitlines())

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/report.md from the tutorial's report, part by part (`make docs`)."""
+"""Takes the pictures of docs/evaluation.md from the tutorial's report, part by part (`make docs`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ PICTURES = ROOT / "docs" / "images"
 PARTS = {
     "verdict": ("Policies compared", "reward-weighted nDCG@20 against"),
     "frontier": ("reward-weighted nDCG@20 against", "On the test split"),
-    "findings": ("Findings", "Comparison"),
     "comparison": ("Comparison", "Training"),
     "training": ("Training", "Distance"),
     "distance": ("Distance", "Where it wins"),

@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "tools" / "pages"
-ORDER = ("tutorial.md", "beta.md", "faq.md", "resume.md")
+ORDER = ("tutorial.md", "beta.md", "faq.md", "daily.md", "lists.md")
 PAGES = ROOT / "docs"
 SCRATCH = ROOT / "scratch" / "pages"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)

@@ -21,7 +21,6 @@ from localpolicy.simulation.raw_netflix import NetflixConfig
 from localpolicy.simulation.shop import StoreConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
-BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 OTHERS: dict[str, type[Settings]] = {
     "`lpi prepare`": PrepareConfig,
     "`lpi evaluate`": EvaluateConfig,
@@ -34,40 +33,26 @@ OTHERS: dict[str, type[Settings]] = {
 }
 HEAD = """# Settings
 
-Written by `make docs` from the configuration models; do not edit. A run's own, resolved, are in its `config.yaml`;
-`lpi train --print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`,
-then `--set key=value`, then short forms such as `--beta`; later ones win. An unknown key is refused with the nearest
-known one. Where the default is `auto` the log's own size and density decide (`docs/results/defaults.md`); a run that
-starts from another, or goes on, has what that one has. The manifest's `auto` says what was chosen and why.
+Written by `make docs` from the configuration models. A run's own, resolved, are in its `config.yaml`; `lpi train
+--print-config` shows them before it starts. `lpi train` takes them from `--preset`, then `--config FILE`, then `--set
+key=value`, then options such as `--beta`; later ones win. An unknown key is refused with the nearest known one. Where
+the default is `auto` the log decides ([how](results/defaults.md)), and the manifest's `auto` says what was chosen; a
+run that starts from another has what that one has.
 """
 
 
-def allowed(field: FieldInfo) -> str:
-    """Values that a field takes, in words."""
-    bounds = [
-        f"{sign} {getattr(one, name):g}"
-        for one in field.metadata
-        for name, sign in BOUNDS.items()
-        if hasattr(one, name)
-    ]
-    return ", ".join([named(field.annotation), *bounds])
+def choices(annotation: Any) -> list[str]:
+    """The words that a field takes, where there are few; errors say the bounds of anything else."""
+    if get_origin(annotation) is Literal:
+        return [f"`{value}`" for value in get_args(annotation)]
+    inner = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
+    return [word for one in inner for word in choices(one)]
 
 
-def named(annotation: Any) -> str:
-    """A type, as people say it."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in inner)
-    if origin in (Union, types.UnionType):
-        return " or ".join("nothing" if one is type(None) else named(one) for one in inner)
-    if origin in (tuple, list):
-        return f"list of {named(inner[0])}"
-    if origin is dict or getattr(origin, "__name__", "") == "Mapping":
-        return f"{named(inner[0])} = {named(inner[1])} pairs"
-    if isinstance(annotation, type) and issubclass(annotation, Settings):
-        return "settings of their own, below"
-    words = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}
-    return words.get(annotation, getattr(annotation, "__name__", str(annotation)).lower())
+def meaning(field: FieldInfo) -> str:
+    """What a field is, and the words that it takes."""
+    words = choices(field.annotation)
+    return f"{field.description} ({', '.join(words)})" if words else field.description or ""
 
 
 def default(field: FieldInfo) -> str:
@@ -84,23 +69,27 @@ def default(field: FieldInfo) -> str:
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
+def row(*cells: str) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def rows_of(settings: type[Settings], prefix: str = "") -> list[str]:
-    """A table: key, default, allowed values, description."""
-    lines = ["| key | default | values | what it is |", "|---|---|---|---|"]
-    for name, field in settings.model_fields.items():
-        cells = (f"`{prefix}{name}`", default(field), allowed(field), field.description or "")
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return lines
+    """A table: key, default, description."""
+    lines = ["| key | default | what it is |", "|---|---|---|"]
+    fields = settings.model_fields.items()
+    return lines + [row(f"`{prefix}{name}`", default(field), meaning(field)) for name, field in fields]
 
 
 def objective_rows() -> list[str]:
-    """Each objective's own settings."""
-    lines = ["`objective.name` is one of these (`package.module:Name` for one of your own).", ""]
-    for name, objective in OBJECTIVES.items():
-        head = objective.__doc__.splitlines()[0] if objective.__doc__ else ""
-        lines += [f"**`{name}`**: {head}", ""]
-        lines += [*rows_of(objective, "objective."), ""] if objective.model_fields else ["It has no settings.", ""]
-    return lines
+    """The settings of all objectives, each once, with those that have it."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for objective, settings in OBJECTIVES.items():
+        for name, field in settings.model_fields.items():
+            found.setdefault((f"`objective.{name}`", default(field), meaning(field)), []).append(f"`{objective}`")
+    lines = ["`objective.name` is one of [these](objectives.md), or `package.module:Name` for one of your own.", ""]
+    lines += ["| key | of | default | what it is |", "|---|---|---|---|"]
+    return lines + [row(key, ", ".join(of), value, words) for (key, value, words), of in sorted(found.items())] + [""]
 
 
 def page() -> str:

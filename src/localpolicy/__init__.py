@@ -47,13 +47,16 @@ _HOMES = {
     "localpolicy.report.go": ("go",),
     "localpolicy.report.paper_files": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
+    "localpolicy.runs.extend": ("extend",),
     "localpolicy.runs.run": ("Run",),
+    "localpolicy.runs.similar": ("similar",),
     "localpolicy.serving": ("rollout",),
     "localpolicy.serving.audit": ("Audit", "audit"),
     "localpolicy.serving.erase": ("erase",),
     "localpolicy.serving.export": ("export",),
     "localpolicy.serving.recommend": ("recommend",),
     "localpolicy.serving.recommender": ("Recommender",),
+    "localpolicy.serving.registry": ("register",),
     "localpolicy.serving.rotate": ("rotate",),
     "localpolicy.serving.service": ("serve",),
     "localpolicy.serving.verify": ("verify",),
@@ -99,7 +102,9 @@ if TYPE_CHECKING:
     from localpolicy.report.paper_files import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
+    from localpolicy.runs.extend import extend as extend
     from localpolicy.runs.run import Run as Run
+    from localpolicy.runs.similar import similar as similar
     from localpolicy.serving import rollout as rollout
     from localpolicy.serving.audit import Audit as Audit
     from localpolicy.serving.audit import audit as audit
@@ -107,6 +112,7 @@ if TYPE_CHECKING:
     from localpolicy.serving.export import export as export
     from localpolicy.serving.recommend import recommend as recommend
     from localpolicy.serving.recommender import Recommender as Recommender
+    from localpolicy.serving.registry import register as register
     from localpolicy.serving.rotate import rotate as rotate
     from localpolicy.serving.service import serve as serve
     from localpolicy.serving.verify import verify as verify

@@ -53,7 +53,7 @@ def find(kind: str, name: str) -> Any:
                 return point.load()
             except (ImportError, AttributeError) as error:
                 raise ConfigError(
-                    f"'{name}' is registered as {point.value}, which cannot be imported ({error}). Mend or remove its "
+                    f"'{name}' is registered as {point.value}, which cannot be imported ({error}). Fix or remove its "
                     "package."
                 ) from None
     module, _, attribute = name.partition(":")

@@ -39,7 +39,7 @@ class ItemFilters(NamedTuple):
 class Batch:
     """Windows of B sequences, laid out flat: only real tokens, in sequence order."""
 
-    sequences: Tensor  # [B] index of each sequence in its split
+    sequences: Tensor  # [B] index of each history in its split: a sequence, or a part of one (see `data.store`)
     row: Tensor  # [M] which of the B sequences a token belongs to
     column: Tensor  # [M] its step within the window
     previous_item: Tensor  # [M] item before this step, or START
@@ -50,15 +50,27 @@ class Batch:
     history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
+    list_reward: Tensor | None = None  # [M] where a list has one reward: the list's, at each of its places
     context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
     examined: Tensor | None = None  # [M] how much the item's place is looked at, against the first; None: alike
     filter: Tensor | None = None  # [M] number of the filter under which the item was shown
     filters: ItemFilters | None = None  # what these numbers refer to
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
-    ends_only: bool = False  # nobody asks for tokens that are no positions: each sequence's last alone is scored
+    owner: Tensor | None = None  # [B] the sequence that each history is part of; None: each is one
+    ends_only: bool = False  # each sequence's last position alone is scored, so other tokens are not read
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
     bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
+
+    @property
+    def credited(self) -> Tensor:
+        """[M] what an action is credited with: the reward of its place, or the list's where a list has one."""
+        return self.reward if self.list_reward is None else self.list_reward
+
+    @property
+    def owners(self) -> Tensor:
+        """Whose each of the B histories is: what errors are clustered by."""
+        return self.sequences if self.owner is None else self.owner
 
     @property
     def positions(self) -> int:

@@ -106,9 +106,20 @@ def test_a_metric_of_ones_own_goes_through_all_verbs(made, tmp_path):
     assert found.estimate("all.paid_first").mean == pytest.approx(expected)
     both = lp.compare([made.run, made.knn], config=config, columns=["all.paid_first"], baselines=False)
     assert both.evaluations[0].estimate("all.paid_first").mean == pytest.approx(expected)
-    judged = lp.gate(made.knn, against=[made.run], config=config, rules={"metric": "all.paid_first", "ruler": False})
+    judged = lp.gate(
+        made.knn, against=[made.run], config=config, rules={"metric": "all.paid_first", "reference_fit": False}
+    )
     assert judged.metric == "all.paid_first"
     with pytest.raises(ConfigError, match="a metric of your own needs a name"):
         lp.evaluate(made.run, config={"metrics": [lambda rank, reward: rank]}, out=tmp_path / "out")
     with pytest.raises(ConfigError, match="must give a finite number for each of"):
         lp.evaluate(made.run, config={"metrics": [np.dot]}, out=tmp_path / "out")
+
+
+def test_a_single_run_may_stand_by_itself(made):
+    folder = str(made.run.folder)
+    alone, listed = (lp.gate(made.knn, against=against) for against in (made.run, [folder]))
+    assert (alone.against, alone.answer) == (listed.against, listed.answer)
+    alone, listed = (lp.evaluate(made.knn, against=against).to_dict() for against in (folder, [made.run]))
+    assert alone["divergence"] == listed["divergence"]
+    assert len(lp.compare(folder, baselines=False).evaluations) == 1

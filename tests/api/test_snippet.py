@@ -111,8 +111,9 @@ def test_a_typo_names_the_nearest(call, message, here, small):
     assert isinstance(caught.value, Exception) and "Traceback" not in str(caught.value)
 
 
-def test_nothing_prints(here, capfd):
+def test_nothing_prints(here, capfd, monkeypatch):
     """Messages go through logging: a notebook shows what was asked for, and nothing else."""
+    monkeypatch.setattr(logging.getLogger("localpolicy"), "handlers", [])  # a command in this process adds one
     data = lp.prepare(table(), columns=COLUMNS, rewards=REWARDS)
     lp.train(data, "mle", epochs=1)
     assert capfd.readouterr() == ("", "")

@@ -5,9 +5,14 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from localpolicy.data.places import _Pairs, examination
+from localpolicy.data.prepare import prepare
+from localpolicy.errors import DataError
+from localpolicy.runs.config import Config
+from localpolicy.training.setup import resolve
 
 MU = np.array([0.5, 0.25, 0.15, 0.1])
 WORTH = np.array([0.9, 0.5, 0.2, 0.1])  # what μ prefers is better: means by place fall without any attention
@@ -87,3 +92,44 @@ def test_lists_that_are_not_whole_say_nothing():
 def test_a_log_without_lists_has_no_places():
     assert examination({"reward": np.ones(3)}) is None
     assert examination({"above": np.zeros(3, int), "reward": np.ones(3), "propensity": np.ones(3)}) is None
+
+
+def lists_of_three(place, **columns):
+    """A log of 60 lists of three, whose rows state these places."""
+    rng = np.random.default_rng(0)
+    shown = {"sequence_id": np.repeat(np.arange(60), 3), "request": np.repeat(np.arange(60), 3).astype(str)}
+    items = np.concatenate([rng.permutation(8)[:3] for _ in range(60)])
+    event = np.where(rng.random(180) < 0.3, "click", "none")
+    said = {"item_id": items, "event": event, "propensity": np.full(180, 1 / 8), "timestamp": np.arange(180)}
+    return pa.table({**shown, **said, "place": np.tile(place, 60), **columns})
+
+
+def stored(data, name):
+    return np.concatenate([np.asarray(data[split].arrays[name]) for split in ("train", "validation", "test")])
+
+
+def test_places_counted_from_1_are_the_same_log(tmp_path, caplog):
+    zero, one = (prepare(lists_of_three(place), out=tmp_path / str(place[0])) for place in ([0, 1, 2], [1, 2, 3]))
+    for name in ("place", "above", "item", "propensity"):
+        np.testing.assert_array_equal(stored(zero, name), stored(one, name))
+    assert set(stored(one, "place")) == {0, 1, 2}
+    assert "lack a place" not in caplog.text
+
+
+@pytest.mark.parametrize("place", [[0, 2, 3], [0, 0, 0], [2, 3, 4]], ids=str)
+def test_lists_that_are_not_whole_are_told(place, tmp_path, caplog):
+    prepare(lists_of_three(place), out=tmp_path / "data")
+    assert "60 of 60 lists lack a place, or have one twice" in caplog.text
+
+
+def test_places_are_whole_numbers_and_requests_have_places(tmp_path, caplog):
+    with pytest.raises(DataError, match="place is not a whole number from 0 on"):
+        prepare(lists_of_three([0.5, 1.5, 2.5]), out=tmp_path / "halves")
+    prepare(lists_of_three([0, 1, 2]).drop_columns(["place"]), out=tmp_path / "none")
+    assert "Name the column of places too" in caplog.text
+
+
+def test_one_list_a_person_needs_no_setting(tmp_path):
+    one = prepare(lists_of_three([0, 1, 2]), out=tmp_path / "one")
+    two = prepare(lists_of_three([0, 1, 2], sequence_id=np.repeat(np.arange(30), 6)), out=tmp_path / "two", seed=1)
+    assert [resolve(Config(), data).train.min_history for data in (one, two)] == [0, 1]

@@ -13,6 +13,7 @@ from raw_logs import grouped, random_log, split_of, write_parquet
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import histogram, measure
 from localpolicy.data.store import Prepared, Split
+from localpolicy.data.store_writer import writing
 from localpolicy.report.quality import quality_tables, write_page
 
 
@@ -88,3 +89,17 @@ def test_the_page_is_one_file_with_everything(tmp_path: Path, log: list[dict]) -
     titles = [section.title for section in quality_tables(data, measure(data))]
     assert titles == [f"interactions: {data.n_items} items", "filters", "rows passed over", "leaks and quality"]
     assert all(len(row) == len(s.columns) for s in quality_tables(data, measure(data)) for row in s.rows)
+
+
+def test_a_session_of_thousands_of_events_is_flagged(tmp_path):
+    with writing(tmp_path / "data", kind="interactions", events=["click"], rewards={"click": 1.0}) as store:
+        for name, part in store.splits.items():
+            length = 3_000 if name == "train" else 3
+            part.append(
+                np.array([length]),
+                {"item": np.zeros(length), "event": np.zeros(length, int), "reward": np.ones(length)},
+            )
+        store.write_items(np.arange(1), np.ones(1, np.int64))
+    data = Prepared(tmp_path / "data")
+    cells = [text for table in quality_tables(data, measure(data)) for row in table.plain() for text in row]
+    assert any("a machine, or several people? See --session-gap" in text for text in cells)

@@ -158,8 +158,8 @@ def test_netflix(tmp_path: Path, layout: str, messages: Callable[[str], list[str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1:\n5,3,2005-01-01\nno comma\n", r"combined_data_1\.txt, line 3: .* found 'no comma'\. Mend"),
-        ("1:\n5,3,2005-01-01\n5,3\n\n2:\n6,3,2005-02-30\n", r"line 3: .* found '5,3' \(2 bad lines in all\)\. Mend"),
+        ("1:\n5,3,2005-01-01\nno comma\n", r"combined_data_1\.txt, line 3: .* found 'no comma'\. Fix"),
+        ("1:\n5,3,2005-01-01\n5,3\n\n2:\n6,3,2005-02-30\n", r"line 3: .* found '5,3' \(2 bad lines in all\)\. Fix"),
         ("5,3,2005-01-01\n", "expected 'movie:' on the first line"),
         ("1:\n5,3,soon\n", "expected 'user,rating,date' lines"),
         ("1:\n,3,2005-01-01\n", "expected 'user,rating,date' lines"),

@@ -1,4 +1,4 @@
-"""An impression log whose sequences are single events, as Open Bandit's: training says what to set, and then works."""
+"""An impression log whose sequences are single events, as Open Bandit's: it trains with no setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import localpolicy
-from localpolicy.errors import LocalPolicyError
 
 
 @pytest.fixture
@@ -26,10 +25,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_training_says_what_to_set_and_then_works(log: Path, tmp_path: Path) -> None:
+def test_training_needs_no_setting(log: Path, tmp_path: Path) -> None:
     data = localpolicy.prepare(log, source="openbandit", out=tmp_path / "data")
-    settings = {"epochs": 1, "device": "cpu"}
-    with pytest.raises(LocalPolicyError, match="min_history=0"):
-        localpolicy.train(data, "mle", out=tmp_path / "no", **settings)
-    run = localpolicy.train(data, "mle", out=tmp_path / "run", min_history=0, **settings)
-    assert run.finished
+    run = localpolicy.train(data, "mle", out=tmp_path / "run", epochs=1, device="cpu")
+    assert run.finished and run.config.train.min_history == 0

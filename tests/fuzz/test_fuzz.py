@@ -7,14 +7,18 @@ import io
 import json
 import shutil
 from collections import Counter
+from math import isfinite
 from pathlib import Path
 
 import pytest
+import yaml
+from by_hand import in_order, stored
 from fuzzing import DAMAGES, bounded_memory, examples, fair, lpi
 from hypothesis import example, given
 from hypothesis import strategies as st
 from small_logs import write_small
 
+from localpolicy.data.store import Prepared
 from localpolicy.runs.config import setting_fields
 
 HISTORIES = [{"history": [100, 103]}, {"history": []}, {"history": [101, 999], "events": ["click", "none"]}]
@@ -29,6 +33,7 @@ def place(tmp_path_factory):
     (folder / "histories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in HISTORIES))
     assert fair(lpi("train", folder / "data", "--objective", "sqn", *SMALL, "--out", folder / "run"))
     assert fair(recommended(folder, folder / "run"))
+    (folder / "plain.yaml").write_text(lpi("train", folder / "data", "--print-config").stdout)
     (folder / "whole.jsonl").write_bytes((folder / "lists.jsonl").read_bytes())
     return folder
 
@@ -64,6 +69,14 @@ def test_a_run_with_a_damaged_file_recommends_the_same_or_says_why_not(place, da
             assert not (place / "lists.jsonl").exists()
 
 
+def loaded(path: Path) -> object:
+    """What it says: JSON may be written in other words."""
+    try:
+        return json.loads(path.read_bytes()) if path.suffix == ".json" else path.read_bytes()
+    except ValueError:
+        return None
+
+
 @examples(0.5)
 @given(data=st.data(), damage=DAMAGES)
 def test_damaged_data_is_found_out_before_it_is_used(place, data, damage):
@@ -74,8 +87,10 @@ def test_damaged_data_is_found_out_before_it_is_used(place, data, damage):
         told = fair(lpi("verify", copy))
         if same:
             assert told
-        elif name.endswith((".npy", ".parquet")):
-            assert not told, "every array has a digest"
+        elif name in json.loads((place / "data" / "manifest.json").read_text())["files"] or name == "manifest.json":
+            assert not told or loaded(copy / name) == loaded(place / "data" / name), (
+                "a digest for every file that counts"
+            )
 
 
 @examples(0.1)
@@ -94,12 +109,18 @@ def test_training_on_damaged_data_gives_the_same_weights_or_says_why_not(place, 
 @examples(0.5)
 @given(damage=DAMAGES)
 def test_damaged_histories(place, damage):
+    """Each line gets the list of what Python's json reads in it, asked for alone."""
     path = place / "odd.jsonl"
     path.write_bytes(damage.of((place / "histories.jsonl").read_bytes()))
     with bounded_memory():
         if fair(recommended(place, place / "run", path)):
-            lines = path.read_bytes().splitlines()
-            assert len((place / "lists.jsonl").read_text().splitlines()) == len(lines)
+            lists = (place / "lists.jsonl").read_text().splitlines()
+            lines = path.read_bytes().decode("utf-8-sig").split("\n")
+            read = [json.dumps(json.loads(line)) for line in lines if line.strip()]
+            assert len(lists) == len(read)
+            path.write_text("".join(f"{line}\n" for line in reversed(read)))
+            assert fair(recommended(place, place / "run", path))
+            assert (place / "lists.jsonl").read_text().splitlines() == lists[::-1]
 
 
 VALUES = st.one_of(
@@ -120,7 +141,32 @@ VALUES = st.one_of(
 @example(key="model.width", value=str(10**12))
 def test_odd_settings(place, key, value):
     with bounded_memory():
-        fair(lpi("train", place / "data", "--set", f"{key}={value}", "--print-config"))
+        outcome = lpi("train", place / "data", "--set", f"{key}={value}", "--print-config")
+        if fair(outcome):
+            group, _, name = key.strip().rpartition(".")
+            printed, plain = (
+                yaml.safe_load(text) for text in (outcome.stdout, place.joinpath("plain.yaml").read_text())
+            )
+            assert same(printed[group].pop(name), taken(value)), (key, value, outcome.stdout)
+            plain[group].pop(name)
+            assert printed == plain or name in ("name", "backbone", "preset"), "and nothing else"
+
+
+def taken(text: str) -> object:
+    """A value as YAML has it; what is no YAML is a text."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+
+
+def same(printed: object, asked: object) -> bool:
+    """Whether a setting is what was asked for: numbers may be written otherwise, lists stand for tuples."""
+    if isinstance(asked, bool) or isinstance(printed, bool):
+        return printed is asked
+    if isinstance(asked, str) and not isinstance(printed, str) and printed is not None:
+        return float(asked) == float(printed)  # type: ignore[arg-type]
+    return printed == asked
 
 
 @examples(0.5)
@@ -129,7 +175,12 @@ def test_damaged_files_of_settings(place, damage):
     path = place / "settings.yaml"
     path.write_bytes(damage.of((place / "run" / "config.yaml").read_bytes()))
     with bounded_memory():
-        fair(lpi("train", place / "data", "--config", path, "--print-config"))
+        outcome = lpi("train", place / "data", "--config", path, "--print-config")
+        if fair(outcome):
+            printed, asked = yaml.safe_load(outcome.stdout), yaml.safe_load(path.read_text()) or {}
+            for group, fields in asked.items():
+                for name, value in (fields or {}).items():
+                    assert same(printed[group][name], value), (group, name, value, printed[group][name])
 
 
 WORDS = st.text(alphabet="abc é\"',;\n\t\0β", max_size=4)
@@ -141,7 +192,10 @@ ROWS = st.lists(
 )
 
 
-def as_csv(rows, header=("sequence_id", "item_id", "event", "timestamp")):
+HEADER = ("sequence_id", "item_id", "event", "timestamp")
+
+
+def as_csv(rows, header=HEADER):
     text = io.StringIO()
     csv.writer(text).writerows([header, *rows])
     return text.getvalue().encode()
@@ -151,7 +205,8 @@ def prepared(folder, content):
     (folder / "log.csv").write_bytes(content)
     shutil.rmtree(folder / "new", ignore_errors=True)
     held_out = ("--validation", "3", "--test", "3")  # the fewest that a split may have
-    return lpi("prepare", "events", folder / "log.csv", "--out", folder / "new", "--threads", "1", *held_out)
+    options = ("--threads", "1", "--time-unit", "s", "--rewards", "*=1")
+    return lpi("prepare", "events", folder / "log.csv", "--out", folder / "new", *options, *held_out)
 
 
 @examples(0.1)
@@ -168,6 +223,9 @@ def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
             assert counts["sequences"] == len(sequences)
             assert counts["items"] == len({item for _, item, _, _ in rows})
             assert counts["events"] == events
+            read = ((str(who), str(what), event, 1000 * at) for who, what, event, at in rows)
+            kinds = ("click", "purchase")
+            assert stored(Prepared(place / "new")) == in_order(read, numbers=True, events=kinds)
 
 
 @examples(0.2)
@@ -176,6 +234,30 @@ def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
     damage=st.one_of(st.none(), DAMAGES),
 )
 def test_an_odd_or_damaged_log(place, rows, damage):
+    """Refused, or stored as Python's csv reads it, each event once."""
     content = as_csv(rows)
+    content = content if damage is None else damage.of(content)
     with bounded_memory():
-        fair(prepared(place, content if damage is None else damage.of(content)))
+        if fair(prepared(place, content)):
+            header, *lines = (row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")) if row)
+            read = Counter(
+                (line[header.index("sequence_id")], line[header.index("item_id")],
+                 event_as_read(line[header.index("event")]), *when(header, line))
+                for line in lines
+            )  # fmt: skip
+            found = stored(Prepared(place / "new"), timed="timestamp" in header)
+            kept = Counter((who, what, event, *time) for who, each in found.items() for *time, event, what in each)
+            assert kept == read, content
+
+
+def when(header: list[str], line: list[str]) -> tuple[int, ...]:
+    """Milliseconds of a time in seconds, where there is one."""
+    return (round(1000 * float(line[header.index("timestamp")])),) if "timestamp" in header else ()
+
+
+def event_as_read(text: str) -> str:
+    """A rating loses its idle zeros."""
+    try:
+        return f"{float(text):g}" if "_" not in text and isfinite(float(text)) else text
+    except ValueError:
+        return text

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from by_hand import Events, in_order, stored
 from fuzzing import bounded_memory, examples, fair, lpi
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,31 +41,18 @@ def written(seconds: int, notation: str, zone: int) -> str:
     return {"Z": f"{text}Z", "minutes": text[:16]}.get(notation, text)
 
 
-def by_hand(content: str, notation: str) -> dict[str, list[tuple[int, str, str]]]:
-    """sequence -> (time in ms, event, item) in order of time; of equal times clicks come first, then lower items."""
-    found: dict[str, list[tuple[int, str, str]]] = {}
-    for row in csv.DictReader(io.StringIO(content)):
-        text = row["when"]
+def by_hand(content: str, notation: str) -> Events:
+    """What Python's csv and datetime make of it."""
+
+    def milliseconds(text: str) -> int:
         if notation in SCALES:
-            time = int(text) * 1000 // SCALES[notation]
-        else:
-            moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            time = int(moment.timestamp() * 1000)
-        found.setdefault(row["who"], []).append((time, row["event"], row["what"]))
-    return {who: sorted(events, key=lambda event: (event[0], EVENTS.index(event[1]), int(event[2])))
-            for who, events in found.items()}  # fmt: skip
+            return int(text) * 1000 // SCALES[notation]
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
-
-def stored(data: Prepared) -> dict[str, list[tuple[int, str, str]]]:
-    """The same of a data set."""
-    items, found = data.catalogue["item_id"].to_pylist(), {}
-    for name, split in data.splits.items():
-        for number, who in enumerate(data.sequence_ids(name).to_pylist()):
-            rows = slice(*split.offsets[number : number + 2])
-            columns = (split.arrays[column][rows].tolist() for column in ("time", "event", "item"))
-            found[str(who)] = [(t, data.events[e], str(items[i])) for t, e, i in zip(*columns, strict=True)]
-    return found
+    rows = csv.DictReader(io.StringIO(content))
+    read = ((row["who"], row["what"], row["event"], milliseconds(row["when"])) for row in rows)
+    return in_order(read, numbers=True, events=EVENTS)
 
 
 @pytest.fixture(scope="module")

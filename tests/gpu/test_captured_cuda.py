@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,12 @@ from forms import weighted
 from fused_checks import check_adam
 from small_logs import write_small
 
-from localpolicy.errors import Stopped
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.lanes import in_turn
-from localpolicy.study.jobs import Job, train_all
+from localpolicy.study.jobs import in_processes
 from localpolicy.training import adam
 from localpolicy.training.losses import Losses
 from localpolicy.training.setup import resolve
@@ -176,73 +173,17 @@ def check_resumed(folder):
     assert whole.manifest["policy_sha256"] == resumed.manifest["policy_sha256"]
 
 
-def lanes_of(folder):
-    """A function that trains a few kinds of runs, so many in turn, and gives the digests of their weights."""
-    data = write_small(folder / "data", items=300, sequences=800)
-    kinds = {
-        f"{name}-{seed}": config(name, dropout=0.1, deterministic=True, seed=seed, precision=precision)
-        for name, precision in (("lpi_rl", "bf16"), ("mle", "float32"), ("sac", "float32"))
-        for seed in range(2)
-    }
-
-    def trained(where, lanes):
-        jobs = [Job(name, data.path, folder / where / name, each) for name, each in kinds.items()]
-        runs = train_all(jobs, processes=1, lanes=lanes)
-        assert all(run.manifest["steps_captured"] for run in runs.values())
-        return {name: run.manifest["policy_sha256"] for name, run in runs.items()}
-
-    return trained
-
-
-def same(found, expected):
-    """Of which no run differs."""
-    differ = [name for name in expected if found[name] != expected[name]]
-    assert not differ, differ
-
-
 def check_equal_runs(folder):
     """Equal runs have equal weights, to the bit."""
-    trained = lanes_of(folder)
-    same(trained("again", 1), trained("once", 1))
+    data = write_small(folder / "data", items=300, sequences=800)
+    for name, precision in (("lpi_rl", "bf16"), ("mle", "float32"), ("sac", "float32")):
+        settings = config(name, dropout=0.1, deterministic=True, precision=precision)
+        once, again = (train(data, out=folder / name / when, config=settings) for when in ("once", "again"))
+        assert once.manifest["steps_captured"]
+        assert once.manifest["policy_sha256"] == again.manifest["policy_sha256"], name
 
 
-def check_lanes(folder):
-    """Runs that take turns on one GPU have the weights of runs alone, to the bit."""
-    trained = lanes_of(folder)
-    same(trained("together", 6), trained("alone", 1))
-
-
-def check_chunked_lanes(folder):
-    """So they have where logits are formed in chunks, whose memory is used again and again."""
-    data = write_small(folder / "data", items=20_000, sequences=400)
-    chunked = {"catalogue": "chunked", "capture": False, "deterministic": True, "epochs": 1}
-    kinds = {f"mle-{seed}": config("mle", seed=seed, **chunked) for seed in range(3)}
-    found, expected = (
-        train_all([Job(name, data.path, folder / where / name, each) for name, each in kinds.items()],
-                  processes=1, lanes=lanes)
-        for where, lanes in (("together", 3), ("alone", 1))
-    )  # fmt: skip
-    same(*({name: run.manifest["policy_sha256"] for name, run in runs.items()} for runs in (found, expected)))
-
-
-def check_stopped_lanes(folder):
-    """So they have after all of them were stopped, and went on."""
-    trained, step = lanes_of(folder), Trainer.step
-
-    def asked(self, batch, number, **options):
-        if number == 60 and self.run.folder.name == "mle-0":
-            signal.raise_signal(signal.SIGTERM)
-        return step(self, batch, number, **options)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(Trainer, "step", asked)
-        trained("stopped", 6)
-    same(trained("stopped", 6), trained("alone", 1))
-
-
-@pytest.mark.parametrize(
-    "check", ["check_resumed", "check_equal_runs", "check_lanes", "check_chunked_lanes", "check_stopped_lanes"]
-)
+@pytest.mark.parametrize("check", ["check_resumed", "check_equal_runs"])
 def test_deterministic_runs_are_equal_to_the_bit(check, tmp_path):
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     here = Path(__file__).parent
@@ -253,10 +194,9 @@ def test_deterministic_runs_are_equal_to_the_bit(check, tmp_path):
 def test_a_task_that_ended_keeps_no_memory_from_other_processes():
     def work(task):
         torch.zeros(1 << 28, dtype=torch.uint8, device="cuda")
-        yield
 
     before = torch.cuda.memory_reserved()
-    assert [task for task, _ in in_turn(work, ["one", "two"], lanes=2, device="cuda")] == ["one", "two"]
+    assert [task for task, _ in in_processes(work, ["one", "two"], processes=1)] == ["one", "two"]
     assert torch.cuda.memory_reserved() < before + (1 << 27)
 
 

@@ -25,7 +25,7 @@ from localpolicy.judge import gate_checks
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
 from localpolicy.judge.gate_baselines import baselines_check
-from localpolicy.judge.gate_checks import Check, gain_check, ruler_check
+from localpolicy.judge.gate_checks import Check, gain_check, reference_fit_check
 from localpolicy.judge.gate_value import baselines_by_value, family, value_check
 from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
 from localpolicy.measure.estimate import mean_estimate, wilson
@@ -204,6 +204,8 @@ def test_a_gain_is_sure_not_worth_it_or_open():
     assert asked(better, worse).outcome == "yes"
     assert asked(worse, better).outcome == "no"
     assert asked(worse, worse, smallest_gain=0.05).outcome == "no", "the interval lies below what is worth having"
+    sure = asked(better, worse, smallest_gain=9.0)
+    assert sure.low > 0 and sure.outcome == "no" and sure.plain.endswith("no higher by as much as is worth having")
     noisy = rng.permutation(worse)
     found = asked(noisy, worse, count=300)
     assert found.outcome == "cannot tell" and found.needed > 300 and f"About {found.needed:,} positions" in found.reason
@@ -297,7 +299,7 @@ def test_a_deployed_policy_far_from_the_log_is_not_the_log():
     assert check.outcome == "cannot tell" and "no estimate of D, which is deployed" in check.reason
 
 
-def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
+def test_a_value_must_significantly_be_no_worse_than_the_deployed_one():
     rng = np.random.default_rng(1)
     count = 20_000
     reward = (rng.random(count) < 0.3).astype(float)
@@ -316,6 +318,8 @@ def test_a_value_must_surely_be_no_worse_than_the_deployed_one():
     equal = value_check(same, None, rules, decides=False)
     assert equal.outcome == "yes" and equal.low < 0, "no worse by 5 % is enough where it does not decide"
     assert value_check(same, None, rules).outcome == "no", "all of the interval is below the smallest gain worth having"
+    little = value_check(good, same, GateRules(smallest_gain=9.0))
+    assert little.low > 0 and little.outcome == "no" and little.plain.endswith("by as much as is worth having")
     unsure = value_check(same, None, GateRules(smallest_gain=0.0))
     assert unsure.outcome == "cannot tell" and (unsure.value <= 0 or unsure.needed > count)
     assert value_check(same, None, GateRules(value_margin=0.0), decides=False).outcome == "cannot tell"
@@ -346,17 +350,23 @@ def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_pa
     assert truth[1] > truth[0] + 0.03
 
 
-def test_a_ruler_that_learned_nothing_is_none():
+def test_a_reference_that_learned_nothing_measures_no_distance():
     rng = np.random.default_rng(0)
     popular = np.log(rng.uniform(0.1, 0.2, 500))
     new = made("new", np.ones(500))
     sharp, dull = popular + 0.5, np.full(500, -math.log(20)) + rng.normal(0, 0.01, 500)
     for logp, outcome in ((sharp, "yes"), (dull, "cannot tell"), (popular - 0.1, "cannot tell")):
         named = replace(new, scores=replace(new.scores, logp_reference={"mle": logp}))
-        assert ruler_check(named, popular, 20, GateRules()).outcome == outcome
+        assert reference_fit_check(named, popular, 20, GateRules()).outcome == outcome
     uniform = replace(new.scores, logp_reference={"mle": dull}, propensity=np.full(500, 1 / 20))
-    assert ruler_check(replace(new, scores=uniform), popular, 20, GateRules()).outcome == "yes", "there was no more"
-    assert ruler_check(new, popular, 20, GateRules()).outcome == "not asked"
+    assert reference_fit_check(replace(new, scores=uniform), popular, 20, GateRules()).outcome == "yes", (
+        "there was no more"
+    )
+    noisy = replace(uniform, logp_reference={"mle": dull - 0.05 + rng.normal(0, 1, 500)})
+    assert reference_fit_check(replace(new, scores=noisy), popular, 20, GateRules()).outcome == "cannot tell", (
+        "noise does not make up for a likelihood below the propensities'"
+    )
+    assert reference_fit_check(new, popular, 20, GateRules()).outcome == "not asked"
 
 
 # ---------------------------------------------------------------------- like with like
@@ -549,11 +559,14 @@ def test_a_file_of_lists_is_a_policy(place, tmp_path):
         for after, item in enumerate(sequence["item"]):
             rows += [(ids[number], after, items[item], 1), (ids[number], after, items[(item + 7) % 30], 2)]
     write_lists(tmp_path / "deployed.csv", rows, ["sequence_id", "after", "item_id", "rank"])
-    found = gate(place / "mle0", against=[tmp_path / "deployed.csv", place / "mle1"], rules=GateRules(baselines=False))
+    by_ranks = GateRules(baselines=False, metric="reward-weighted.nDCG@20")
+    found = gate(place / "mle0", against=[tmp_path / "deployed.csv", place / "mle1"], rules=by_ranks)
     assert found.deployed.name == "deployed.csv" and (found.deployed.scores.rank == 1).all()
     assert found.answer == "do not deploy"
+    unsaid = gate(place / "mle0", against=[tmp_path / "deployed.csv", place / "mle1"], rules={"baselines": False})
+    assert unsaid.answer == "cannot tell", "ranks alone do not say what people would have answered"
     assert [one.name for one in found.evaluation.divergence.references] == ["mle1"], "ranks are no probabilities"
-    new = gate(tmp_path / "deployed.csv", against=[place / "mle0"], rules=GateRules(baselines=False), data=data)
+    new = gate(tmp_path / "deployed.csv", against=[place / "mle0"], rules=by_ranks, data=data)
     assert next(check for check in new.checks if check.name == "gain").outcome == "yes"
     fit_baseline("item-kNN", data, out=tmp_path / "neighbours")
     beside = compare([tmp_path / "deployed.csv", place / "mle0", tmp_path / "neighbours"], baselines=False)
@@ -591,6 +604,8 @@ def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_peop
     judged = gate(place / "mle0", against=[frame, place / "mle1"], rules={"baselines": False}, data=data)
     np.testing.assert_array_equal(judged.evaluation.scores.sequence, own.scores.sequence)
     assert judged.deployed.name == "own lists"
+    with pytest.raises(ConfigError, match="rules: ruler: no such key any more: it is called reference_fit now"):
+        gate(place / "mle0", against=[place / "mle1"], rules={"ruler": False}, data=data)
     with pytest.raises(ConfigError, match="rules: min_gian: no such key .did you mean 'min_gain'"):
         gate(place / "mle0", against=[place / "mle1"], rules={"min_gian": 1}, data=data)
     with pytest.raises(ConfigError, match="expected a run.*got a value of type int"):

@@ -116,3 +116,24 @@ def test_a_comparison_shows_the_figure_that_decides(world, tmp_path):
     assert "liked@1" in comparison_table(found).columns
     write_comparison(found, tmp_path / "page.html")
     assert "liked@1" in (tmp_path / "page.html").read_text()
+
+
+def test_one_held_out_rating_each_cannot_tell(tmp_path, recwarn):
+    """As leave-one-out leaves: there is nothing to compare a rating with."""
+    rng = np.random.default_rng(0)
+    events = ["1", "3", "5"]
+    rewards = dict(zip(events, (0.0, 0.5, 1.0), strict=True))
+    with writing(tmp_path / "data", kind="interactions", events=events, rewards=rewards) as store:
+        for split, length in (("train", 4), ("validation", 2), ("test", 2)):
+            item, stars = rng.integers(0, FILMS, (50, length)), rng.integers(0, 3, (50, length))
+            reward = np.array([0.0, 0.5, 1.0])[stars].ravel()
+            arrays = {"item": item.ravel(), "event": stars.ravel(), "reward": reward}
+            store.splits[split].append(np.full(50, length), arrays)
+        store.write_items(np.arange(FILMS), np.ones(FILMS, np.int64))
+    files = [lists(tmp_path / f"{name}.csv", rng.random(FILMS)) for name in "ab"]
+    found = gate(files[0], against=[files[1]], data=Prepared(tmp_path / "data"), config={"min_history": 1})
+    said = {check.name: (check.outcome, check.reason) for check in found.checks}
+    assert found.metric == "liked@1" and found.answer == "cannot tell"
+    for name in ("gain", "baselines"):
+        assert said[name][0] == "cannot tell" and "--split random or time" in said[name][1]
+    assert said["agreement"][0] == "not asked"

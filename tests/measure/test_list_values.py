@@ -124,6 +124,16 @@ def test_lists_of_which_a_place_is_missing_are_left_out():
     assert log.clusters.tolist() == [0] and log.whole_weight.tolist() == [6.0] and log.earned.tolist() == [2.0]
 
 
+@pytest.mark.parametrize("stated", [[0, 1, 0, 2], [0, 1, 1, 2], [0, 1, 0, 0]], ids=["missing", "first", "twice"])
+def test_lists_that_the_log_does_not_hold_whole_are_left_out(stated):
+    """A row that a filter dropped, or that was logged twice: the product over the rest is of another list."""
+    weight, number = np.array([2.0, 3.0, 5.0, 7.0]), np.array([0, 0, 1, 1])
+    log = whole_lists(Decisions(weight, np.ones(4), number), np.array([0, 1, 0, 1]), number, place=np.array(stated))
+    assert log.weight.tolist() == [2.0, 6.0]
+    whole = whole_lists(Decisions(weight, np.ones(4), number), np.array([0, 1, 0, 1]), number)
+    assert whole.weight.tolist() == [2.0, 6.0, 5.0, 35.0]
+
+
 def judged(name: str, lists: np.ndarray, reward: np.ndarray, policy: np.ndarray) -> Evaluation:
     found = scores(**of_lists(lists, reward, policy, model=np.zeros(V)))
     return Evaluation(

@@ -111,6 +111,29 @@ def test_dropout_is_off_when_asked_and_the_mode_comes_back(data, backbone):
     torch.testing.assert_close(still, made.eval().hidden(batch).detach(), rtol=0, atol=0)
 
 
+def test_closed_gates_add_nothing_and_open_ones_the_whole_branch(data):
+    """σ(-∞) leaves h as it is; σ(+∞) and attention of one token alone leave W (silu(A x) ⊙ B x) to write out."""
+    made = network(backbone="gated", blocks=1, dropout=0).double()
+    (block,), lone = made.backbone.blocks, batch_of_histories([[]], length=5)
+    first = made.embed(lone) + made.backbone.position[:1]
+    gates = (block.gate_attention, block.gate_mlp)
+
+    def hidden(attention: float, mlp: float):
+        with torch.no_grad():
+            for gate, bias in zip(gates, (attention, mlp), strict=True):
+                gate.weight.zero_()
+                gate.bias.fill_(bias)
+        return made.hidden(lone)
+
+    torch.testing.assert_close(hidden(-1e9, -1e9), made.backbone.norm(first))
+    value = block.project_in(block.norm_attention(first))[:, 2 * first.shape[1] :]
+    torch.testing.assert_close(hidden(1e9, -1e9), made.backbone.norm(first + block.project_out(value)))
+    a, b = block.wide.weight.chunk(2)
+    x = block.norm_mlp(first)
+    branch = (x @ a.T * torch.sigmoid(x @ a.T) * (x @ b.T)) @ block.narrow.weight.T
+    torch.testing.assert_close(hidden(-1e9, 1e9), made.backbone.norm(first + branch))
+
+
 def test_every_part_of_the_input_matters(data):
     made, batch = network(event_embeddings=True), whole(data)
     before = made.hidden(batch)

@@ -19,7 +19,7 @@ class Traced(torch.nn.Module):
         return self.backbone(embedded, Layout(row, column, 2, 5))
 
 
-@pytest.mark.parametrize("name", ["sasrec", "convolution"])  # torch cannot trace nn.GRU this way
+@pytest.mark.parametrize("name", ["sasrec", "gated", "convolution"])  # torch cannot trace nn.GRU this way
 def test_the_exported_graph_gives_the_same_numbers(name):
     torch.manual_seed(0)
     module = Traced(BACKBONES[name](width=16, length=20, blocks=1, heads=2, dropout=0.1)).eval()

@@ -155,7 +155,13 @@ def test_draws_depend_on_the_seed_alone():
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"tied": True}, {"event_embeddings": True, "backbone": "gru"}, {"backbone": "convolution"}],
+    [
+        {},
+        {"tied": True},
+        {"event_embeddings": True, "backbone": "gru"},
+        {"backbone": "convolution"},
+        {"backbone": "gated"},
+    ],
     ids=str,
 )
 def test_saved_and_loaded_it_is_the_same_policy(tmp_path, settings):

@@ -400,8 +400,16 @@ PROCESS = {"gamma": 0.5, "target": None, "advantage": "td", "negatives": 10}
      LPIWeightedBandit(advantage="observed", cap=5)),
 ], ids=str)  # fmt: skip
 def test_runs_of_the_version_with_one_class_for_both_forms_are_read(recorded, expected):
-    assert objective_of(recorded) == expected
     assert objective_of(recorded, recorded=True) == expected
+    del (given := dict(recorded))["believe"]
+    assert objective_of(given) == expected
+
+
+def test_the_old_name_of_calibrate_critic_is_refused_with_the_new_one_and_read_from_runs():
+    for believe in (False, True):
+        with pytest.raises(ConfigError, match=r"objective.believe: .*believe=false is calibrate_critic=true now"):
+            objective_of({"name": "lpi_rl", "believe": believe})
+        assert objective_of({"name": "lpi_rl", "believe": believe}, recorded=True) == LPI(calibrate_critic=not believe)
 
 
 def test_objectives_say_what_they_ask_of_rewards():

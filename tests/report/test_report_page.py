@@ -198,7 +198,7 @@ def test_figures_that_are_missing(light: Light) -> None:
     assert "data-value" not in found["bare"]["J(π)"].attributes
     assert found["strange"]["JS"].text == "0.1000± ?"
     assert [point["policy"] for point in specs(page)["s1-frontier"]["datasets"]["points"]] == ["known"]
-    assert "Not drawn, for want of a figure or a divergence: bare and strange." in path.read_text()
+    assert "Not drawn, because a figure or a divergence is missing: bare and strange." in path.read_text()
     assert "nan" not in page.all("main")[0].text.lower()
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from localpolicy.errors import DataError, LocalPolicyError, nearest, shown
+from localpolicy.errors import DataError, LocalPolicyError, WriteError, nearest, shown
 from localpolicy.runtime.files import LARGEST_TEXT, read_json, read_yaml, whole_file, write_json
 from localpolicy.runtime.folders import MADE, remove_abandoned, whole_folder
 
@@ -261,3 +261,12 @@ def test_the_next_writer_removes_what_a_kill_left_and_nothing_else(tmp_path):
         partial.write_text("slow")
         subprocess.run([sys.executable, "-c", DIES, str(path)], check=False)  # another process
         assert partial.read_text() == "slow", "what a living process writes is left alone"
+
+
+def test_a_full_disk_that_numpy_tells_without_a_number_is_one(tmp_path):
+    """`tofile` raises OSError("4000 requested and 1008 written"), which has no errno."""
+    with pytest.raises(WriteError, match="No space left"), whole_file(tmp_path / "x.npy"):
+        raise OSError("4000 requested and 1008 written")
+    with pytest.raises(OSError, match="something else"), whole_file(tmp_path / "x.npy"):
+        raise OSError("something else")
+    assert not list(tmp_path.iterdir())

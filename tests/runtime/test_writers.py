@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,12 +12,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from commands import lpi
 from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
-from localpolicy.errors import LocalPolicyError
-from localpolicy.runtime.files import read_json, whole_file, write_json
-from localpolicy.runtime.folders import refuse_occupied, whole_folder
+from localpolicy.errors import LocalPolicyError, RunError, WriteError
+from localpolicy.measure.baselines import fit_baseline
+from localpolicy.runs.config import Config
+from localpolicy.runtime.files import read_json, whole_file, write_json, write_text
+from localpolicy.runtime.folders import refuse_occupied, remove_partial_files, training_lock, whole_folder
+from localpolicy.training.train import train
 
 NULL, DISK = os.makedev(1, 3), os.makedev(7, 99)
 
@@ -137,3 +142,77 @@ def test_no_folder_takes_the_place_of_a_device_or_a_pipe(tmp_path, what):
         refuse_occupied(path, force=True)
     result = CliRunner().invoke(app, ["simulate", "bandit", "--out", str(path), "--force", "--sequences", "10"])
     assert isinstance(result.exception, LocalPolicyError) and path.lstat().st_mode == before
+
+
+# ---------------------------------------------------------------------- folders of others
+
+
+def test_force_takes_no_data_set_and_no_project_for_a_run(small, tmp_path):
+    """A run and a data set both have a manifest.json and an items.parquet: --force deleted the data set's."""
+    values = Config.parse(
+        {"model": {"width": 4}, "objective": {"name": "mle"}, "train": {"epochs": 1, "device": "cpu"}}
+    )
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.yaml").write_text("mine: 1\n")
+    shutil.copytree(small.path, tmp_path / "data")
+    before = contents(tmp_path)
+    for name in ("data", "project"):
+        for make in (lambda out: train(small, out=out, config=values, force=True),
+                     lambda out: fit_baseline("popularity", small, out=out, force=True)):  # fmt: skip
+            with pytest.raises(RunError, match=f"{name} is not replaced: its .* is not a run's"):
+                make(tmp_path / name)
+    assert contents(tmp_path) == before
+
+
+def contents(folder):
+    return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_only_the_folders_of_a_run_are_searched_for_what_a_kill_left(tmp_path):
+    names = ("a.partial-1", "checkpoint/b.partial-1", "others/c.partial-1", "others/.d.partial-x/e")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    remove_partial_files(tmp_path, within=("checkpoint", "stages"))
+    assert [name for name in names if (tmp_path / name).exists()] == list(names[2:])
+
+
+def test_go_begins_in_no_folder_of_others(tmp_path):
+    (tmp_path / "log.csv").write_text("sequence_id,item_id,event,timestamp\n1,2,click,3\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    done = lpi("go", tmp_path / "log.csv", "--out", tmp_path / "mine", "--yes")
+    assert done.returncode == 2 and "mine exists and is not empty" in done.stderr
+    assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_the_root_of_all_folders_is_refused(force):
+    with pytest.raises(LocalPolicyError, match="/ is the root of all folders"), whole_folder(Path("/"), force=force):
+        pass
+
+
+def test_the_current_folder_may_be_replaced_where_it_is_empty(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with whole_folder(Path(".")) as folder:
+        (folder / "x").write_text("1")
+    assert sorted(os.listdir(tmp_path / "empty")) == [".localpolicy.json", "x"] and os.listdir(tmp_path) == ["empty"]
+
+
+def test_a_run_may_lie_where_a_link_to_nothing_says(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with training_lock(tmp_path / "link"):
+        assert (tmp_path / "there").is_dir() and (tmp_path / "link").is_symlink()
+
+
+def test_a_stream_that_takes_nothing_is_told(tmp_path):
+    with pytest.raises(WriteError, match="/dev/full could not be written: No space left"):
+        write_text(Path("/dev/full"), "x")
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        with pytest.raises(WriteError, match="whoever read it is gone"):
+            write_text(Path(f"/dev/fd/{writes}"), "x")
+    finally:
+        os.close(writes)

@@ -209,7 +209,7 @@ def test_ips_weighs_nothing_where_nobody_can_say_what_was_open():
 @pytest.mark.parametrize("objective", ["lpi_cb", "ips"])
 def test_training_under_filters_meets_no_number_that_is_not_finite(world, tmp_path, objective):
     data, _ = world
-    settings = {"propensities": "logged"} if objective == "ips" else {"believe": True}
+    settings = {"propensities": "logged"} if objective == "ips" else {"calibrate_critic": False}
     run = train(data, objective, out=tmp_path / "run", epochs=1, min_history=0, **settings)
     assert all(np.isfinite(loss) for line in run.metrics() for loss in line["losses"].values())
     if objective == "lpi_cb":

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import threading
 from base64 import b64encode
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import numpy as np
@@ -223,7 +223,7 @@ def test_a_log_that_cannot_be_written_answers_nothing(client, monkeypatch, caplo
     def full(*given):
         raise OSError("disk is full")
 
-    monkeypatch.setattr("localpolicy.serving.log.write", full)
+    monkeypatch.setattr("localpolicy.serving.log.write_requests", full)
     answer = client.post("/v1/recommend", json={"history": [100]})
     assert answer.status_code == 503 and "items" not in answer.json() and answer.headers["retry-after"]
     assert "disk is full" in caplog.text
@@ -279,10 +279,34 @@ def test_a_log_that_takes_nothing_is_not_ready(client, start, monkeypatch):
     monkeypatch.undo()
     assert client.get("/readyz").status_code == 200
     hung = start(log_seconds=0.1)
-    monkeypatch.setattr(hung.app.state.service.log, "_ask", lambda work: Future())
+    monkeypatch.setattr(hung.app.state.service.log, "_ask", lambda work: asyncio.get_running_loop().create_future())
     assert hung.get("/readyz").status_code == 503
     assert ask(hung, expect=503)["error"] == "the log cannot be written, so nothing is answered."
     assert service.config.log_seconds == 10
+
+
+def test_a_body_named_otherwise_is_answered_alike(client):
+    """The short way of usual bodies, and FastAPI's own: one answer, one set of problems."""
+    usual, long = "application/json", "application/json; charset=utf-8"
+    bodies = [{"history": HISTORY, "k": 3.0, "sample": False}, {"history": HISTORY, "kk": 3}, {"history": [1.5]}, [], 7]
+    for body in bodies:
+        answers = [
+            client.post("/v1/recommend", content=json.dumps(body), headers={"content-type": kind})
+            for kind in (usual, long)
+        ]
+        first, second = ({**answer.json(), "request": None} for answer in answers)
+        assert first == second and answers[0].status_code == answers[1].status_code
+        assert answers[0].headers["content-type"] == answers[1].headers["content-type"] == "application/json"
+    assert client.post("/v1/recommend", content="{", headers={"content-type": usual}).status_code == 400
+
+
+def test_what_nobody_foresaw_is_told_to_the_operator(client, monkeypatch, caplog):
+    def broken(*given):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(client.app.state.service, "_question", broken)
+    assert ask(client, expect=503)["error"] == "the service could not answer; its operator can see why."
+    assert "RuntimeError: a secret" in caplog.text
 
 
 def test_an_access_log_is_lines_of_json(start, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from localpolicy.measure.baselines import recent
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.readout import NetworkReader, returns_to_go
+from localpolicy.model.readout import NetworkReader, critic_targets, returns_to_go
 from localpolicy.report.quality import quality_tables
 from localpolicy.types import Reads
 
@@ -103,6 +105,17 @@ def test_returns_step_by_list(data):
     after_first = sum(alone) + 0.5 * sum(last)
     expected = [*(r + 0.5 * after_first for r in first), alone[0] + 0.5 * sum(last), *last, *other]
     torch.testing.assert_close(returns_to_go(batch(data), gamma=0.5), torch.tensor(expected))
+
+
+def test_a_critic_is_held_to_what_the_first_place_would_have_earned(data):
+    """r/e + γ …, with the squared error weighted by e²: what an item earns where few look says less of its worth."""
+    place = batch(data)
+    examined = torch.linspace(1.0, 0.3, len(place.item))
+    returns = returns_to_go(place, gamma=0.5)
+    targets, weight = critic_targets(replace(place, examined=examined), gamma=0.5)
+    torch.testing.assert_close(targets, returns - place.reward + place.reward / examined)
+    torch.testing.assert_close(weight, examined**2)
+    assert (place.reward[1:] > 0).any() and (critic_targets(place, gamma=0.5)[0] == returns).all()
 
 
 @pytest.mark.parametrize("target", ["max", "expected"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig, aggregate
-from localpolicy.serving.log import Log, LogError
+from localpolicy.serving.log import Log, LogError, write_requests
 from localpolicy.serving.records import Feedback, Request, Shown, new_id, time_of
 from localpolicy.serving.rotate import rotate
 
@@ -123,38 +124,48 @@ def test_default_and_stated_rewards(log, tmp_path):
     assert [row["reward"] for row in rows] == [7.5, 3.0, -0.5]
 
 
-def test_a_history_that_the_log_did_not_see_comes_first_and_once(log, tmp_path):
-    first = listed(history=[(8, "click"), (9, "none")])
-    second = listed(history=[(8, "click"), (9, "none"), (1, "none")], time=START + 1000)
+def test_a_history_that_goes_on_is_written_once(log, tmp_path):
+    """All that was shown and what came of it, and then more: only what is more becomes rows."""
+    past = [(8, "click"), (9, "none")]
+    first = listed(history=past)
+    record = [*past, (1, "none"), (2, "click"), (3, "none"), (7, "purchase")]
+    second = listed(history=record, time=START + 1000)
     stranger = listed(person=None, history=[(7, "click")], time=START + 2000)
-    write(log, first, second, stranger)
+    write(log, first, answer(first, 2), second, stranger)
     rows = events(log, tmp_path)
-    assert [(row["item_id"], row["event"]) for row in rows if row["sequence_id"] == "p0"] == [
-        (8, "context"), (9, "context"), *[(item, "none") for item in (1, 2, 3)] * 2
+    mine = [row for row in rows if row["sequence_id"] == "p0"]
+    assert [(row["item_id"], row["event"], row["past_event"]) for row in mine] == [
+        (8, "context", "click"), (9, "context", "none"), (1, "none", None), (2, "click", None), (3, "none", None),
+        (7, "context", "purchase"), *[(item, "none", None) for item in (1, 2, 3)],
     ]  # fmt: skip
+    assert {row["context_id"] for row in mine} == {first.id}
+    assert [row["place"] for row in mine] == [-2, -1, 0, 1, 2, -1, 0, 1, 2]
     assert [row["item_id"] for row in rows if row["sequence_id"] == stranger.id] == [7, 1, 2, 3]
 
 
-def test_what_a_person_did_elsewhere_is_history_too(log, tmp_path):
-    """Each request brings the whole record: the rows before its list are that record, item for item, rotated or not."""
-    record: list[int] = []
-    histories, rows = [], []
-    for number, elsewhere in enumerate([[8, 9], [], [7], [8, 8], [1]]):
-        record += elsewhere
-        histories.append(list(record))
+@pytest.mark.parametrize(
+    "history",
+    [[(2, "click")], [(9, "none"), (1, "none"), (2, "click"), (3, "none")],
+     [(8, "click"), (9, "none"), (1, "none"), (2, "none"), (3, "none")], []],
+    ids=["clicks alone", "the latest alone", "a click that the client missed", "nothing"],
+)  # fmt: skip
+def test_another_history_begins_anew(history, log, tmp_path):
+    first = listed(history=[(8, "click"), (9, "none")])
+    second = listed(history=history, time=START + 1000)
+    write(log, first, answer(first, 2), second)
+    rows = [row for row in events(log, tmp_path) if row["context_id"] == second.id]
+    assert [(row["item_id"], row["past_event"]) for row in rows] == [*history, *[(item, None) for item in (1, 2, 3)]]
+
+
+def test_a_rotated_file_needs_no_other(log, tmp_path):
+    record: list[tuple[int, str]] = [(8, "click")]
+    for number in range(3):
         at = START + number * HOUR
-        write(log, listed(history=[(item, "click") for item in record], items=[1, 2], propensities=[0.5, 0.5], time=at))
-        record += [1, 2]
-        if number % 2:
-            files = rotate(log.address, out=tmp_path, upto=at + 1)
-            rows += [row for file in files for row in pq.read_table(file).to_pylist()]
-    rows += events(log, tmp_path)
-    assert [row["item_id"] for row in rows] == record
-    assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
-    starts = [number for number, row in enumerate(rows) if row["place"] == 0]
-    assert [[row["item_id"] for row in rows[:start]] for start in starts] == histories
-    organic = [row["item_id"] for row in rows if row["event"] == "context"]
-    assert organic == [8, 9, 7, 8, 8, 1]
+        write(log, listed(history=record, items=[1, 2], propensities=[0.5, 0.5], time=at))
+        record = [*record, (1, "none"), (2, "none")]
+        (file,) = rotate(log.address, out=tmp_path, upto=at + 1)
+        rows = pq.read_table(file).to_pylist()
+        assert [(row["item_id"], row["past_event"] or row["event"]) for row in rows] == record
 
 
 def test_rotation_takes_each_request_once_and_leaves_open_windows(log, tmp_path):
@@ -239,6 +250,57 @@ def test_records_share_transactions(log):
     assert log.records == 400 and log.transactions < 400
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 22])
+def test_lists_of_one_group_are_written_whole(address, count):
+    """One statement writes many: each row is its own record's, whatever their number; filters are written once."""
+    records = [
+        listed(number, history=((number, "click"),), items=[number, number + 1], propensities=[0.5, 1 / (2 + number)],
+               beta=number / 2, floor=number / 100, deferred=number % 2 == 1, arm=f"a{number}", stage=f"s{number}",
+               rollout=f"r{number}", item_filter=Filter(exclude=(number % 3,) if number % 3 else ()))
+        for number in range(count)
+    ]  # fmt: skip
+    database = Database(address, create=True)
+    with database.transaction():
+        write_requests(database, records)
+    columns = "id, person, history, items, propensities, beta, floor, filter, deferred, arm, stage, rollout"
+    rows = {row[0]: row[1:] for row in database.rows(f"SELECT {columns} FROM requests")}
+    assert rows == {
+        one.id: (
+            one.person, json.dumps(one.history, separators=(",", ":")), json.dumps(one.items, separators=(",", ":")),
+            json.dumps(one.propensities, separators=(",", ":")), one.beta, one.floor, one.item_filter.digest,
+            int(one.deferred), one.arm, one.stage, one.rollout,
+        )
+        for one in records
+    }  # fmt: skip
+    assert len(database.rows("SELECT * FROM filters")) == min(max(0, count - 1), 2)
+    database.close()
+
+
+def test_in_an_event_loop_who_gave_up_harms_nobody(log):
+    async def ask() -> list:
+        answers = [log.append(listed(number)) for number in range(5)]
+        answers[2].cancel()
+        return await asyncio.gather(*answers, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert [one for one in found if one is True] == [True] * 4 and isinstance(found[2], asyncio.CancelledError)
+    assert write(log, listed()) == [True], "its loop is closed, the log goes on"
+
+
+def test_in_an_event_loop_nothing_is_told_before_it_is_committed(log):
+    """A group that is rolled back is an error for each of it, and none of it is in the log."""
+    request = listed()
+    assert write(log, request) == [True]
+
+    async def ask() -> list:
+        return await asyncio.gather(*(log.append(one) for one in (request, request)), return_exceptions=True)
+
+    assert [type(one) for one in asyncio.run(ask())] == [LogError, LogError]
+    other = Database(log.address)
+    assert other.rows("SELECT COUNT(*) FROM requests") == [(1,)]
+    other.close()
+
+
 def test_ids_tell_their_time():
     assert time_of(new_id(START)) == START and len({new_id(START) for _ in range(1000)}) == 1000
     assert time_of("nonsense") is None and time_of("z" * 32) is None
@@ -273,7 +335,9 @@ def test_prepare_reads_the_rotated_log(rotated, tmp_path):
     first = slice(*train.offsets[:2])
     ids = data.catalogue["item_id"].to_numpy()
     assert ids[train.arrays["item"][first]].tolist() == [4, 1, 2, 3, 1, 2, 3]
-    assert train.arrays["place"][first].tolist() == [0, 0, 1, 2, 0, 1, 2]
+    assert train.arrays["place"][first].tolist() == [-1, 0, 1, 2, 0, 1, 2]
+    assert train.arrays["anew"][first].tolist() == [0, 0, 0, 0, 1, 0, 0], "the second list was asked for without any"
+    assert data.events[train.arrays["past_event"][0]] == "click"
     assert train.arrays["above"][first].tolist() == [0, 0, 1, 2, 0, 1, 2]
     np.testing.assert_allclose(train.arrays["propensity"][first][1:], [0.5, 0.25, 0.125] * 2)
 
@@ -300,7 +364,7 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     gone = listed(5, time=START + 2 * HOUR)
     write(log, kept, gone, answer(gone, 1), answer(kept, 1), Shown(gone.id, 1, START))
     found = erase("p5", log=log.address, files=[rotated.parent], data=[tmp_path / "data"])
-    assert found["log"] == {"requests": 1, "feedback": 1, "shown": 1, "persons": 1}
+    assert found["log"] == {"requests": 1, "feedback": 1, "shown": 1}
     assert set(pq.read_table(rotated)["sequence_id"].to_pylist()) == {f"p{n}" for n in range(40)} - {"p5"}
     after = Prepared(tmp_path / "data")
     after.verify()

@@ -388,3 +388,35 @@ def test_plans_that_make_no_sense(tmp_path):
     (tmp_path / "other.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(RunError, match="is not a rollout"):
         judge(tmp_path / "other.json", log=tmp_path / "log.db")
+
+
+def test_a_rollout_has_one_judge_at_a_time(tmp_path, monkeypatch):
+    """A judge that looked before another rolled back would write "advance" over it; so would a second plan."""
+    import threading
+
+    from localpolicy.serving import rollout as judging
+
+    path, log = tmp_path / "rollout.json", tmp_path / "log.db"
+    Database(log, create=True).close()
+    plan(path)
+    looking, go_on, found = threading.Event(), threading.Event(), []
+    decide = judging.decide
+
+    def slowly(*given, **named):
+        looking.set()
+        assert go_on.wait(60)
+        return decide(*given, **named)
+
+    monkeypatch.setattr(judging, "decide", slowly)
+    first = threading.Thread(target=lambda: found.append(judge(path, log=log)))
+    first.start()
+    assert looking.wait(60)
+    try:
+        with pytest.raises(RunError, match="another process writes .*rollout.json"):
+            judge(path, log=log)
+        with pytest.raises(RunError, match="another process writes .*rollout.json"):
+            plan(path)
+    finally:
+        go_on.set()
+        first.join(60)
+    assert [verdict.decision for verdict in found] == ["hold"] and not list(tmp_path.glob(".*"))

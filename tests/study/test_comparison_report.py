@@ -309,7 +309,7 @@ def test_one_policy_alone_has_nothing_to_beat():
 
 
 def test_what_js_cannot_see_is_said(tmp_path, monkeypatch):
-    """A policy as close to the log as another seed by JS, that ranks surely worse."""
+    """A policy as close to the log as another seed by JS, that ranks significantly worse."""
     blind = replace(row("popularity", "popularity", 0.05, 0.039), unseen_by_js=True)
     _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12))
     assert found["JS alone shows which policies resemble the log"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from html import unescape
@@ -23,7 +24,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
 from localpolicy.runs.run import Run
-from localpolicy.study.go import make_plan, plan, prepare_log
+from localpolicy.study.go import Plan, make_plan, plan, prepare_log
+from localpolicy.study.go_time import Clock, held_out
 from localpolicy.study.guess import Guess, guess, guess_rewards
 from localpolicy.study.titles import read_titles, title_column
 
@@ -213,7 +215,7 @@ def test_notes_that_were_altered_are_told(tmp_path, content):
     if content == "plan: 3":
         noted.write_text("plan: 3\nasked: {minutes: 1, seed: 0, changes: []}")
         with pytest.raises(RunError, match="its plan cannot be read"):
-            plan(data, tmp_path / "out", minutes=1, seed=0)
+            plan(data, tmp_path / "out", clock=Clock(0.0, 1), seed=0)
 
 
 def test_items_are_called_by_their_titles(tmp_path):
@@ -240,7 +242,13 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     verdict = json.loads((out / "verdict.json").read_text())
     assert done.exit_code == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]]
     assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
-    assert {check["name"] for check in verdict["checks"]} >= {"gain", "other events", "baselines", "ruler", "coverage"}
+    assert {check["name"] for check in verdict["checks"]} >= {
+        "gain",
+        "other events",
+        "baselines",
+        "reference fit",
+        "coverage",
+    }
     page = (out / "report.html").read_text()
     assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
@@ -321,16 +329,55 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     place = import_module("localpolicy.study.go")
     monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 1.0))
     monkeypatch.setattr(place, "cores", lambda: 2)
-    plan = make_plan(data, minutes=10, seed=0, device="cpu")
-    share = place.TRAINING_SHARE
+
+    def planned(minutes: float, spent: float = 0.0) -> Plan:
+        clock = SimpleNamespace(minutes=minutes, total=60 * minutes, spent=spent, left=60 * minutes - spent)
+        return make_plan(data, clock=clock, seed=0, device="cpu")
+
+    plan, share = planned(10), place.TRAINING_SHARE
     assert plan.config.train.epochs == int(share * 600 / 60), "two estimates side by side, then the critic"
     assert plan.seconds == 60 * plan.config.train.epochs <= share * 600
-    assert plan.improve == "lpi_rl" and plan.runs == 3
-    slow = make_plan(data, minutes=0.5, seed=0, device="cpu")
-    assert slow.config.train.epochs == 1 and any("too few to learn much" in note for note in slow.notes)
+    assert plan.improve == "lpi_rl" and plan.runs == 3 and plan.seeds == (101, 102)
+    assert planned(10, spent=300).config.train.epochs == int(share * 300 / 60), "what was spent is gone"
     monkeypatch.setattr(place, "cores", lambda: 1)
-    assert make_plan(data, minutes=10, seed=0, device="cpu").config.train.epochs == int(share * 600 / 90)
-    assert place._affordable(data, plan, 1e9) is None
-    validations = 20 * plan.scoring_seconds / len(data["validation"])
-    monkeypatch.setattr(place, "FEWEST_JUDGED", 1)
-    assert place._affordable(data, plan, 3.5 * validations) == 3, "as many sequences as the time allows"
+    assert planned(10).config.train.epochs == int(share * 600 / 90)
+    assert not any("cannot be kept" in note for note in plan.notes)
+    short = planned(1.0)
+    assert short.config.train.epochs == 1 and any("too few to learn much" in note for note in short.notes)
+    assert short.seeds == (101,) and short.runs == 2 and any("second estimate" in note for note in short.notes)
+    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 20.0))
+    # Validations of the estimate and of the improvement with its β, all judged on the test split, and the page.
+    least = (3 + 8 + 10 * 2.5 * len(data["test"]) / len(data["validation"])) * 20 + 0.1 * 60
+    assert f"even the least takes about {math.ceil(least / 60)} minutes" in planned(1.0).notes[0], "said first"
+
+
+def test_a_large_log_holds_out_what_the_minutes_allow():
+    assert held_out(5_000, 1) is None and held_out(140_000, 15) is None, "a tenth"
+    assert held_out(126_168, 1) == 1_000 and held_out(126_168, 5) == 5_000 and held_out(10**6, 0.1) == 1_000
+    asked = Guess("events", {}, None, held_out=1_000).settings()
+    assert asked == {"validation": 1_000, "test": 1_000}
+
+
+def test_what_is_judged_fits_the_time_that_is_left(tmp_path, monkeypatch):
+    """By one measurement of the policy that was trained: a busy machine is measured as it is."""
+    write_shop(tmp_path / "shop.csv")
+    small = tuple(word for word in SMALL if "=" in word)
+    done = lp.go(tmp_path / "shop.csv", out=tmp_path / "go", settings=small, device="cpu", shown=lambda table: None)
+    place, now = import_module("localpolicy.study.go_time"), [0.0]
+    monkeypatch.setattr(place.time, "monotonic", lambda: now[0])
+
+    def slow(policy, part, **options):
+        now[0] += 0.5 * len(part)
+
+    monkeypatch.setattr(place, "score", slow)
+    monkeypatch.setattr(place, "FEWEST_JUDGED", 4)
+    every, config = len(done.data["test"]), done.plan.config
+
+    def fitting(minutes: float) -> int | None:
+        now[0] = 0.0
+        return place.affordable(done.data, config, done.chosen, [], place.Clock(0.0, minutes))
+
+    left = 0.9 * 120 - 0.5 * every  # of two minutes, without the page's share and what the measurement took
+    assert fitting(2) == int(left / (place.PASSES * 0.5)) < every, "as many sequences as the time allows"
+    assert fitting(100) is None, "all of them"
+    assert fitting(0.1) == 4, "and never none"

@@ -12,7 +12,7 @@ import pytest
 
 from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
-from localpolicy.study.jobs import Job, Sharing, in_processes, train_all
+from localpolicy.study.jobs import Job, in_processes, train_all
 from localpolicy.training.trainer import Trainer
 
 
@@ -46,6 +46,16 @@ def test_a_finished_run_of_other_settings_is_refused(small, tmp_path, messages):
         train_all(jobs(small, tmp_path, one=config(seed=4)), processes=1)
 
 
+def test_what_a_kill_after_the_end_left_is_removed_from_a_run_that_is_done(small, tmp_path):
+    (job,) = jobs(small, tmp_path, one=config())
+    train_all([job])
+    (job.out / "checkpoint").mkdir()
+    (job.out / "checkpoint" / "step-58.safetensors").write_bytes(b"x")
+    (job.out / ".lock").touch()
+    train_all([job])
+    assert not (job.out / "checkpoint").exists() and not (job.out / ".lock").exists()
+
+
 def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkeypatch):
     long = jobs(small, tmp_path, long=config(epochs=100_000))
     step = Trainer.step
@@ -64,23 +74,20 @@ def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkey
 
 
 def double(number):
-    yield
     return 2 * number
 
 
 def test_work_is_done_here_or_in_processes_alike():
-    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(1))) == {1: 2, 2: 4, 3: 6}
-    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(2))) == {1: 2, 2: 4, 3: 6}
-    assert dict(in_processes(double, [1, 2, 3], sharing=Sharing(2, lanes=2))) == {1: 2, 2: 4, 3: 6}
-    assert list(in_processes(double, [], sharing=Sharing(2))) == []
+    assert dict(in_processes(double, [1, 2, 3], processes=1)) == {1: 2, 2: 4, 3: 6}  # in two: the next test
+    assert list(in_processes(double, [], processes=2)) == []
     with pytest.raises(Stopped, match="time limit"):
-        list(in_processes(double, [1], sharing=Sharing(1), deadline=time.time() - 1))
+        list(in_processes(double, [1], processes=1, deadline=time.time() - 1))
 
 
-@pytest.mark.parametrize("sharing", [Sharing(1), Sharing(1, lanes=2), Sharing(2), Sharing(2, lanes=2)])
-def test_what_follows_from_an_outcome_is_done_too(sharing):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_follows_from_an_outcome_is_done_too(processes):
     queue, outcomes = deque([1, 2, 3]), {}
-    for task, outcome in in_processes(double, queue, sharing=sharing):
+    for task, outcome in in_processes(double, queue, processes=processes):
         outcomes[task] = outcome
         if task <= 3:
             queue.append(10 * task)
@@ -91,22 +98,21 @@ def test_what_follows_from_an_outcome_is_done_too(sharing):
 def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):
     """What a user named once is imported in new processes too; a run that does not need it must not suffer."""
     monkeypatch.setattr("localpolicy.plugins._modules", ["gone_since"])
-    assert dict(in_processes(double, [1, 2], sharing=Sharing(2))) == {1: 2, 2: 4}
+    assert dict(in_processes(double, [1, 2], processes=2)) == {1: 2, 2: 4}
 
 
 SLEEPER = """
 import sys, time
-from localpolicy.study.jobs import Sharing, in_processes
+from localpolicy.study.jobs import in_processes
 from localpolicy.errors import Stopped
 
 def work(seconds):
     print("at work", flush=True)
     time.sleep(seconds)
-    yield
 
 if __name__ == "__main__":
     try:
-        list(in_processes(work, [600, 601], sharing=Sharing(2)))
+        list(in_processes(work, [600, 601], processes=2))
     except Stopped as stop:
         sys.exit(f"Stopped: {stop}")
 """

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from commands import lpi
 from page_tree import parse, specs
 
 import localpolicy as lp
@@ -35,6 +36,7 @@ def study(tmp_path_factory):
         }
     )
     rewards = {"purchase": 1.0, "click": 0.2}
+    log.to_csv(folder / "log.csv", index=False)
     data = lp.prepare(log, out=folder / "data", rewards=rewards, validation=0.2, test=0.4)
 
     def train(name: str, objective: str, seed: int, *changes: str):
@@ -153,3 +155,72 @@ def test_the_page_of_go_draws_the_figure_that_decided():
         assert drawn.rows[0].metrics[drawn.main_metric] == Interval.of(value.value, value.se)
     assert _by(section, "click.nDCG@20").main_metric == "click nDCG@20"
     assert _by(section, "purchase.nDCG@20").main_metric == "AR@1", "the comparison has no such figure"
+
+
+def leaves(said: dict, path: str = "") -> dict[str, float]:
+    """Every number of a JSON file by the path to it."""
+    found = {}
+    for name, inner in said.items():
+        if isinstance(inner, dict):
+            found |= leaves(inner, f"{path}/{name}")
+        elif isinstance(inner, int | float) and not isinstance(inner, bool):
+            found[f"{path}/{name}"] = inner
+    return found
+
+
+def test_a_sweep_shows_of_its_policy_what_evaluate_and_compare_show(shown, study):
+    found = shown["sweep"]
+    (said,) = found.to_dict()["test"].values()
+    alone = lp.evaluate(found.runs[0], against=study["mle"]).to_dict()
+    beside = lp.compare([*study["mle"], found.runs[0]], baselines=False).to_dict()["policies"][
+        alone["settings"]["policy"]
+    ]
+    for part, least in (("metrics", 40), ("divergence", 5)):
+        swept, evaluated, compared = (leaves(each[part]) for each in (said, alone, beside))
+        common = set(swept) & set(evaluated) & set(compared)
+        assert len(common) >= least
+        for name in common:
+            assert swept[name] == pytest.approx(evaluated[name], rel=1e-4, abs=1e-6), name
+            assert compared[name] == pytest.approx(evaluated[name], rel=1e-4, abs=1e-6), name
+
+
+def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, tmp_path, monkeypatch):
+    """Each figure equal wherever it appears: `go`, `gate`, `evaluate` and `compare` of the very same runs."""
+    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.study.jobs.cores", lambda: 1)
+    small = ("train.epochs=1", "model.width=8", "train.batch_size=64", "train.device=cpu")
+    rewards = ("--rewards", "purchase=1.0,click=0.2", "--yes")
+    done = lpi(
+        "go", study["folder"] / "log.csv", "--out", tmp_path / "go", *rewards, *(w for s in small for w in ("--set", s))
+    )
+    told = json.loads((tmp_path / "go" / "verdict.json").read_text())
+    first, second, improved = (tmp_path / "go" / "runs" / name for name in ("mle-seed-101", "mle-seed-102", "improved"))
+    against = ("--against", first, "--against", second)
+    lpi("gate", improved, *against, "--json", tmp_path / "gate.json")
+    lpi("evaluate", improved, *against, "--json", tmp_path / "evaluate.json")
+    lpi("compare", first, second, improved, "--json", tmp_path / "compare.json")
+    gate, evaluate, compare = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("gate", "evaluate", "compare")
+    )
+    assert gate["checks"] == told["checks"] and gate["answer"] == told["answer"]
+    assert done.returncode == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[told["answer"]], done.stderr
+    of_compare = compare["policies"]["improved"]
+    for part, least in (("metrics", 40), ("divergence", 5)):
+        everywhere = [leaves(each[part]) for each in (told["evaluation"], gate["evaluation"], evaluate, of_compare)]
+        common = set.intersection(*map(set, everywhere))
+        assert len(common) >= least
+        for name in common:
+            assert [one[name] for one in everywhere] == pytest.approx([everywhere[0][name]] * 4, rel=1e-4, abs=1e-6), (
+                name
+            )
+    terminal = " ".join(done.stdout.split())
+    for check in told["checks"]:
+        assert " ".join(check["reason"].split()) in terminal, "the terminal says what the file says"
+    page = parse(tmp_path / "go" / "report.html")
+    drawn = specs(page)["s1-frontier"]["datasets"]
+    points = {point["policy"]: point for point in drawn["points"]}
+    assert drawn["floor"][0]["x"] == pytest.approx(compare["floor"]["mean"], rel=1e-4)
+    group, _, figure = told["metric"].rpartition(".")
+    for name, policy in compare["policies"].items():
+        assert points[name]["y"] == pytest.approx(policy["metrics"][group][figure]["mean"], rel=1e-4), name
+        assert points[name]["x"] == pytest.approx(policy["divergence"]["js"]["mean"], rel=1e-4), name

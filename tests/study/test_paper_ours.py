@@ -49,7 +49,7 @@ def test_they_have_fixed_settings_on_the_papers_positions():
         ours = fixed.train.model_copy(update={"min_history": 0, "seed": 3, "device": "cpu", "precision": "bf16"})
         assert config.train == ours
     closed = recipe.arm("lpi_rl_closed", Point(), 0).config.objective
-    assert (closed.name, closed.beta, closed.believe, closed.critics) == ("lpi_rl", None, False, 1)
+    assert (closed.name, closed.beta, closed.calibrate_critic, closed.critics) == ("lpi_rl", None, True, 1)
 
 
 def test_what_is_the_papers_stays_as_it_is(made):

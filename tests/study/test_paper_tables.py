@@ -217,7 +217,7 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     def diverging(data, run, config, **how):
         if config.objective.name == "pg" or getattr(config.objective, "beta", None) == 0.1:
             raise TrainingError("step 3: the term 'policy' is nan.")
-        return (yield from training(data, run, config, **how))
+        return training(data, run, config, **how)
 
     monkeypatch.setattr("localpolicy.study.arms.training", diverging)
     recipe = replace(RECIPE, policies=("pg", "reward_weighted", "lpi_rl"), seeds=1)

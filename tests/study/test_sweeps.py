@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from forms import weighted
 from shop_logs import from_markdown, write_shop
+from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.run import evaluate
@@ -386,7 +388,7 @@ def test_weights_are_those_of_the_validation_that_was_kept(swept, tmp_path):
 CLOSED = Config.parse(
     {
         "model": {"width": 8},
-        "objective": {"name": "lpi_rl", "believe": True},
+        "objective": {"name": "lpi_rl", "calibrate_critic": False},
         "train": {"epochs": 1, "batch_size": 16, "learning_rate": 0.01, "device": "cpu"},
     }
 )
@@ -422,3 +424,27 @@ def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
 def test_what_decides_the_networks_is_trained_for_itself(tmp_path):
     first, second = (CLOSED.objective.model_copy(update=change) for change in ({"beta": 0.1}, {"gamma": 0.9}))
     assert first.undialled() == CLOSED.objective.undialled() != second.undialled()
+
+
+def test_a_budget_below_the_floor_is_refused_before_anything_is_trained(two_runs, tmp_path):
+    against = [two_runs / "mle0", two_runs / "mle1"]
+    with pytest.raises(ConfigError, match="below the noise floor"):
+        sweep(two_runs / "data", "lpi_rl", over=["beta=1"], out=tmp_path / "sweep", against=against, max_js=1e-9,
+              processes=1, config=Config.parse(TINY))  # fmt: skip
+    assert not (tmp_path / "sweep" / "runs").exists(), "no point was trained"
+
+
+def test_without_references_it_says_first_that_two_are_trained(two_runs, tmp_path, caplog):
+    with caplog.at_level(logging.INFO), pytest.raises(ConfigError, match="below the noise floor"):
+        sweep(two_runs / "data", "lpi_rl", over=["beta=1"], out=tmp_path / "sweep", max_js=1e-9, processes=1,
+              config=Config.parse(TINY))  # fmt: skip
+    said = [record.getMessage() for record in caplog.records]
+    assert "once two mle runs of other seeds are trained" in next(text for text in said if "max-js" in text)
+
+
+def test_a_sweep_names_the_chosen_runs_folder(two_runs, tmp_path):
+    settings = {**TINY, "objective": {"name": "reward_weighted"}}
+    found = sweep(two_runs / "data", config=Config.parse(settings), over=["train.learning_rate=0.01"],
+                  out=tmp_path / "sweep", against=[two_runs / "mle0", two_runs / "mle1"], processes=1)  # fmt: skip
+    assert len(found.runs) == 1 and (found.runs[0] / "policy.safetensors").exists()
+    assert found.to_dict()["runs"] == [str(found.runs[0].relative_to(found.out))]

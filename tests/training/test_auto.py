@@ -12,6 +12,7 @@ import torch
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.errors import DataError
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.evaluation import EvaluateConfig, evaluate_policy
 from localpolicy.runs.auto import sentence
@@ -95,8 +96,23 @@ def test_a_warm_start_inherits_what_a_grown_log_would_choose_otherwise(tmp_path)
     grown = write_log(tmp_path / "b", sequences=2000, length=9, rewards=(0.2, 1.0))
     fresh, config = resolve(config_of("mle"), grown), resolve(config_of("mle", warm_start=str(older.folder)), grown)
     assert (fresh.train.batch_size, fresh.data.length, fresh.model.width) == (8, 9, 128)
-    assert fresh.model.event_embeddings and not config.model.event_embeddings
+    assert fresh.model.event_embeddings and config.model.event_embeddings, "what came of past actions is new here"
     assert (config.train.batch_size, config.data.length, config.model.width) == (4, 5, 8)
+    assert sentence(config, grown) == (
+        "settings of the run it starts from: batches of 4, up to 1 epochs, patience 12, windows of 5, width 8, "
+        "1 block, dropout 0.25, weight decay 1"
+    )
+    given = resolve(config_of("mle", warm_start=str(older.folder), width=8, epochs=3), grown)
+    assert "width" not in sentence(given, grown) and "log" not in sentence(given, grown)
+
+
+def test_single_actions_are_evaluated_without_a_history(tmp_path):
+    data = write_log(tmp_path / "data", sequences=60, length=1)
+    run = train(data, "mle", out=tmp_path / "run", epochs=1, width=8)
+    assert run.config.train.min_history == 0 and run.metrics()[-1]["validation"]["logp"] < 0
+    with pytest.raises(DataError, match="min_history=1 asks for more"):
+        train(data, "mle", out=tmp_path / "given", epochs=1, width=8, min_history=1)
+    assert resolve(Config(), write_log(tmp_path / "two", sequences=60, length=2)).train.min_history == 1
 
 
 def test_event_embeddings_are_on_where_events_differ_in_reward(tmp_path):

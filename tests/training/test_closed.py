@@ -36,7 +36,7 @@ def config(name="lpi_rl", *, objective=None, epochs=2, **changes):
         {
             "data": {"length": 6},
             "model": {"width": 8},
-            "objective": {"name": name, "beta": 0.3, "believe": True, **(objective or {})},
+            "objective": {"name": name, "beta": 0.3, "calibrate_critic": False, **(objective or {})},
             "train": {"epochs": epochs, "batch_size": 16, "learning_rate": 0.01, **changes},
         }
     )
@@ -64,9 +64,9 @@ class Twice(MLE):
     """An estimate of the log, and then another from where it ended."""
 
     def fit(self, fitting):
-        first = yield from fitting.logging_policy("head")
+        first = fitting.logging_policy("head")
         assert first.manifest["objective"] == "mle" and first.folder.parent == fitting.run.stages
-        return (yield from fitting.network())
+        return fitting.network()
 
 
 def test_an_objective_of_ones_own_brings_its_way_to_be_fitted(small, tmp_path):
@@ -212,7 +212,7 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     write_prepared(
         world, tmp_path / "nothing", sequences=300, seed=2, like=log, policy=served.version, chunks=shown
     )  # fmt: skip
-    careful = config("lpi_cb", objective={"believe": False, "logging": str(served.folder)}, epochs=1)
+    careful = config("lpi_cb", objective={"calibrate_critic": True, "logging": str(served.folder)}, epochs=1)
     stayed = train(Prepared(tmp_path / "nothing"), out=tmp_path / "stayed", config=careful)
     assert stayed.manifest["improvement"]["slope"] == 0
     assert stayed.manifest["improvement"]["said"].endswith("this run gives what that one gave.")
@@ -254,9 +254,13 @@ def test_saved_and_loaded_it_is_the_same_policy(whole, tmp_path):
         policy.dialled(0.0)
 
 
-def train_together(ranks, data, out, shard):
+WAYS = {"copies": False, "shards": True}  # of two processes to share one training: shard_catalogue
+
+
+def train_together(ranks, data, out):
     torch.set_default_dtype(torch.float64)
-    train(data, out=out, config=without_dropout(shard))
+    for name, shard in WAYS.items():
+        train(data, out=f"{out}/{name}", config=without_dropout(shard))
 
 
 def without_dropout(shard):
@@ -266,18 +270,21 @@ def without_dropout(shard):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("shard", [False, True], ids=["copies", "shards"])
-def test_two_processes_train_what_one_does(shard, small, tmp_path):
+def test_two_processes_train_what_one_does(small, tmp_path):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         alone = train(small, out=tmp_path / "alone", config=without_dropout(False))
     finally:
         torch.set_default_dtype(before)
-    in_processes(2, train_together, str(small.path), str(tmp_path / "together"), shard)
-    together = Run(tmp_path / "together")
-    found, expected = (load_weights(run.folder / "policy.safetensors") for run in (together, alone))
-    for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-7)
-    slopes = [run.manifest["improvement"]["calibration"]["slope"] for run in (together, alone)]
-    assert slopes[0] == pytest.approx(slopes[1], rel=1e-6)
+    in_processes(2, train_together, str(small.path), str(tmp_path))
+    expected = load_weights(alone.folder / "policy.safetensors")
+    for name in WAYS:
+        together = Run(tmp_path / name)
+        found = load_weights(together.folder / "policy.safetensors")
+        for key, tensor in expected.items():
+            torch.testing.assert_close(
+                found[key], tensor, rtol=1e-6, atol=1e-7, msg=lambda said, at=f"{name}: {key}": f"{at}: {said}"
+            )
+        slopes = [run.manifest["improvement"]["calibration"]["slope"] for run in (together, alone)]
+        assert slopes[0] == pytest.approx(slopes[1], rel=1e-6)

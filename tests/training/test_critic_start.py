@@ -19,7 +19,7 @@ def trained(data, out, *, name="lpi_rl", rate=0.3, tied=True, beta=0.3, decay=0.
     settings = {
         "data": {"length": 6},
         "model": {"width": 8, "tied": tied},
-        "objective": {"name": name, "beta": beta, "believe": True, "critic_rate": rate},
+        "objective": {"name": name, "beta": beta, "calibrate_critic": False, "critic_rate": rate},
         "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "average": 0.0, "weight_decay": decay},
     }
     return train(data, out=out, config=Config.parse(settings))

@@ -29,7 +29,7 @@ def teacher(small, tmp_path_factory):
     settings = {
         "data": {"length": 6},
         "model": {"width": 8},
-        "objective": {"name": "lpi_rl", "beta": 0.05, "believe": True},
+        "objective": {"name": "lpi_rl", "beta": 0.05, "calibrate_critic": False},
         "train": {"epochs": 3, "batch_size": 16, "learning_rate": 0.01},
     }
     return train(small, out=tmp_path_factory.mktemp("distill") / "teacher", config=Config.parse(settings))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from forms import weighted
 from several_processes import in_processes
-from small_logs import write_small
+from small_logs import small_item_table, write_small
 
 from localpolicy.errors import TrainingError
 from localpolicy.model.weights import load_weights
@@ -27,13 +27,17 @@ pytestmark = pytest.mark.cluster
 
 
 WAYS = {"copies on 2": (2, False), "shards on 2": (2, True), "shards on 3": (3, True)}
-ON_THREE = ("mle", "lpi_rl", "value")  # three processes on two cores take their time
+ON_THREE = ("mle", "lpi_rl", "value", "features")  # three processes on two cores take their time
 
 
 def config(name, *, shard=False, **changes):
     # Dropout differs between ranks on purpose; without it the numbers must agree.
     train = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
-    settings = {"model": {"width": 8, "dropout": 0.0}, "objective": weighted({"name": name}), "train": train}
+    settings = {
+        "model": {"width": 8, "dropout": 0.0, "features": []},
+        "objective": weighted({"name": name}),
+        "train": train,
+    }
     for group, values in changes.items():
         settings[group] |= values
     settings["train"]["shard_catalogue"] = shard
@@ -49,6 +53,7 @@ CASES = {
     "clipped": ("sqn", {"train": {"gradient_clip": 0.01}}),
     "frozen": ("ips", {"objective": {"logging": "MLE"}}),
     "warm": ("lpi_rl", {"train": {"warm_start": "MLE"}}),
+    "features": ("lpi_rl", {"model": {"features": ["brand", "tags", "text"], "id_dropout": 0.0}}),
 }
 
 
@@ -76,7 +81,8 @@ def train_cases(ranks, data, folder):
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     # 69 training sequences: the last batch has an odd share, and positions differ between ranks.
-    data = write_small(folder / "data", sequences=87, items=13)
+    table = small_item_table(np.arange(100, 113))
+    data = write_small(folder / "data", sequences=87, items=13, item_table=table)
     assert data.n_items % 2, data.n_items
     assert data.n_items % 3, data.n_items
     for total in {total for total, _ in WAYS.values()}:

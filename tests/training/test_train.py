@@ -404,3 +404,21 @@ def test_where_saving_takes_longer_than_training_it_waits_and_nothing_else_chang
         train(small, out=tmp_path / "stopped", config=rarely)
     assert (tmp_path / "stopped" / "policy.safetensors").exists()
     assert comparable(train(small, out=tmp_path / "stopped", config=rarely, resume=True)) == comparable(whole)
+
+
+def test_a_log_without_histories_needs_no_setting(tmp_path):
+    """As Open Bandit's: each impression is a sequence of its own."""
+    with writing(tmp_path / "data", kind="impressions", events=["none", "click"], rewards={"none": 0.0, "click": 1.0},
+                 optional=("propensity",)) as store:  # fmt: skip
+        rng = np.random.default_rng(0)
+        for part in store.splits.values():
+            event = rng.integers(0, 2, 60)
+            arrays = {"item": rng.integers(0, 5, 60), "event": event, "reward": event.astype(float)}
+            part.append(np.ones(60, np.int64), {**arrays, "propensity": np.full(60, 0.2)})
+        store.write_items(np.arange(5), np.ones(5, np.int64))
+    tiny = Config.parse({"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu"}})
+    with pytest.raises(DataError, match="train with min_history=0"):
+        train(tmp_path / "data", "mle", out=tmp_path / "run", config=tiny.with_changes(["train.min_history=1"]))
+    assert not (tmp_path / "run" / "config.yaml").exists(), "told before anything is done"
+    run = train(tmp_path / "data", "mle", out=tmp_path / "run", config=tiny)
+    assert run.config.train.min_history == 0

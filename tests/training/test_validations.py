@@ -190,6 +190,22 @@ def test_a_missing_extra_is_told_before_anything_is_replaced(small, tmp_path, mo
     assert Run(run.folder).finished
 
 
+def test_a_long_run_says_so_first(monkeypatch):
+    from localpolicy.training import display as module
+    from localpolicy.training.checkpoint import Progress
+
+    clock = iter([0.0, *(2.0 * step for step in range(1, 9))])  # each step takes two seconds
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
+    shown = module.Display(Progress(), sequences=1600, batch_size=4, epochs=200, patience=4)
+    said = [shown.forecast(Progress(step=step)) for step in range(1, 9)]
+    assert said[:4] == [None] * 4 and said[5:] == [None] * 3, "by steps 4 and 5, and once"
+    assert "an epoch takes about 0:13:20 here: 5 to 200 epochs, until 4 bring nothing better" in said[4]
+    assert "1:06:40 to 44:26:40" in said[4]
+    clock = iter([0.0, *(2.0 * step for step in range(1, 9))])
+    short = module.Display(Progress(), sequences=100, batch_size=4, epochs=200, patience=4)
+    assert [short.forecast(Progress(step=step)) for step in range(1, 9)] == [None] * 8
+
+
 def test_sequences_are_counted_over_uneven_batches(tmp_path):
     from localpolicy.training.checkpoint import Progress
     from localpolicy.training.display import Display

@@ -147,6 +147,16 @@ def test_a_resumed_run_needs_the_older_one_no_more(older, newer, tmp_path):
     assert resumed.manifest["warm_start"] == whole.manifest["warm_start"]
 
 
+def test_event_embeddings_that_the_older_run_lacks_start_at_nothing(newer, tmp_path):
+    plain = config("mle", model={"event_embeddings": False}, epochs=1)
+    older = train(newer, out=tmp_path / "plain", config=plain)
+    trainer, _ = started(newer, older.folder, config("mle", warm_start=str(older.folder)))
+    assert trainer.config.model.event_embeddings and not trainer.network.answer.any()
+    batch = next(trainer.windows.in_order(16))
+    trainer.network.eval()
+    assert torch.equal(trainer.network.hidden(batch), older.policy().network.hidden(batch))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

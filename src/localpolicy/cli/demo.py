@@ -48,11 +48,11 @@ def _show(section: Section) -> None:
 def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
     from localpolicy.report.table import NOTHING, with_interval
 
-    sure = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
+    star = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
     return (
         row.name,
         with_interval(row.truth, 4),
-        with_interval(row.gain, 4, sign="+") + sure,
+        with_interval(row.gain, 4, sign="+") + star,
         *(with_interval(row.metrics.get(metric), 3) for metric in metrics),
         with_interval(row.js, 3),
         f"{row.weights['effective_share']:.0%}" if "effective_share" in row.weights else NOTHING,

@@ -1,6 +1,6 @@
 """`lpi`: the verbs, and what happens when one goes wrong.
 
-Exit codes (docs/exit-codes.md): 0 done; 1 a bug of ours; 2 the user can mend it, and the message says how; 3 the gate
+Exit codes (docs/faq.md): 0 done; 1 a bug of ours; 2 the user can fix it, and the message says how; 3 the gate
 says no, or no point of a sweep is within its budget; 4 the gate cannot tell; 130 stopped by Ctrl-C, saved; 141 output
 pipe closed early (`lpi … | head -1`).
 """
@@ -24,6 +24,7 @@ from localpolicy.cli.doctor import doctor
 from localpolicy.cli.erase import erase
 from localpolicy.cli.evaluate import evaluate
 from localpolicy.cli.export import export
+from localpolicy.cli.extend import extend
 from localpolicy.cli.gate import gate
 from localpolicy.cli.go import go
 from localpolicy.cli.loop import loop
@@ -34,6 +35,7 @@ from localpolicy.cli.paper import VERBS as PAPER
 from localpolicy.cli.paper import app as paper
 from localpolicy.cli.prepare import prepare
 from localpolicy.cli.recommend import recommend
+from localpolicy.cli.register import register
 from localpolicy.cli.rollout import app as rollout
 from localpolicy.cli.rotate import rotate
 from localpolicy.cli.serve import serve
@@ -56,12 +58,14 @@ VERBS: dict[str, Verb] = {
     "gate": gate,
     "sweep": sweep,
     "distill": distill,
+    "extend": extend,
     "recommend": recommend,
     "export": export,
     "serve": serve,
     "rotate": rotate,
     "audit": audit,
     "erase": erase,
+    "register": register,
     "loop": loop,
     "verify": verify,
 }

@@ -23,7 +23,12 @@ def prepare(
             help="events, yoochoose, retailrocket, netflix, movielens or openbandit; or a reader: package.module:Name"
         ),
     ],
-    paths: Annotated[list[Path], typer.Argument(help="files or folders, as downloaded", show_default=False)],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help="files or folders, as downloaded; or s3://, gs://, delta+ and iceberg+ addresses", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="folder of the data set to write", show_default=False)],
     json: Annotated[Path | None, typer.Option(help="write the counts and the quality report as JSON")] = None,
     **settings: Any,

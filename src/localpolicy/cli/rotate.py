@@ -15,6 +15,9 @@ def rotate(
     log: Annotated[str, typer.Argument(help="the log: a SQLite file, or postgresql://…")],
     out: Annotated[Path, typer.Option(help="the folder of Parquet files")],
     window: Annotated[float, typer.Option(help="seconds after a list within which an answer counts")] = 3600.0,
+    grace: Annotated[
+        float, typer.Option(help="seconds to wait after the window for answers that arrive late", min=0)
+    ] = 0.0,
     rewards: Annotated[str, typer.Option(help="the reward of each event")] = "purchase=1.0,click=0.2",
     default: Annotated[float, typer.Option(help="reward of a shown item without feedback")] = 0.0,
     aggregation: Annotated[
@@ -30,7 +33,7 @@ def rotate(
     from localpolicy.serving.rotate import rotate as run_it
 
     config = JoinConfig.parse({"window": window, "rewards": rewards, "default": default, "aggregation": aggregation})
-    files = run_it(log, out=out, config=config, upto=moment() if now else None)
+    files = run_it(log, out=out, config=config, upto=moment() if now else None, grace=grace)
     if json is not None:
         write_json(json, {"files": [str(file) for file in files]})
     LOG.info("\n".join(f"wrote {file}" for file in files) or "nothing to rotate: no list's window is over")

@@ -13,9 +13,6 @@ from localpolicy.cli.evaluate import Against, ExcludeSeen, write_and_print
 LOG = logging.getLogger(__name__)
 
 Processes = Annotated[int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core)")]
-Lanes = Annotated[
-    int | None, typer.Option(min=1, help="runs that one process trains in turn (default: 1; try 8 on a GPU)")
-]
 NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
 
@@ -34,7 +31,6 @@ def sweep(
         int | None, typer.Option(min=1, help="number of points that a search tries (default: 20)")
     ] = None,
     processes: Processes = None,
-    lanes: Lanes = None,
     exclude_seen: ExcludeSeen = False,
     preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
@@ -62,7 +58,6 @@ def sweep(
         search=search,
         trials=trials,
         processes=processes,
-        lanes=lanes,
         exclude_seen=exclude_seen,
     )
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)

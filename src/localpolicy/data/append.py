@@ -7,6 +7,7 @@ an item's index is decided on all rows, and a month appended day by day is the m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,13 @@ from localpolicy.data.reading import ROW, Reading
 from localpolicy.data.sources import SourceTable, parquet_schema
 from localpolicy.data.store import LOG, Prepared
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.runtime.files import sha256
 
 # How today's file is read may differ from yesterday's; what is done with its rows may not.
-READING = {"columns", "names", "delimiter", "event", "rename", "drop_events", "time_unit", "ids"}
+READING = {
+    "columns", "names", "delimiter", "event", "rename", "drop_events", "time_unit", "ids", "since", "days",
+    "item_columns",
+}  # fmt: skip
 
 
 def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
@@ -61,12 +66,12 @@ def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Readin
 
 
 def _readable(batch: pa.RecordBatch, codes: EventCodes) -> pa.Table:
-    names = {"event": codes.events, "policy": codes.policies}
+    names = {"event": codes.events, "past_event": codes.events, "policy": codes.policies}
     columns: dict[str, pa.Array] = {}
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         if name in names:
             numbers = values.to_numpy(zero_copy_only=False)
-            coded = pa.array(numbers.astype(np.int32), mask=numbers < 0)  # -1: no policy was logged
+            coded = pa.array(numbers.astype(np.int32), mask=numbers < 0)  # -1: none was logged
             columns[name] = pa.DictionaryArray.from_arrays(coded, pa.array(names[name], pa.string()))
         elif name == "time":
             columns["timestamp"] = values.cast(pa.timestamp("ms"))
@@ -98,6 +103,20 @@ def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
                 f"{file['name']} is part of {data.path} already (the same bytes{known}). Leave it out: its rows would "
                 "count twice."
             )
+
+
+def not_taken(data: Prepared, tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """The same tables without files whose bytes are part of the earlier data set; an error where none is left."""
+    taken = {file["sha256"] for file in data.manifest["inputs"].get("taken", ())}
+    left = []
+    for table in tables:
+        new = tuple(file for file in table.inputs if sha256(file) not in taken)
+        if new and table.originals and len(new) < len(table.inputs):
+            raise ConfigError(f"new_only takes files as they are, and {table.shown()} is made from others.")
+        left += [replace(table, files=new) if len(new) < len(table.files) else table] if new else []
+    if not left:
+        raise DataError(f"nothing is new: {data.path} holds every one of these files already.")
+    return left
 
 
 def change(before: Prepared, after: Prepared) -> Iterator[str]:

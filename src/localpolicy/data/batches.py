@@ -38,7 +38,7 @@ QUANTILE, LONGEST = 0.99, 200  # of the training sequences' lengths
 
 def window_length(data: Prepared) -> int:
     """What `auto` stands for: all that 99 of 100 training sequences hold, up to 200 actions."""
-    lengths = np.diff(data["train"].offsets)
+    lengths = np.diff(data["train"].histories[0])
     return int(np.clip(np.quantile(lengths, QUANTILE), 1, LONGEST)) if len(lengths) else LONGEST
 
 
@@ -56,7 +56,9 @@ class Windows:
             config = config.model_copy(update={"length": window_length(data)})
         # Where the last event alone is held out, what came before it is history.
         self.config = config.model_copy(update={"last": 1}) if data.holds_out_last and split != "train" else config
-        self.offsets = torch.from_numpy(np.asarray(source.offsets)).to(device)
+        offsets, sequence = source.histories
+        self.offsets = torch.from_numpy(offsets).to(device)
+        self.sequence = torch.from_numpy(sequence).to(device)  # whose each history is
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
         self.filters: ItemFilters | None = None
@@ -67,6 +69,7 @@ class Windows:
         self.examined: Tensor | None = None  # [K]
         if places is not None and (places.examined != 1).any():
             self.examined = torch.from_numpy(places.examined).float().to(device)
+        self.one_reward = data.one_reward
         self.chosen: Tensor | None = None  # of all sequences; None: all
 
     def __len__(self) -> int:
@@ -74,20 +77,26 @@ class Windows:
 
     def part(self, number: int, parts: int) -> Windows:
         """Every `parts`-th sequence, from the `number`-th on: what is chosen on one part is not judged on it."""
-        part = copy(self)
-        part.__dict__.pop("positions", None)
-        part.chosen = torch.arange(number, len(self.offsets) - 1, parts, device=self.device)
-        return part
+        return self._among(self.sequence % parts == number)
 
     def only(self, sequences: np.ndarray) -> Windows:
         """These sequences of the split alone."""
-        part = self.part(0, 1)
-        part.chosen = torch.from_numpy(np.asarray(sequences, np.int64)).to(self.device)
+        return self._among(torch.isin(self.sequence, torch.from_numpy(np.asarray(sequences, np.int64)).to(self.device)))
+
+    def _among(self, chosen: Tensor) -> Windows:
+        part = copy(self)
+        part.__dict__.pop("positions", None)
+        part.chosen = chosen.nonzero().squeeze(1)
         return part
 
     def _numbers(self, index: Tensor) -> Tensor:
-        """The split's indices of these sequences of the part."""
+        """The split's indices of these histories of the part."""
         return index if self.chosen is None else self.chosen[index]
+
+    def places_at(self, sequence: Tensor, history: Tensor) -> Tensor | None:
+        """The place that the log states, of actions so far into their sequences; None where it states none."""
+        place = self.arrays.get("place")
+        return None if place is None else place[self.offsets[sequence] + history].long()
 
     @property
     def device(self) -> torch.device:
@@ -100,7 +109,7 @@ class Windows:
         return sum(len(batch.scored) for batch in self.in_order(8192))
 
     def cut(self, sequences: Tensor) -> Batch:
-        """The batch of these sequences (indices [B])."""
+        """The batch of these histories (indices [B])."""
         start, stop = self.offsets[sequences], self.offsets[sequences + 1]
         widths = (stop - start).clamp(max=self.config.length)
         row = torch.repeat_interleave(torch.arange(len(sequences), device=self.device), widths)
@@ -111,7 +120,8 @@ class Windows:
         before = torch.where(begins, index, index - 1)
         event = self.arrays["event"][index].long()
         previous_item = self.arrays["item"][before].long().masked_fill_(begins, START)
-        previous_event = self.arrays["event"][before].long().masked_fill_(begins, 0)
+        past = self.arrays.get("past_event", self.arrays["event"])
+        previous_event = past[before].long().masked_fill_(begins, 0)
         scored = torch.ones_like(begins)
         if self.config.last is not None:
             scored = column >= (widths - self.config.last)[row]
@@ -122,6 +132,9 @@ class Windows:
             behind = above[index].long()
             scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
             context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
+        reward, list_reward = self.arrays["reward"][index], None
+        if self.one_reward and context is not None:
+            list_reward = torch.zeros_like(reward).index_add_(0, context, reward)[context]
         examined = None
         if self.examined is not None:
             place = self.arrays.get("place", self.arrays["above"])[index].long()
@@ -129,13 +142,15 @@ class Windows:
         propensity, number = self.arrays.get("propensity"), self.arrays.get("filter")
         return Batch(
             sequences=sequences,
+            owner=self.sequence[sequences] if "anew" in self.arrays else None,
             row=row,
             column=column,
             previous_item=previous_item,
             previous_event=previous_event,
             item=self.arrays["item"][index].long(),
             event=event,
-            reward=self.arrays["reward"][index],
+            reward=reward,
+            list_reward=list_reward,
             history=index - start[row],
             scored=scored.nonzero().squeeze(1),
             propensity=None if propensity is None else propensity[index],

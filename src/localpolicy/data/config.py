@@ -33,12 +33,20 @@ class PrepareConfig(Settings):
     columns: dict[str, str] = Field(
         {}, description="our column = the log's column, as sequence_id=user_id,item_id=movie_id; or a YAML file of them"
     )
+    item_columns: dict[str, str] = Field(
+        {}, description="the item table's column = id, category, categories, number, vector, name or skip, where its "
+        "kind is not to be guessed"
+    )  # fmt: skip
     names: tuple[str, ...] = Field((), description="column names of text files without a header line: a,b,c")
     delimiter: str | None = Field(None, description="of text files (default: told from their first line)")
     event: str | None = Field(None, description="the event of every row, for logs without an event column")
     rename: dict[str, str] = Field({}, description="the log's event = ours, as view=click,addtocart=purchase")
     drop_events: tuple[str, ...] = Field((), description="events whose rows are left out: a,b")
     rewards: str | None = Field(None, description="purchase=1.0,click=0.2 or, for ratings, >=4=1,>=3=0.5,*=0")
+    list_reward: Literal["places", "sum", "repeated"] = Field(
+        "places", description="what a list earned: each place its own reward; or one reward of the whole list, the sum "
+        "of its rows' or the one that each row repeats"
+    )  # fmt: skip
     kind: Literal["auto", "interactions", "impressions"] = Field(
         "auto", description="'interactions' reduces an impression log to what users did"
     )
@@ -59,6 +67,8 @@ class PrepareConfig(Settings):
     min_item_sequences: int = Field(0, ge=0, description="fewest sequences that hold an item")
     iterate: bool = Field(False, description="repeat the filters until nothing changes")
     most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
+    since: str | None = Field(None, description="leave out what happened before this ISO time (UTC)")
+    days: float | None = Field(None, gt=0, description="leave out what happened more than so many days before the last")
 
     # How it is split.
     split: str = Field(
@@ -71,7 +81,7 @@ class PrepareConfig(Settings):
     split_times: tuple[str, ...] = Field((), description="two ISO times at which validation and test begin")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="of the random split")
 
-    @field_validator("columns", "rename", mode="before")
+    @field_validator("columns", "rename", "item_columns", mode="before")
     @classmethod
     def _pairs(cls, value: Any, info: ValidationInfo) -> Any:
         """`a=b,c=d` is a mapping too; columns may also be the path of a YAML file with one."""
@@ -105,6 +115,12 @@ class PrepareConfig(Settings):
         """Events may be numbers or truth values."""
         return {_event(event): ours for event, ours in value.items()} if isinstance(value, Mapping) else value
 
+    @field_validator("since", mode="before")
+    @classmethod
+    def _since(cls, value: Any) -> Any:
+        """A text, or a time of Python, pandas and NumPy."""
+        return value.isoformat() if hasattr(value, "isoformat") else value
+
     @field_validator("split_times", mode="before")
     @classmethod
     def _iso(cls, value: Any) -> Any:
@@ -137,7 +153,12 @@ class PrepareOptions(Settings):
     """Where and with what a log is prepared: none of it changes what comes out."""
 
     append: Path | None = Field(None, description="append the log to this earlier data set")
+    new_only: bool = Field(False, description="with append: pass over files that the earlier data set holds already")
     like: Path | None = Field(None, description="take the item indices and settings of this earlier data set")
+    items: Path | None = Field(
+        None, description="what is known of the items (CSV or Parquet, one row per item): its items are part of the "
+        "catalogue, and models learn from its columns"
+    )  # fmt: skip
     keep_log: bool = Field(True, description="keep the log's rows; a later --append needs them")
     skip_bad_rows: bool = Field(False, description="skip rows that cannot be read, and count them")
     engine: Literal["duckdb", "spark"] = Field("duckdb", description="what reads and sorts")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
-from localpolicy.data.reading import Raw, Reading, alias
+from localpolicy.data.reading import Raw, Reading, alias, joined
 from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError, nearest
@@ -60,7 +60,8 @@ def make_event_codes(
 
     Of a `first` log settings must fit the events; a later one may lack some that an earlier one had.
     """
-    raw_events = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
+    acted = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
+    raw_events = sorted({*acted, *_distinct(engine, raws, "past_event", most=10 * MOST_EVENTS)})
     named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in raw_events}
     dropped = {*config.drop_events, *map(event_name, config.drop_events)}
     if first:
@@ -79,7 +80,8 @@ def make_event_codes(
         raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
     reward_map = config.rewards if config.rewards is not None or reading.has_reward else DEFAULT
     parsed_rewards = None if reward_map is None else RewardMap.parse(reward_map)
-    rewards = {} if parsed_rewards is None else {event: parsed_rewards.of(event) for event in events}
+    only_past = set(names.values()) - {names[raw] for raw in acted if raw in names} - set(coded)
+    rewards = {} if parsed_rewards is None else {event: _worth(event, parsed_rewards, only_past) for event in events}
     before = list(earlier.get("policies", ()))
     logged = _distinct(engine, raws, "policy", most=MOST_POLICIES + 1)
     policies = [*before, *(policy for policy in logged if policy not in before)]
@@ -94,13 +96,24 @@ def make_event_codes(
     return made
 
 
+def _worth(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
+    """What an event is worth; of one that no row of this log was answered with nobody need have said so."""
+    try:
+        return rewards.of(event)
+    except DataError:
+        if event not in only_past:
+            raise
+        return 0.0
+
+
 def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) -> list[str]:
     """The different values of a text column over all tables."""
     values: set[str] = {raw.table.constants[column] for raw in raws if column in raw.table.constants}
     for raw in raws:
         if column in raw.table.columns:
-            value = alias(raw.table, raw.table.columns[column])
-            where = f"{value} IS NOT NULL AND {raw.where}"
+            parts = [alias(raw.table, name) for name in raw.table.parts(raw.table.columns[column])]
+            value = joined(parts)
+            where = f"{parts[0]} IS NOT NULL AND {raw.where}"
             names = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
             values |= {str(name) for (name,) in names}
     return sorted(values)

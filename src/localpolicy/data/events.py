@@ -10,6 +10,8 @@
     request, place         impression logs of lists: which list a row stood in (else empty), and where, from 0
     filter, filter_content the name of the filter that held there (else empty); and, at least once for each name, its
                            items (see `item_filters`)
+    context_id, past_event logs of lists: rows of a sequence with one context_id are one history, and the first of
+                           another begins anew (else empty); and the event that a context row had then (else -1)
 
 The SELECT written here is the only place that knows how raw columns become these.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from localpolicy.data.event_codes import EventCodes
-from localpolicy.data.reading import ROW, ROW_NUMBER, IdType, Raw, Reading, alias
+from localpolicy.data.reading import ROW, ROW_NUMBER, IdType, Raw, Reading, alias, joined
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds, notation
 
@@ -42,6 +44,8 @@ def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
         "place": shown and reading.has_lists,
         "filter": shown and reading.has_filters,
         "filter_content": shown and reading.has_filters,
+        "context_id": shown and reading.has_contexts,
+        "past_event": shown and reading.has_contexts,
         "split": reading.has_split,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
@@ -96,6 +100,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             "place": self._place(),
             "filter": self._text("filter"),
             "filter_content": self._text("filter_content"),
+            "context_id": self._text("context_id"),
+            "past_event": self._past_event(),
             "split": self._split(),
         }
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
@@ -119,8 +125,9 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             joins += joined
             if self.codes.drops:
                 conditions.append(f"({self.value('event')} IS NULL OR {code} IS NOT NULL)")
-        if "policy" in table.columns:
-            joins += self._code("policy")[1]
+        for column in ("policy", "past_event"):
+            if column in table.columns:
+                joins += self._code(column)[1]
         read = ", ".join(f"{value} AS {name}" for name, value in self.read.items())
         return f"SELECT {read}\n    FROM {view}{joins} WHERE {' AND '.join([*conditions, self.raw.where])}"
 
@@ -130,15 +137,14 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if column not in table.columns:
             return None
         parts = [self._position() if name == ROW else alias(table, name) for name in table.parts(table.columns[column])]
-        joined = ", ".join(f"CAST({part} AS STRING)" for part in parts)
-        return parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {joined})"
+        return joined(parts)
 
     def _position(self) -> str:
         """Row order over all tables: the table's number, then the row's."""
         return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW_NUMBER})"
 
     def _code(self, column: str) -> tuple[str, str]:
-        """SQL for the code of an event or a policy, and the join that it needs.
+        """SQL for the code of an event, a past one or a policy, and the join that it needs.
 
         A few names need none: that is no slower, and after a join DuckDB gives rows in any order, where a log that is
         kept should have its own.
@@ -148,8 +154,10 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if len(codes) <= MOST_CASES and all(name.isprintable() and "\\" not in name for name in codes):
             cases = " ".join(f"WHEN {quoted(name)} THEN {code}" for name, code in codes.items())
             return (f"CASE {text} {cases} END" if codes else "NULL"), ""
-        table, short = {"event": ("event_codes", "a"), "policy": ("policies", "p")}[column]
-        return f"{short}.code", f" LEFT JOIN {table} {short} ON {text} = {short}.{column}"
+        table, short = {"event": ("event_codes", "a"), "past_event": ("event_codes", "b"),
+                        "policy": ("policies", "p")}[column]  # fmt: skip
+        named = "policy" if column == "policy" else "event"
+        return f"{short}.code", f" LEFT JOIN {table} {short} ON {text} = {short}.{named}"
 
     def _id(self, column: str, wanted: IdType, narrow: Collection[str]) -> str:
         value = self.value(column)
@@ -234,6 +242,11 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
             return "CAST(-1 AS SMALLINT)"
         return self._reads("policy", f"CAST(COALESCE({self._code('policy')[0]}, -1) AS SMALLINT)")
 
+    def _past_event(self) -> str:
+        if "past_event" not in self.raw.table.columns:
+            return "CAST(-1 AS SMALLINT)"
+        return self._reads("past_event", f"CAST(COALESCE({self._code('past_event')[0]}, -1) AS SMALLINT)")
+
     def _text(self, column: str) -> str:
         value = self.value(column)
         text = "CAST('' AS STRING)" if value is None else f"COALESCE(CAST({value} AS STRING), '')"
@@ -254,5 +267,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if value is None:
             return "CAST(0 AS SMALLINT)"
         raw, number = self._reads("raw_place", value), self._reads("place", f"TRY_CAST({value} AS SMALLINT)")
-        self._must(f"({raw} IS NULL OR {number} >= 0)", "place is not a whole number from 0 on")
+        history = f" OR ({number} < 0 AND raw_event = '{CONTEXT}')" if "event" in self.raw.table.columns else ""
+        whole = f"TRY_CAST({raw} AS DOUBLE) = {number}"  # a cast alone would round
+        self._must(f"({raw} IS NULL OR ({number} >= 0 AND {whole}){history})", "place is not a whole number from 0 on")
         return f"COALESCE({number}, CAST(0 AS SMALLINT))"

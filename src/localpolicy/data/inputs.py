@@ -12,6 +12,7 @@ from typing import Any
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.readers import READERS, Reader
 from localpolicy.data.readers.events import frame_table
+from localpolicy.data.remote import RemoteTable, is_remote
 from localpolicy.data.sources import SourceTable, check_text
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.files import sha256
@@ -24,6 +25,8 @@ def flat_list(logs: Sequence[Any]) -> list[Any]:
     for item in logs:
         if isinstance(item, list | tuple):
             flat += flat_list(item)
+        elif isinstance(item, str) and is_remote(item):
+            flat.append(RemoteTable(item))
         elif isinstance(item, str | os.PathLike):
             flat.append(Path(item))
         elif is_table(item):

@@ -18,7 +18,7 @@ from localpolicy.errors import DataError
 Problems = dict[str, int]  # how many rows have each
 MALFORMED = "the line cannot be cut into columns"
 SHOWN = 80  # characters of a value in a message
-REMEDY = "Mend the log, or pass over such rows with --skip-bad-rows."
+REMEDY = "Fix the log, or skip such rows with --skip-bad-rows."
 
 
 def open_tables(engine: Engine, tables: Sequence[SourceTable], *, skip_malformed: bool) -> list[Raw]:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
-# Our column -> names that mean it, the surest first; compared in small letters without marks.
+# Our column -> names that mean it, the surest first; compared in small letters without marks. English first, then
+# German, French, Spanish, Italian, Portuguese, Russian, Japanese and Chinese.
 NAMES: dict[str, tuple[str, ...]] = {
     "sequence_id": (
         "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
         "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
-        "personid", "person", "profileid", "deviceid",
+        "personid", "person", "profileid", "deviceid", "accountid", "sitzung", "nutzer", "nutzerid", "benutzer",
+        "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
+        "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话",
     ),
     "item_id": (
         "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
         "songid", "song", "sku", "contentid", "content", "videoid", "video", "bookid", "book", "asin", "iid", "pid",
+        "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "artikel", "artikelid", "artikelnr",
+        "produkt", "produktid", "produit", "producto", "prodotto", "produto", "articulo", "articolo", "товар",
+        "商品", "商品id", "アイテム", "物品",
     ),
     "event": (
         "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
         "interaction", "interactiontype", "type", "rating", "stars", "answer", "response", "outcome",
+        "ereignis", "aktion", "evenement", "evento", "accion", "azione", "acao", "событие", "действие", "行動", "行为",
+        "イベント", "事件",
     ),
     "timestamp": (
         "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
         "timestampms", "timems", "tsms", "eventtimems", "timeus", "timens", "unixts", "epoch", "day",
+        "zeit", "zeitpunkt", "zeitstempel", "datum", "horodatage", "fecha", "data", "время", "дата", "時刻",
+        "日時", "时间", "时间戳", "日期",
     ),
     "propensity": ("propensity", "propensityscore", "pscore", "probability", "actionprobability", "prob"),
     "policy": ("policy", "policyversion"),
@@ -34,12 +45,14 @@ REWARDING = (
     "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",
     "completion", "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction",
     "like", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
+    "quantity", "umsatz", "preis",
 )  # fmt: skip
 
 
 def plain(name: str) -> str:
-    """Small letters and digits alone."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Small letters and digits alone, without accents."""
+    letters = unicodedata.normalize("NFKD", name.lower())
+    return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
 
 def columns_meant(names: Sequence[str], ours: Sequence[str] = tuple(NAMES)) -> dict[str, str]:
@@ -47,7 +60,7 @@ def columns_meant(names: Sequence[str], ours: Sequence[str] = tuple(NAMES)) -> d
     called = {plain(name): name for name in reversed(names)}
     matches: dict[str, str] = {}
     for column in ours:
-        known = (called[word] for word in NAMES[column] if word in called)
+        known = (called[plain(word)] for word in NAMES[column] if plain(word) in called)
         match = next((name for name in known if name not in matches.values()), None)
         if match is not None:
             matches[column] = match

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from itertools import chain
 from pathlib import Path
@@ -22,15 +22,17 @@ from localpolicy.data.events import fields_of
 from localpolicy.data.filter_contents import write_filters
 from localpolicy.data.filters import keep
 from localpolicy.data.inputs import digests, inputs_of
+from localpolicy.data.item_table import ItemTable, check_overlap, earlier_table, read_item_table, renewed
 from localpolicy.data.load import load, open_tables
 from localpolicy.data.reading import Reading
 from localpolicy.data.sources import SourceTable
-from localpolicy.data.splits import Cut, cut_points, fitting, literals, share_key, split_sizes
+from localpolicy.data.splits import Cut, cut_points, fitting, literals, milliseconds_of, share_key, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.data.stream import write_events, write_ids
 from localpolicy.errors import ConfigError, DataError
 
+LONGEST_SEQUENCE = 1 << 22  # events: one sequence is held in memory, whatever --memory says
 log = logging.getLogger("localpolicy.data.prepare")  # the steps of `prepare`, under its name
 
 
@@ -46,7 +48,9 @@ class Preparation:
         model: Prepared | None,
         scratch: Path,
         beside: Executor,
+        items: Any = None,
     ) -> None:
+        self.items = items  # the item table, as it was given
         self.engine, self.tables, self.config = engine, tables, config
         self.earlier = earlier  # whose rows come first
         self.model = model  # whose indices, codes and cuts hold
@@ -79,6 +83,8 @@ class Preparation:
                 raise DataError(f"the new log holds {codes.kind}; {other.path} holds {other.kind}.")
         config = self.config.model_copy(update={"rewards": codes.reward_map})
         rows, problems = load(engine, raws, reading, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        if config.since is not None or config.days is not None:
+            self._leave_out_old(config, fields_of(reading, codes))
         inputs = self.beside.submit(digests, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, codes)
@@ -94,6 +100,11 @@ class Preparation:
             logged = tuple(name for name in fields if name != "split")
             write_log(engine, self.scratch / LOG, logged, reading, codes)
         fields = tuple(name for name in fields if name != "filter_content")  # from here on rows refer to it by name
+        if config.list_reward != "places" and "request" not in fields:
+            raise ConfigError(
+                f"list_reward={config.list_reward} needs an impression log of lists: columns 'request' and 'place'."
+            )
+        first_place = self._first_place() if "request" in fields else 0
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")
@@ -122,14 +133,19 @@ class Preparation:
             engine.table("sequences", sql.sequences(literals(cuts)))
         fields = tuple(name for name in fields if name != "split")
         sizes = split_sizes(engine)
-        engine.table("numbered", sql.numbered(events_from, fields=fields, sequences=sum(sizes), last=last))
+        engine.table(
+            "numbered",
+            sql.numbered(events_from, fields=fields, sequences=sum(sizes), last=last, first_place=first_place),
+        )
         if "filter" in fields:
             engine.table("item_filters", sql.ITEM_FILTERS)
         engine.drop(*kept.tables)
+        item_table = self._item_table(integer=reading.item_id == "integer")
         engine.table("items", sql.items(sum(sizes[:2]) if last else 0))
         self._say_near_duplicates(reading)
         dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
-        optional = tuple(name for name in OPTIONAL if name in fields or (name == "above" and "request" in fields))
+        derived = {"above": "request", "anew": "context_id"}
+        optional = tuple(name for name in OPTIONAL if derived.get(name, name) in fields)
         extra: dict[str, Any] = {
             "source": source,
             "asked": self.config.model_dump(mode="json", exclude_unset=True),
@@ -146,6 +162,8 @@ class Preparation:
             extra["continues"] = earlier.digest
         if model is not None:
             extra["like"] = model.digest
+        events_in_all = int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0])
+        self._refuse_long(events_in_all)
         log.info("sorting and writing")
         with writing(
             out,
@@ -157,13 +175,15 @@ class Preparation:
             extra=extra,
             force=force,
         ) as store:
-            parts = sql.parts(sum(sizes), int(engine.rows("SELECT COUNT(*) FROM numbered")[0][0]))
+            parts = sql.parts(sum(sizes), events_in_all)
             events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
             columns, rewards = ("item", "event", "reward", *optional), list(codes.rewards.values())
-            write_events(store, events, columns, sizes=sizes, rewards=rewards)
+            write_events(store, events, columns, sizes=sizes, rewards=rewards, list_reward=config.list_reward)
             write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
-            store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy())
+            if item_table is not None:
+                check_overlap(items, item_table)
+            store.write_items(items.column("item_id").combine_chunks(), items.column("count").to_numpy(), item_table)
             if "filter" in fields:
                 write_filters(store.folder, engine, items.column("item_id").combine_chunks())
             if keep_log:
@@ -171,6 +191,58 @@ class Preparation:
             taken = [] if earlier is None else earlier.manifest["inputs"]["taken"]
             extra["inputs"] = inputs_of([*taken, *inputs.result()])
         return Prepared(out)
+
+    def _refuse_long(self, events: int) -> None:
+        """Raise on a sequence that is too long to be held in memory."""
+        if events > LONGEST_SEQUENCE and (found := self.engine.rows(sql.too_long(LONGEST_SEQUENCE))):
+            name, length = found[0]
+            raise DataError(
+                f"sequence {name!r} has {length:,} events; expected at most {LONGEST_SEQUENCE:,}: more is nobody's "
+                "history, and would have to fit into memory. Cut it with --session-gap, or keep its last events with "
+                "--most-recent."
+            )
+
+    def _leave_out_old(self, config: PrepareConfig, fields: Sequence[str]) -> None:
+        """Keep what lies within the window of time; the log that is kept for later forgets the rest too."""
+        if "time" not in fields:
+            raise ConfigError("since and days need times, and this log has none: map a timestamp.")
+        last = int(self.engine.rows("SELECT MAX(time) FROM usable")[0][0])
+        cuts = [] if config.since is None else [milliseconds_of(config.since, "since")]
+        cuts += [] if config.days is None else [last - round(config.days * 86_400_000) + 1]
+        before = int(self.engine.rows("SELECT COUNT(*) FROM usable")[0][0])
+        self.engine.view("usable", sql.recent(max(cuts), contexts="context_id" in fields))
+        after = int(self.engine.rows("SELECT COUNT(*) FROM usable")[0][0])
+        if not after:
+            raise DataError(f"nothing happened since {_date(max(cuts))}; this log's last event is of {_date(last)}.")
+        log.info(f"since {_date(max(cuts))}: {after:,} of {before:,} rows")
+
+    def _first_place(self) -> int:
+        """Where the places of lists are counted from: 0, or 1. Lists that are not whole are told."""
+        first = int(self.engine.rows(sql.FIRST_PLACE)[0][0] or 0)
+        if first == 1:
+            log.info("places are counted from 1: stored as counted from 0")
+        lists, broken = map(int, self.engine.rows(sql.lists(first if first == 1 else 0))[0])
+        if broken:
+            log.warning(
+                f"{broken:,} of {lists:,} lists lack a place, or have one twice. They do not count in values of whole "
+                "lists: log every place of a list once, with the first as 0 or 1."
+            )
+        return first if first == 1 else 0
+
+    def _item_table(self, *, integer: bool) -> ItemTable | None:
+        """What is known of items: the table that is given, over that of the data set before."""
+        before = self.earlier or self.model
+        found = None if before is None else earlier_table(before.catalogue)
+        if self.items is not None:
+            id_column = self.config.columns.get("item_id")
+            newer = read_item_table(
+                self.items, kinds=self.config.item_columns, id_column=id_column, integer_ids=integer
+            )
+            found = newer if found is None else renewed(found, newer)
+        schema = pa.schema({"item_id": pa.int64() if integer else pa.string()})
+        listed = schema.empty_table() if found is None else found.table.select(["item_id"]).cast(schema)
+        self.engine.small("listed", listed)
+        return found
 
     def _split_by_column(self, seed: int) -> list[Cut]:
         """As the log's column says; where it knows no validation, a tenth of the training sequences."""
@@ -205,7 +277,11 @@ class Preparation:
 
 def _dates(first: int, last: int) -> dict[str, str]:
     """The first and the last time, as people write them (UTC)."""
-    return {name: str(np.datetime64(time, "ms")) for name, time in (("first", first), ("last", last))}
+    return {"first": _date(first), "last": _date(last)}
+
+
+def _date(time: int) -> str:
+    return str(np.datetime64(time, "ms"))
 
 
 def _added(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

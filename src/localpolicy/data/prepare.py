@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpolicy.data.append import change, continued
+from localpolicy.data.append import change, continued, not_taken
 from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.engines import Engine
 from localpolicy.data.inputs import flat_list, refuse_inside, source_tables
@@ -35,7 +35,9 @@ def prepare(
     source: str | object = "events",
     out: Path | str | None = None,
     append: Path | str | Prepared | None = None,
+    new_only: bool = False,
     like: Path | str | Prepared | None = None,
+    items: Any = None,
     skip_bad_rows: bool = False,
     keep_log: bool = True,
     engine: str = "duckdb",
@@ -55,9 +57,11 @@ def prepare(
     name may also come first: prepare("retailrocket", "raw/").
 
     `append` names an earlier data set that this log continues: the result is what preparing all its rows at once
-    gives. `like` names one whose items keep their indices, events their codes and splits their cuts; a policy of that
-    data set can then read this one, and stand for its logging policy where it served it. Either's settings hold. With
-    `keep_log` the data set keeps its log's rows, which later appending needs.
+    gives; `new_only` passes over files that it holds already. `like` names one whose items keep their indices, events
+    their codes and splits their cuts; a policy of that data set can then read this one, and stand for its logging
+    policy where it served it. Either's settings hold. `items` is a table of what is known of the items (see
+    `item_table`); its items are part of the catalogue. With `keep_log` the data set keeps its log's rows, which later
+    appending needs.
     """
     _refuse_unknown(settings)
     PrepareOptions.parse({"memory": memory, "threads": threads})
@@ -84,9 +88,11 @@ def prepare(
             raise DataError(f"{earlier.path} was written by another process just now. Run this again.")
         tables = source_tables(given, reader, config, folder)
         refuse_inside(out, tables)
+        if new_only and earlier is not None:
+            tables = not_taken(earlier, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = Preparation(runner, tables, config, earlier, model, folder, beside)
+            work = Preparation(runner, tables, config, earlier, model, folder, beside, items)
             options = {"skip_bad_rows": skip_bad_rows, "keep_log": keep_log, "force": force}
             data = work.run(out, source=name, given=settings, **options)
         finally:

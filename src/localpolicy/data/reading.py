@@ -18,7 +18,7 @@ from localpolicy.errors import ConfigError, DataError, nearest
 
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
-    "filter_content", "split",
+    "filter_content", "context_id", "past_event", "split",
 )  # fmt: skip
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
@@ -31,7 +31,13 @@ IdType = Literal["integer", "text"]
 
 def alias(table: SourceTable, column: str) -> str:
     """The name a raw column has in SQL: c0, c1, …, so that no engine's quoting matters."""
-    return f"c{table.names.index(column)}"
+    return f"c{table.place(column)}"
+
+
+def joined(parts: Sequence[str]) -> str:
+    """SQL of a column, or of several as one text: a+b."""
+    texts = ", ".join(f"CAST({part} AS STRING)" for part in parts)
+    return parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {texts})"
 
 
 def check_columns(table: SourceTable) -> None:
@@ -89,8 +95,10 @@ class Raw:
     @property
     def where(self) -> str:
         """The condition that makes a row an event, as SQL."""
+        if not self.table.where:
+            return "TRUE"
         names = {name: alias(self.table, name) for name in self.table.names if name.isidentifier()}
-        return self.table.where.format(**names) or "TRUE"
+        return self.table.where.format(**names)
 
     def has(self, column: str) -> bool:
         """Whether it has one of our columns."""
@@ -109,12 +117,13 @@ class Reading:
     sequence_id: IdType
     item_id: IdType
     time_unit: str  # of times that are numbers
-    one_unit: bool  # no number may be a time in another unit: they are times of a calendar, and nobody said otherwise
+    one_unit: bool  # no number may be a time in another unit: they are calendar times, and no unit was given
     has_time: bool
     has_reward: bool
     has_propensity: bool
     has_lists: bool  # rows say which list they stood in, and at which place
     has_filters: bool  # and under which filter its items were chosen
+    has_contexts: bool  # and which rows before it were its history, and what they were then
     has_split: bool  # rows say which split they are in
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
@@ -140,6 +149,7 @@ class Reading:
             has_propensity=any(raw.has("propensity") for raw in raws),
             has_lists=any(raw.has("request") and raw.has("place") for raw in raws),
             has_filters=any(raw.has("filter") for raw in raws),
+            has_contexts=any(raw.has("context_id") and raw.has("request") for raw in raws),
             has_split=all(raw.has("split") for raw in raws),
             narrow=tuple(name for name in integers if all(_is_narrow(raw.sample.get(name)) for raw in raws)),
         )

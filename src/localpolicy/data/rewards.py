@@ -31,18 +31,23 @@ class RewardMap:
         names: dict[str, float] = {}
         thresholds: list[tuple[float, float]] = []
         otherwise = None
+        given: set[str] = set()
         for entry in filter(None, (part.strip() for part in text.split(","))):
             event, equals, value = entry.rpartition("=")
             event = event.strip()
             reward = _number(value, entry)
             if not equals or not event:
                 raise ConfigError(f"rewards: expected event=number, got '{entry}' (as in {DEFAULT}).")
+            event = event if event == "*" or event.startswith(">=") else event_name(event)
+            if event in given:
+                raise ConfigError(f"rewards: '{event}' is given twice: which reward is meant?")
+            given.add(event)
             if event.startswith(">="):
                 thresholds.append((_number(event[2:], entry), reward))
             elif event == "*":
                 otherwise = reward
             else:
-                names[event_name(event)] = reward
+                names[event] = reward
         return cls(names, tuple(sorted(thresholds, reverse=True)), otherwise)
 
     def of(self, event: str) -> float:
@@ -97,7 +102,7 @@ def _rating(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if math.isfinite(value) and "_" not in text else None  # Python reads 1_0 as ten
 
 
 def _number(text: str, entry: str) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import logging
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -30,7 +33,11 @@ TEXT_SUFFIXES = (
     ".data.gz",
 )
 LONGEST_LINE = 1 << 20  # characters: an endless line must not fill the memory
+LINE_ENDS = {b"\r\n": "CR LF", b"\r": "CR", b"\n": "LF"}
+MOST_COLUMNS = 10_000  # of a file: DuckDB's time grows with their square, and 100,000 take minutes
 DELIMITERS = ("::", "\t", ";", "|", ",")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,17 @@ class SourceTable:
         """The files as the user gave them."""
         return self.originals or self.files
 
+    def place(self, name: str) -> int:
+        """Where a column stands, from 0; the first of several of one name."""
+        return self._places[name]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:  # a list would be searched once for each of 100,000 columns
+        return {name: number for number, name in reversed(list(enumerate(self.names)))}
+
     def parts(self, theirs: str) -> tuple[str, ...]:
         """The raw columns behind a name: 'a+b' joins two, unless the files have a column of that very name."""
-        return (theirs,) if theirs in self.names else tuple(theirs.split("+"))
+        return (theirs,) if theirs in self._places else tuple(theirs.split("+"))
 
     def shown(self, file: Path | None = None) -> str:
         """What messages call it, or one of its files."""
@@ -78,7 +93,7 @@ def files_under(paths: Sequence[Path | str]) -> list[Path]:
     logs: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_log(file.relative_to(path))]
+            inside = _logs_inside(path)
             logs += [file for file in inside if file.name.split(".")[0] == "events" and file.parent == path] or inside
             if not inside:
                 raise DataError(
@@ -86,9 +101,26 @@ def files_under(paths: Sequence[Path | str]) -> list[Path]:
                 )
         elif path.is_file():
             logs.append(path)
+        elif path.exists():
+            raise DataError(
+                f"{path} is a pipe or a device, and a log is read more than once. Write it to a file first."
+            )
         else:
-            raise DataError(f"{path} does not exist.")
+            broken = ": it is a link to nothing" if path.is_symlink() else ""
+            raise DataError(f"{path} does not exist{broken}.")
     return logs
+
+
+def _logs_inside(folder: Path) -> list[Path]:
+    """The log files in a folder and in those below it. What a link leaves out is told."""
+    inside = [file for file in sorted(folder.rglob("*")) if _is_log(file.relative_to(folder))]
+    for file in inside:
+        if file.is_symlink() and not file.exists():
+            raise DataError(f"{file} is a link to nothing: expected a log. Bring back what it names, or remove it.")
+    for link in sorted(folder.rglob("*")):
+        if link.is_symlink() and link.is_dir():
+            log.warning("%s is a link to a folder, and its files are not read; name it beside %s", link, folder)
+    return [file for file in inside if file.is_file()]
 
 
 def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
@@ -160,6 +192,21 @@ def first_line(path: Path) -> str:
     if not line:
         raise DataError(f"{path} has no first line: expected column names or a row.")
     return line.removeprefix("\ufeff")
+
+
+def other_line_end(path: Path) -> tuple[int, str, str] | None:
+    """The first line that ends otherwise than the first: its number, how it ends, and how the first does."""
+    first, number, rest = "", 1, b""
+    with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        while block := file.read(LONGEST_LINE):
+            block = rest + block
+            rest = b"\r" if block.endswith(b"\r") else b""  # its line feed may come with the next block
+            for end in re.finditer(rb"\r\n|\r|\n", block[: len(block) - len(rest)]):
+                first = first or LINE_ENDS[end[0]]
+                if LINE_ENDS[end[0]] != first:
+                    return number, LINE_ENDS[end[0]], first
+                number += 1
+    return None
 
 
 def bounded_lines(file: TextIO) -> Iterator[str]:

@@ -43,7 +43,7 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
     if config.split == "random" and known is not None:
         return known
     if config.split_times:
-        return [_milliseconds(text) for text in config.split_times]
+        return [milliseconds_of(text, "split_times") for text in config.split_times]
     if config.split == "random" and config.test < 1:
         return [share_key(1 - config.validation - config.test), share_key(1 - config.test)]
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
@@ -84,9 +84,10 @@ def _key_at(engine: Engine, rank: int) -> Any:
     return engine.rows(f"SELECT split_key FROM sequence_keys ORDER BY split_key LIMIT 1 OFFSET {rank}")[0][0]
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds_of(text: str, setting: str) -> int:
+    """An ISO time of a setting, in milliseconds since 1970; without an offset it is UTC."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"split_times: '{text}' is not an ISO time (as 2014-09-01 or 2014-09-01T12:00:00).") from None
+        raise ConfigError(f"{setting}: '{text}' is not an ISO time (as 2014-09-01 or 2014-09-01T12:00:00).") from None
     return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -30,6 +30,8 @@ STORED = (
     "request",
     "place",
     "filter",
+    "context_id",
+    "past_event",
 )  # optional columns, as `final` gives them
 EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
@@ -46,7 +48,8 @@ def order(fields: Sequence[str], *, impressions: bool) -> str:
     ties = ["item_id", "event"] if impressions else ["event", "item_id"]
     rest = [name for name in ("reward", "propensity", "policy") if name in fields]
     lists = ["request", "place"] if "request" in fields else []
-    return ", ".join(["time", *lists, *ties, *rest])
+    first = ["context_id"] if "context_id" in fields else []  # lies together, whatever a clock did meanwhile
+    return ", ".join([*first, "time", *lists, *ties, *rest])
 
 
 def _reversed(order: str) -> str:
@@ -57,10 +60,21 @@ def _reversed(order: str) -> str:
 ROWS = "SELECT event, COUNT(*) FROM loaded GROUP BY event"
 
 
+def recent(earliest: int, *, contexts: bool) -> str:
+    """Usable rows from this time on (ms); a history goes on or goes, whole: what is left is read in its context."""
+    if not contexts:
+        return f"SELECT * FROM loaded WHERE event IS NOT NULL AND time >= {earliest}"
+    live = f"SELECT DISTINCT sequence_id, context_id FROM loaded WHERE event IS NOT NULL AND time >= {earliest}"
+    joined = f"SEMI JOIN ({live}) h ON l.sequence_id = h.sequence_id AND l.context_id = h.context_id"
+    kept = f"l.event IS NOT NULL AND (l.context_id <> '' OR l.time >= {earliest})"
+    return f"SELECT l.* FROM loaded l {joined} WHERE {kept}"
+
+
 def without_exact_duplicates(source: str, *, fields: Sequence[str], order: str) -> str:
-    """Of rows equal in sequence, time, item and event, the first."""
+    """Of rows equal in sequence, time, item and event (and of one place of one list), the first."""
+    place = ", request, place" if "request" in fields else ""
     return f"""SELECT {", ".join(fields)} FROM (SELECT *, row_number() OVER (
-    PARTITION BY sequence_id, time, item_id, event ORDER BY {order}) AS copy
+    PARTITION BY sequence_id, time, item_id, event{place} ORDER BY {order}) AS copy
 FROM {source}) numbered WHERE copy = 1"""
 
 
@@ -114,12 +128,14 @@ WHERE from_end <= {count}"""
 
 
 def items(first: int) -> str:
-    """The items of `numbered`, by how often they occur in the sequences from number `first` on."""
+    """The items of `numbered`, by how often they occur in the sequences from number `first` on; then those `listed`."""
     return f"""SELECT item_id, CAST(row_number() OVER (
     ORDER BY known_index NULLS LAST, count DESC, item_id) - 1 AS INT) AS index, count
 FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
         CAST(COALESCE(c.count, 0) AS BIGINT) AS count
-    FROM (SELECT item_id, COUNT(*) AS count FROM numbered WHERE sequence >= {first} GROUP BY item_id) c
+    FROM (SELECT COALESCE(n.item_id, l.item_id) AS item_id, n.count
+        FROM (SELECT item_id, COUNT(*) AS count FROM numbered WHERE sequence >= {first} GROUP BY item_id) n
+        FULL JOIN listed l ON n.item_id = l.item_id) c
     FULL JOIN known k ON c.item_id = k.item_id) counted"""
 
 
@@ -177,13 +193,26 @@ FROM {source} a)"""
 SPLIT_SIZES = "SELECT split, COUNT(*) FROM sequences GROUP BY split"
 
 
-def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool = False) -> str:
+FIRST_PLACE = "SELECT MIN(place) FROM usable WHERE request <> '' AND place >= 0"
+
+
+def lists(first: int) -> str:
+    """How many lists there are, and how many lack a place from the first on, or have one twice."""
+    each = "SELECT MIN(place) AS least, MAX(place) AS most, COUNT(*) AS shown, COUNT(DISTINCT place) AS places"
+    broken = f"least <> {first} OR most <> {first} + shown - 1 OR places <> shown"
+    return f"""SELECT COUNT(*), CAST(COALESCE(SUM(CASE WHEN {broken} THEN 1 ELSE 0 END), 0) AS BIGINT)
+FROM ({each} FROM usable WHERE request <> '' AND place >= 0 GROUP BY sequence_id, request) lists"""
+
+
+def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool = False, first_place: int = 0) -> str:
     """The kept events, each with its sequence's number: a join of two large tables, made once.
 
     What replaces ids that may be long texts is as narrow as can be. `last`: each event once for every split it is in.
+    Places are stored as counted from 0.
     """
     number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
-    rest = "".join(f", e.{name}" for name in fields if name != "sequence_id")
+    shifted = {"place": f"CAST(e.place - {first_place} AS SMALLINT) AS place"} if first_place else {}
+    rest = "".join(f", {shifted.get(name, f'e.{name}')}" for name in fields if name != "sequence_id")
     within = " AND e.from_end > 2 - s.split" if last else ""
     joined = f"{source} e JOIN sequences s ON e.sequence_id = s.sequence_id{within}"
     return f"SELECT {number} AS sequence{rest} FROM {joined}"
@@ -231,6 +260,13 @@ def sequence_ids(*, integer: bool) -> str:
     return (
         f"SELECT CAST(sequence_id AS {'BIGINT' if integer else 'STRING'}) AS sequence_id FROM sequences ORDER BY number"
     )
+
+
+def too_long(most: int) -> str:
+    """The id and the length of a sequence with more events."""
+    return f"""SELECT s.sequence_id, n.events FROM sequences s
+JOIN (SELECT sequence, COUNT(*) AS events FROM numbered GROUP BY sequence) n ON s.number = n.sequence
+WHERE n.events > {most} ORDER BY n.events DESC, s.number LIMIT 1"""
 
 
 FIRST_AND_LAST = "SELECT MIN(time), MAX(time) FROM numbered"

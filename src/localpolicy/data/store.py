@@ -16,11 +16,14 @@ lie together in their sequence, in the order of their places:
     place        as the log states it, from 0; it equals `above` unless a row of the list was dropped or not logged
     propensity   μ(a | x, open): given the places above and the filter; the list's probability is their product
     filter       the filter's number: with the items above it says what was open (see `catalogue.open_items`)
-    reward       of this place; the list's reward is the sum of its rows'. A log that knows one reward per list states
-                 it on the list's last row: what depends on all places is weighted by all of them
+    reward       of this place; the list's reward is the sum of its rows'. Where a list has one reward (`list_reward`
+                 of `prepare`) it lies on the last row: what depends on all places is weighted by all of them
 
 All rows of a list share one context, that of its first row: what stands above is not history. A later list of the same
 sequence is the next step, and lower places are not. `Batch.context` and `Scores.list_number` carry this on.
+
+**Histories.** A sequence is one history, unless rows of `anew` begin others: what a service was sent with a request
+need not be what it had shown before. Windows are cut from histories; splits, parts and error clusters are sequences.
 
 Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.
@@ -62,9 +65,11 @@ DTYPES = {
     "time": np.int64,
     "place": np.int16,  # in its list, from 0
     "above": np.int16,  # rows of the same list before this one: all share the context of the first
+    "anew": np.uint8,  # 1: a history begins here that does not continue the rows before
+    "past_event": np.uint8,  # what the item was answered with, as its history is read: of a context row not its event
     "filter": np.int32,  # number of the filter under which it was shown, among `Prepared.filters`
 }
-OPTIONAL = ("propensity", "policy", "time", "place", "above", "filter")
+OPTIONAL = ("propensity", "policy", "time", "place", "above", "anew", "past_event", "filter")
 
 QUALITY_PAGE = "quality.html"  # added after the preparation
 SPARSE = 30  # actions per item, on average, below which a log is sparse
@@ -97,6 +102,15 @@ class Split:
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         return (self[index] for index in range(len(self)))
+
+    @cached_property
+    def histories(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each history begins, with the end of the last, [H + 1]; and whose it is, [H]."""
+        sequence = np.arange(len(self))
+        if "anew" not in self.arrays:
+            return np.asarray(self.offsets), sequence
+        starts = np.union1d(self.offsets[:-1], np.flatnonzero(self.arrays["anew"]))
+        return np.append(starts, self.offsets[-1]), np.searchsorted(self.offsets, starts, side="right") - 1
 
     @property
     def events(self) -> int:
@@ -232,10 +246,18 @@ class Prepared:
         """Whether it is an interaction log whose training split says little of most items."""
         return self.kind == "interactions" and self["train"].events < SPARSE * self.n_items
 
+    @property
+    def one_reward(self) -> bool:
+        """Whether a list has one reward, which belongs to no place: it lies on the list's last row."""
+        return bool(self.manifest["settings"].get("list_reward", "places") != "places")
+
     @cached_property
     def places(self) -> Places | None:
-        """How much each place of a list is looked at, by the training split; None where no list has two places."""
-        return examination(self["train"].arrays)
+        """How much each place of a list is looked at, by the training split.
+
+        None where no list has two places, or where the reward is the whole list's.
+        """
+        return None if self.one_reward else examination(self["train"].arrays)
 
     @cached_property
     def filters(self) -> StoredFilters | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.growing_files import ArrayFile, ParquetFile
+from localpolicy.data.item_table import ItemTable, beside
 from localpolicy.data.manifest import FORMAT
 from localpolicy.data.store import DTYPES, QUALITY_PAGE, SPLITS, digest_of, whole_splits
 from localpolicy.runtime.files import sealed, sha256, write_json
@@ -62,10 +63,10 @@ class StoreWriter:
         self.folder = folder
         self.splits = {name: SplitWriter(folder / name, columns, events) for name in SPLITS}
 
-    def write_items(self, item_id: Any, count: np.ndarray) -> None:
-        """The catalogue: row i describes item index i."""
+    def write_items(self, item_id: Any, count: np.ndarray, items: ItemTable | None = None) -> None:
+        """The catalogue: row i describes item index i, with what the item table knows of it."""
         table = pa.table({"index": np.arange(len(count), dtype=np.int32), "item_id": item_id, "count": count})
-        pq.write_table(table, self.folder / "items.parquet")
+        pq.write_table(beside(table, items), self.folder / "items.parquet")
 
 
 @contextmanager

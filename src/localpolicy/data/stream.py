@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from localpolicy.data.store import SPLITS
 from localpolicy.data.store_writer import StoreWriter
+from localpolicy.errors import DataError
 
 Sizes = Sequence[int]  # how many sequences each split has; sequences are numbered through them
 
@@ -21,10 +22,12 @@ def write_events(
     *,
     sizes: Sizes,
     rewards: Sequence[float],
+    list_reward: str = "places",
 ) -> None:
     """Write events sorted by their sequence's number; a sequence that a batch breaks off waits for the next.
 
-    `rewards` are those of the event codes, where the log does not state its own.
+    `rewards` are those of the event codes, where the log does not state its own. Where a list has one reward, it is
+    written on the list's last row.
     """
     reward_of = np.array(rewards, dtype=np.float32)
     waiting: pa.Table | None = None
@@ -37,14 +40,20 @@ def write_events(
         changes = np.flatnonzero(np.diff(rows.column("sequence").to_numpy())) + 1
         starts = np.concatenate([np.zeros(1, dtype=np.int64), changes])
         last = int(starts[-1])
-        _append(store, rows.slice(0, last), starts[:-1], columns, sizes, reward_of)
+        _append(store, rows.slice(0, last), starts[:-1], columns, sizes, reward_of, list_reward)
         waiting = rows.slice(last)
     if waiting is not None:
-        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, sizes, reward_of)
+        _append(store, waiting, np.zeros(1, dtype=np.int64), columns, sizes, reward_of, list_reward)
 
 
 def _append(
-    store: StoreWriter, rows: pa.Table, starts: np.ndarray, columns: Sequence[str], sizes: Sizes, reward_of: np.ndarray
+    store: StoreWriter,
+    rows: pa.Table,
+    starts: np.ndarray,
+    columns: Sequence[str],
+    sizes: Sizes,
+    reward_of: np.ndarray,
+    list_reward: str,
 ) -> None:
     """Hand whole sequences to their splits."""
     numbers = rows.column("sequence").to_numpy()[starts]
@@ -59,17 +68,53 @@ def _append(
             arrays["reward"] = reward_of[arrays["event"]]
         if "above" in columns:
             arrays["above"] = _above(part)
+            if list_reward != "places":
+                arrays["reward"] = _on_last_row(arrays["reward"], arrays["above"], part, list_reward)
+        if "anew" in columns:
+            arrays["anew"] = _anew(part)
+            arrays["past_event"] = np.where(arrays["past_event"] < 0, arrays["event"], arrays["past_event"])
         store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays)
 
 
 def _above(part: pa.Table) -> np.ndarray:
-    """How many rows before each are of the same list of the same sequence; lists lie together."""
+    """How many rows before each are of the same list of the same sequence; lists lie together, after their history."""
     request, sequence = part.column("request").combine_chunks(), part.column("sequence").to_numpy()
     same = pc.equal(request[1:], request[:-1]).to_numpy(zero_copy_only=False)
     named = pc.not_equal(request[1:], "").to_numpy(zero_copy_only=False)
-    goes_on = np.concatenate([[False], same & named & (sequence[1:] == sequence[:-1])])
+    shown = part.column("place").to_numpy()[:-1] >= 0
+    goes_on = np.concatenate([[False], same & named & shown & (sequence[1:] == sequence[:-1])])
     row = np.arange(len(goes_on))
     return np.asarray(row - np.maximum.accumulate(np.where(goes_on, 0, row)))
+
+
+def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_reward: str) -> np.ndarray:
+    """One reward per list, on its last row: what depends on all places is weighted by all of them."""
+    begins = np.flatnonzero(above == 0)
+    ends = np.append(begins[1:], len(above)) - 1
+    if list_reward == "repeated":
+        list_of = np.cumsum(above == 0) - 1
+        differ = np.flatnonzero(reward != reward[begins][list_of])
+        if len(differ):
+            name = part.column("request")[int(differ[0])].as_py()
+            raise DataError(
+                f"list_reward=repeated: expected one reward on all rows of a list, and request '{name}' states "
+                f"{reward[begins][list_of][differ[0]]:g} and {reward[differ[0]]:g}. Where rows hold parts of it, "
+                "use list_reward=sum."
+            )
+        total = reward[begins]
+    else:
+        total = np.add.reduceat(reward, begins) if len(begins) else reward
+    moved = np.zeros_like(reward)
+    moved[ends] = total
+    return moved
+
+
+def _anew(part: pa.Table) -> np.ndarray:
+    """Where a history begins that does not continue the row before."""
+    context, sequence = part.column("context_id").combine_chunks(), part.column("sequence").to_numpy()
+    other = pc.not_equal(context[1:], context[:-1]).to_numpy(zero_copy_only=False)
+    named = pc.not_equal(context[1:], "").to_numpy(zero_copy_only=False)
+    return np.concatenate([[False], other & named & (sequence[1:] == sequence[:-1])])
 
 
 def write_ids(store: StoreWriter, batches: Iterable[pa.RecordBatch], *, sizes: Sizes) -> None:

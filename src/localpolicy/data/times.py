@@ -33,7 +33,7 @@ WRITTEN = {"plain": "2024-01-31 23:59:59, without a UTC offset", "zoned": "2024-
 
 
 def as_number(value: Any) -> float | None:
-    """The value as a number, or None. Python reads 1_0 as ten, and nobody else should."""
+    """The value as a number, or None. Unlike Python, 1_0 is not a number here."""
     try:
         return None if "_" in str(value) else float(value)
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.like_with_like import Pair, like_with_like
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.candidates import Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
+from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, paid_events
 from localpolicy.measure.imputation import imputation_at
@@ -24,7 +24,7 @@ from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
-from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
+from localpolicy.measure.summary import AT_K, WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import EPISODES, true_value
 from localpolicy.simulation.truth import load_world
 
@@ -43,9 +43,9 @@ def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Seq
 
 
 def compare(
-    runs: Sequence[RunLike],
+    runs: Sequence[RunLike] | RunLike,
     *,
-    against: Sequence[RunLike] = (),
+    against: Sequence[RunLike] | RunLike = (),
     data: Prepared | Path | str | None = None,
     world: Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
@@ -67,7 +67,7 @@ def compare(
     one figure kept. `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
     `dials` are runs of `runs` at another β, which needs no training.
     """
-    compared, others = [as_run(run) for run in runs], [as_run(run) for run in against]
+    compared, others = [as_run(run) for run in as_list(runs)], [as_run(run) for run in as_list(against)]
     if not compared:
         raise RunError("nothing to compare: name at least one run.")
     folders = {run.folder.resolve() for run in compared}
@@ -93,10 +93,10 @@ def compare(
         seeds = Counter(estimate.origin.family for estimate in estimates)
         references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
     settings = settings_of(config, _min_history(every))
-    metrics = ("HR@20", "nDCG@20") if config is None else settings.metrics
-    if columns:
-        refuse_unknown(columns, {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, metrics)
-        metrics = tuple(dict.fromkeys([*metrics, *(column.rpartition(".")[2] for column in columns)]))
+    tested = ("HR@20", "nDCG@20") if config is None else settings.metrics
+    refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
+    # Every k is measured, and few are tested: with more columns each would need a larger difference.
+    metrics = tuple(dict.fromkeys([*tested, *(column.rpartition(".")[2] for column in columns or ()), *AT_K]))
     settings = settings.model_copy(update={"metrics": metrics})
     candidates = every[: len(compared)]
     for run, beta in dials:
@@ -121,7 +121,7 @@ def compare(
     evaluations, notes = [], [note for each in opened for note in each.notes]
     for candidate in candidates:
         evaluation = measured(candidate, references)
-        refuse_unknown(columns or (), evaluation.metrics, metrics)  # an event may have no position in this split
+        refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
         notes += shared_seeds(candidate, references)
@@ -131,9 +131,11 @@ def compare(
     )  # fmt: skip
     notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
-    chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in settings.metrics))
-    if not columns and evaluations[0].main not in chosen:
-        chosen.append(evaluations[0].main)  # of everything taken, where no paid event has enough sequences
+    chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in tested))
+    group, _, name = evaluations[0].main.rpartition(".")
+    main = f"{group}.{name if name in tested else tested[0]}" if group else name
+    if not columns and main not in chosen:
+        chosen.append(main)  # of everything taken, where no paid event has enough sequences
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
     )

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
@@ -103,7 +102,7 @@ class Comparison(Result):
 
     @cached_property
     def unseen_by_js(self) -> list[str]:
-        """Policies that are within noise of the log by JS, and yet rank surely better or worse than the baseline.
+        """Policies within noise of the log by JS that yet rank significantly better or worse than the baseline.
 
         JS compares whole distributions: where these are spread over many items, the order of the first few weighs
         little. Popularity alone can be as close to the log as another seed.
@@ -140,6 +139,8 @@ class Comparison(Result):
             for name in estimates[0]:
                 if all(name in each for each in estimates):
                     figures[name] = [each[name].value for each in estimates]
+        from scipy import stats  # half a second, for worlds whose truth is known alone
+
         return {
             name: float(stats.spearmanr(values, truth).statistic)
             for name, values in figures.items()

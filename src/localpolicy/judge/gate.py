@@ -1,8 +1,9 @@
 """`gate`: deploy, do not deploy, cannot tell, or nothing to decide, with reasons.
 
 What is judged depends on the log (see `measure.question`): the value where propensities were logged, for policies and
-baselines alike; else the reward-weighted nDCG, or how well what is ranked high was liked. Where rewards do not differ,
-and between two seeds of one recipe, there is nothing to decide. Rules are a small YAML file; each becomes one check.
+baselines alike; else the reward per answer, which the reward-weighted nDCG must not contradict, or how well what is
+ranked high was liked. Where rewards do not differ, and between two seeds of one recipe, there is nothing to decide.
+Rules are a small YAML file; each becomes one check.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from localpolicy.data.batches import WindowConfig
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
+from localpolicy.judge.gate_answers import NAME as ANSWERS
+from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, of_the_log
 from localpolicy.judge.gate_baselines import baselines_check
 from localpolicy.judge.gate_checks import (
     Check,
@@ -28,14 +31,23 @@ from localpolicy.judge.gate_checks import (
     divergence_checks,
     events_check,
     gain_check,
-    ruler_check,
+    reference_fit_check,
     segment_check,
 )
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, names_of, refuse_incomparable, window_of
+from localpolicy.measure.candidates import (
+    DATA,
+    Candidate,
+    RunLike,
+    as_list,
+    as_run,
+    names_of,
+    refuse_incomparable,
+    window_of,
+)
 from localpolicy.measure.evaluation import (
     EvaluateConfig,
     Evaluation,
@@ -100,7 +112,7 @@ class Gate(Result):
         new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
         if self.answer == "nothing to decide":
             return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = next(check for check in self.checks if check.name in ("gain", "value"))
+        gain = next(check for check in self.checks if check.name in ("gain", "value", ANSWERS))
         if self.deploy:
             return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
         failed = [check for check in self.checks if check.outcome == "no"]
@@ -165,7 +177,7 @@ def _rounded(count: int) -> int:
 def gate(
     run: RunLike,
     *,
-    against: Sequence[RunLike],
+    against: Sequence[RunLike] | RunLike,
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     data: Prepared | Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
@@ -178,6 +190,7 @@ def gate(
     is the policy that wrote an impression log. All are measured on the same rows: `data`, or those that `run` was
     trained on.
     """
+    against = as_list(against)
     if not against:
         raise RunError("a gate needs what is deployed: name it with --against.")
     rules = rules_of(rules)
@@ -196,10 +209,10 @@ def gate(
     # One r̂ for all: a difference in value must be the policies', not their critics'.
     people = people_of(each.policy for each in (candidate, *references))
     measured_alike = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
-    rulers = [
-        _ruler(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
+    estimates = [
+        _likeliest(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
     ]
-    evaluation = measured_alike(candidate, rulers)
+    evaluation = measured_alike(candidate, estimates)
     question = _asked(prepared, settings.split, candidate, references[0] if not by_log else None, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
@@ -231,6 +244,13 @@ def gate(
         value = value_check(evaluation, deployed, rules)
         baselines = baselines_by_value(evaluation, deployed, measured, rules)
         checks = [value, *_not_asked(checks, BY_RANK, "the value decides"), baselines]
+    elif question.kind == "rewards" and deployed is not None and not both_imitate(candidate, references[0]):
+        log = of_the_log(evaluation)
+        answer = answers_check(pair.new, pair.old, log, checks[0], rules)
+        if pair.refusal is not None and answer.outcome != "no":
+            answer = replace(answer, outcome="cannot tell", reason=f"{answer.reason}. {pair.refusal}")
+        baselines = baselines_by_answers(evaluation, deployed, measured, log, metric, rules)
+        checks = [answer, *_not_asked(checks, BY_RANK, "the log does not say what was shown"), baselines]
     else:
         checks.append(baselines_check(evaluation, measured, metric, rules))
     if any(each.leaks for each in opened[:2]) and checks[0].outcome != "no":
@@ -238,7 +258,11 @@ def gate(
         checks[0] = replace(checks[0], outcome="cannot tell", reason=reason)
     checks += [
         *divergence_checks(evaluation.divergence, rules),
-        *([ruler_check(evaluation, popularity.scores.logp, prepared.n_items, rules)] if rules.ruler else []),
+        *(
+            [reference_fit_check(evaluation, popularity.scores.logp, prepared.n_items, rules)]
+            if rules.reference_fit
+            else []
+        ),
     ]
     if question.kind == "nothing":
         checks = _not_asked(checks, {check.name for check in checks}, "there is nothing to decide")
@@ -261,6 +285,11 @@ def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate
     if rules.metric is not None and deployed is not None:
         return Question("metric", f"the rules name {rules.metric}")
     return question
+
+
+def both_imitate(new: Candidate, old: Candidate) -> bool:
+    """Whether both estimate the policy that wrote the log: the better imitation of the two is told by ranks."""
+    return new.origin.objective == old.origin.objective == "mle"
 
 
 def two_seeds(new: Candidate, old: Candidate) -> bool:
@@ -321,7 +350,7 @@ def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list
     return rules.metric, []
 
 
-def _ruler(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:
+def _likeliest(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:
     """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
     run = candidate.run
     assert run is not None

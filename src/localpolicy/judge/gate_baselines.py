@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from localpolicy.judge.gate_checks import Check
+from localpolicy.judge.gate_checks import Check, unmeasured
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import LEFT_OUT
 from localpolicy.measure.evaluation import Evaluation
@@ -15,10 +15,14 @@ from localpolicy.measure.significance import more_needed, paired_family, sequenc
 
 
 def baselines_check(new: Evaluation, baselines: list[Evaluation], name: str, rules: GateRules) -> Check:
-    """Surely better than every simple baseline, Holm-corrected; one that is surely better should be deployed itself."""
+    """Significantly better than every simple baseline (Holm); one that is better itself should be deployed."""
     if not baselines:
         return LEFT_OUT
     mine, clusters = new.values(name)
+    if not len(mine):
+        return Check(
+            "baselines", "cannot tell", unmeasured(name), n=0, plain=f"no held-out row can be judged by {name}"
+        )
     values = {baseline.name: baseline.values(name)[0] for baseline in baselines}
     return _against_baselines(name, mine, values, clusters, rules)
 
@@ -35,7 +39,7 @@ def _against_baselines(
         f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
     )
     fields = (test.difference, test.low, test.high, test.n)
-    sequences, unsure = sequences_of(clusters), f"it is not surely better than the simple baseline {best}"
+    sequences, unsure = sequences_of(clusters), f"it is not significantly better than the simple baseline {best}"
     if sequences < rules.min_sequences:
         needed = math.ceil(test.n * rules.min_sequences / max(sequences, 1))
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
@@ -47,5 +51,5 @@ def _against_baselines(
     wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
     needed_to_tell = more_needed(test, wanted)
     more = "" if needed_to_tell is None else f". About {needed_to_tell:,} positions would tell"
-    reason = f"{reason}: not surely better than {best}{more}"
+    reason = f"{reason}: not significantly better than {best}{more}"
     return Check("baselines", "cannot tell", reason, *fields, needed_to_tell, plain=unsure)

@@ -46,15 +46,21 @@ class Check:
         return {"passed": self.passed, **{name: finite(value) for name, value in vars(self).items()}}
 
 
+TOO_LITTLE = " by as much as is worth having"
+CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensities has learnt them
+
+
 def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
     """Whether a gain with this interval is worth a deployment; and why not, in words.
 
-    Yes above `min_gain`; no where all of it lies below `smallest_gain` of the deployed figure; else nobody can tell.
+    No where all of it lies below `smallest_gain` of the deployed figure, however significant it is; yes where it lies
+    above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
     """
-    if low > rules.min_gain:
-        return "yes", ""
     smallest = max(rules.min_gain, rules.smallest_gain * abs(deployed))
-    if high < max(smallest, rules.min_gain + 1e-12):
+    too_little = high < max(smallest, rules.min_gain + 1e-12)
+    if low > rules.min_gain and not (too_little and rules.min_gain >= 0):
+        return "yes", ""
+    if too_little:
         return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
     return "cannot tell", ""
 
@@ -62,6 +68,8 @@ def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tu
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Check:
     """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
     (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    if not len(mine):
+        return Check("gain", "cannot tell", unmeasured(name), n=0, plain=f"no row can be judged by {name}")
     test = paired(mine, old, clusters, confidence=rules.confidence)
     sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
     words = gain_words(name)
@@ -84,11 +92,22 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
         outcome, told = outcome_of(test.low, test.high, float(old.mean()), rules)
         reason += told
         plain = words["lower" if outcome == "no" and test.high < 0 else outcome]
+        plain += TOO_LITTLE if outcome == "no" and test.low > rules.min_gain else ""
         if outcome == "cannot tell":
             needed = more_needed(test, max(test.difference, smallest) - rules.min_gain)
             needed = None if needed is not None and needed <= test.n else needed  # these have not told
             reason += "" if needed is None else f". About {needed:,} positions would tell"
     return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)
+
+
+def unmeasured(name: str) -> str:
+    """Why a figure has no position, and what to do."""
+    if name not in (LIKED, AGREEMENT):
+        return f"{name}: no held-out position has it. Hold out more sequences"
+    return (
+        f"{name} compares items that one person rated after one another, and no held-out sequence has two (a split by "
+        "last events leaves one). Prepare the data with --split random or time"
+    )
 
 
 def gain_words(name: str) -> dict[str, str]:
@@ -111,18 +130,20 @@ def gain_words(name: str) -> dict[str, str]:
 def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Check:
     """Beside the value at the top: rated items are not significantly ordered worse than before."""
     (mine, clusters), (old, _) = new.values(AGREEMENT), deployed.values(AGREEMENT)
+    if not len(mine):
+        return Check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
     test = paired(mine, old, clusters, confidence=rules.confidence)
     reason = (
         f"pairs of rated items ordered as the person rated them: {old.mean():.4f} -> {mine.mean():.4f}, difference "
         f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
     )
-    plain = "it orders what people rated less as they did"
+    plain = "it orders what people rated worse than before"
     outcome: Outcome = "no" if test.high < 0 else "yes"
     return Check("agreement", outcome, reason, test.difference, test.low, test.high, test.n, plain=plain)
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Check:
-    """No other event surely loses more than allowed, Holm-corrected over them."""
+    """No other event loses significantly more than allowed, Holm-corrected over them."""
     if name == LIKED:
         return Check("other events", "not asked", "ratings are judged together")
     measured, metric_name = groups(new.scores), name.rpartition(".")[2]
@@ -135,10 +156,10 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Check:
-    """No segment surely loses more than allowed, Holm-corrected over the segments."""
+    """No segment loses significantly more than allowed, Holm-corrected over the segments."""
     (mine, clusters), (old, _) = new.values(name), deployed.values(name)
     tests = {}
-    for label, here in segments(new.scores, new.counts).items():
+    for label, here in segments(new.scores, new.counts, new.known).items():
         if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
             tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
@@ -160,10 +181,10 @@ def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules
     if lost:
         where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
         plain = f"it ranks {where} lower"
-        return Check(name, "no", f"surely falls for: {', '.join(lost.values())}", *fields, plain=plain)
+        return Check(name, "no", f"falls significantly for: {', '.join(lost.values())}", *fields, plain=plain)
     label = next(label for label, test in tests.items() if test is worst)
     reason = (
-        f"none of {len(tests)} surely loses more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
+        f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
         f"({fields[1]:+.4f} to {fields[2]:+.4f}, n {worst.n:,})"
     )
     return Check(name, "yes", reason, *fields)
@@ -225,10 +246,10 @@ def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> C
     return Check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
 
 
-def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Check:
-    """Every μ̂ that divergence is taken from surely says more of the log than uniform, and no less than popularity.
+def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Check:
+    """Every reference predicts the log significantly better than uniform, and no worse than popularity.
 
-    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, be it uniform.
+    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, even if that is uniform.
     """
     scores, (tests, reasons) = new.scores, ({}, [])
     for name, logp in scores.logp_reference.items():
@@ -238,20 +259,20 @@ def ruler_check(new: Evaluation, popularity: np.ndarray, items: int, rules: Gate
         among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
         if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
             true = np.log(scores.propensity[known])
-            learned |= paired(among[known], true, scores.sequence[known]).high > -0.05
+            learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
         tests[name] = learned
         reasons.append(
             f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
             f"{popularity.mean():.3f} (n {len(logp):,})"
         )
     if not tests:
-        return Check("ruler", "not asked", "no reference to measure the distance from")
+        return Check("reference fit", "not asked", "no reference to measure the distance from")
     if all(tests.values()):
-        return Check("ruler", "yes", "; ".join(reasons), n=len(scores))
+        return Check("reference fit", "yes", "; ".join(reasons), n=len(scores))
     bad = ", ".join(name for name, learned in tests.items() if not learned)
     reason = (
-        f"{'; '.join(reasons)}. {bad} says no more of the log than popularity does, so no distance can be "
+        f"{'; '.join(reasons)}. {bad} predicts the log no better than popularity does, so no distance can be "
         "measured from it: train it longer"
     )
-    plain = "a reference has learned nothing, so no distance can be measured from it"
-    return Check("ruler", "cannot tell", reason, n=len(scores), plain=plain)
+    plain = "a reference predicts the log no better than popularity, so no distance can be measured from it"
+    return Check("reference fit", "cannot tell", reason, n=len(scores), plain=plain)

@@ -36,13 +36,13 @@ class GateRules(Settings):
         "then found four times in five; below 197, which finds one of a fifth, the check warns)"
     )  # fmt: skip
     baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
-    ruler: bool = Field(
-        True, description="the references must say more of the log than uniform, no less than popularity"
+    reference_fit: bool = Field(
+        True, description="the references must predict the log better than uniform, and no worse than popularity"
     )
     max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
     max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
-    max_event_loss: float = Field(0.0, ge=0, description="no other event may surely lose more than this")
-    max_segment_loss: float = Field(0.0, ge=0, description="a segment may not surely lose more than this")
+    max_event_loss: float = Field(0.0, ge=0, description="no other event may lose significantly more than this")
+    max_segment_loss: float = Field(0.0, ge=0, description="no segment may lose significantly more than this")
     min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
     min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
     value_margin: float = Field(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from localpolicy.judge.gate_checks import Check, Outcome, outcome_of
+from localpolicy.judge.gate_checks import TOO_LITTLE, Check, Outcome, outcome_of
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluation import Evaluation
@@ -99,6 +99,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
             "yes": "its estimated reward is higher",
             "no": f"its estimated reward is {'lower' if interval.high < 0 else 'no higher'}",
         }.get(outcome, "its estimated reward is not significantly higher")
+        plain += TOO_LITTLE if outcome == "no" and interval.low > rules.min_gain else ""
     else:
         outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
         plain = {"yes": "its estimated reward is no lower", "no": "its estimated reward is lower"}.get(
@@ -116,7 +117,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
 def unit_of(evaluation: Evaluation) -> str:
     """What is counted."""
-    return "lists" if evaluation.off_policy is not None and evaluation.off_policy.beside else "decisions"
+    return "decisions" if evaluation.off_policy is None else evaluation.off_policy.unit
 
 
 def _count(evaluation: Evaluation) -> int | None:
@@ -125,7 +126,7 @@ def _count(evaluation: Evaluation) -> int | None:
 
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
     """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
-    if unit_of(new) != "lists":
+    if new.off_policy is None or "first place" not in new.off_policy.beside:
         return ""
     mine = valued(new, rules, "first place").found
     log = decisions(new.scores, estimand="first place")

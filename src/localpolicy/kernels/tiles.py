@@ -1,4 +1,4 @@
-"""How large a tile is, and how many programs share a catalogue. Chosen by measurement (docs/kernels.md)."""
+"""How large a tile is, and how many programs share a catalogue. Chosen by measurement (docs/results/kernels.md)."""
 
 from __future__ import annotations
 

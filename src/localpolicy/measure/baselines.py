@@ -172,7 +172,7 @@ class ItemNeighbours:
     """Neighbours of what was answered lately."""
 
     similar: sparse.csr_matrix  # [V, V]
-    share: Tensor  # [V] popularity, for items that are nobody's neighbour
+    share: Tensor  # [V] popularity, for items without a neighbour
     codes: list[int]
     origin: Origin
     items: pa.Table
@@ -289,6 +289,7 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
         raise ConfigError(f"no baseline '{name}'{nearest(name, KINDS)}")
     data, folder = data if isinstance(data, Prepared) else Prepared(data), Path(out)
     refuse_occupied(folder, force=force)
+    Run(folder).refuse_others()
     data.verify()
     fitted = KINDS[known].fit(data)
     (folder / "manifest.json").unlink(missing_ok=True)  # what is half replaced must not pass for whole

@@ -49,7 +49,7 @@ class Candidate:
 
 
 class ListsInMemory(Run):
-    """A frame of lists, as the file that is read; it goes when nobody needs it any more."""
+    """A frame of lists, as the file that is read; it is removed when it is no longer used."""
 
     def __init__(self, frame: Any) -> None:
         scratch = mkdtemp(prefix="lpi-")
@@ -71,6 +71,12 @@ def as_run(run: RunLike) -> Run:
         f"expected a run, the folder of one, or lists as a file or a frame (item, whose, rank or score), got "
         f"{table_name(run)}."
     )
+
+
+def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
+    """Runs, of which a single one may stand by itself."""
+    alone = isinstance(runs, Run | str | PathLike) or is_table(runs)
+    return [runs] if alone else list(runs)
 
 
 def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:

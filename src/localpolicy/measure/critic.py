@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.estimate import cluster_sums, finite
+from localpolicy.measure.estimate import cluster_sums, finite, t_quantile
 from localpolicy.measure.off_policy.reward_model import PRIOR
 from localpolicy.model.readout import critic_targets
 
@@ -88,8 +87,8 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
     for batch in windows.in_order(batch_size):
         at = batch.scored
         returns, weight = critic_targets(batch, gamma=gamma)
-        reward = batch.reward[at] / weight.sqrt()
-        columns.append((batch.sequences[batch.row[at]], batch.item[at], reward, returns, weight))
+        reward = batch.credited[at] / weight.sqrt()
+        columns.append((batch.owners[batch.row[at]], batch.item[at], reward, returns, weight))
     sequence, item, *numbers = (
         np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True)
     )
@@ -173,7 +172,7 @@ def calibrate(
     slope = float(weighted @ outcome) / squares
     sums, _ = cluster_sums(weighted * (outcome - slope * centred), sequence)
     se = float(np.sqrt((sums**2).sum() * sequences / (sequences - 1))) / squares
-    low = slope - float(stats.t.ppf(confidence, sequences - 1)) * se
+    low = slope - t_quantile(confidence, sequences - 1) * se
     total = float((weight * outcome) @ outcome)
     unexplained = float((weight * (outcome - centred) ** 2).sum())
     r2 = 1 - unexplained / total if total > 0 else 0.0

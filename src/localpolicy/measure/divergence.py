@@ -141,7 +141,11 @@ def _families(references: Sequence[Reference]) -> list[list[str]]:
 
 
 def divergence(
-    scores: Scores, references: Sequence[Reference], *, counts: np.ndarray | None = None
+    scores: Scores,
+    references: Sequence[Reference],
+    *,
+    counts: np.ndarray | None = None,
+    known: np.ndarray | None = None,
 ) -> Divergence | None:
     """What `score` measured against these references (their names are the keys of `scores.js`)."""
     if not references:
@@ -159,6 +163,6 @@ def divergence(
         floor_kl=_floor(scores.kl, pairs, scores.sequence),
         segments={
             name: mean_estimate(together[here], scores.sequence[here])
-            for name, here in segments(scores, counts).items()
+            for name, here in segments(scores, counts, known).items()
         },
     )

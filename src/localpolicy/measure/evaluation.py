@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, field_validator
 
 from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate
@@ -60,7 +61,7 @@ class EvaluateConfig(Settings):
     )
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
     sequences: int | None = Field(
-        None, ge=1, description="score about so many sequences, evenly spaced over the split (default: all)"
+        None, ge=1, description="score so many sequences, evenly spaced over the split (default: all)"
     )
 
     @field_validator("metrics", mode="before")
@@ -114,6 +115,7 @@ class Evaluation(Result):
     off_policy: OffPolicy | None = None
     imputation: dict[str, Any] | None = None  # held-out quality of the imputed ratings
     events: Sequence[str] = ()  # those that are paid, the best paid first
+    known: np.ndarray | None = field(default=None, repr=False)  # [V] what training shows, where there are item features
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
@@ -297,7 +299,8 @@ def evaluate_policy(
     windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
     if config.sequences is not None or people is not None:
         among = np.arange(len(windows)) if people is None else people
-        windows = windows.only(among[:: -(-len(among) // (config.sequences or len(among)))])
+        count = min(config.sequences or len(among), len(among))
+        windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
     scores = score(
         policy,
         windows,
@@ -313,6 +316,7 @@ def evaluate_policy(
         description=f"scoring {name}",
     )
     counts = np.asarray(data.catalogue["count"].to_numpy())
+    known = data.known_items if learnt_columns(data.catalogue) else None
     largest = max(data.manifest["rewards"].values(), default=None)
     rewards = {"AR@1": average_reward(scores)}
     if scores.liked is not None:
@@ -324,7 +328,7 @@ def evaluate_policy(
         rewards["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
     return Evaluation(
         name=name,
-        metrics=ranking(scores, config.metrics),
+        metrics=ranking(scores, config.metrics, known=known),
         rewards=rewards,
         imputation=None if imputation is None else imputation.to_dict(),
         policy={
@@ -334,11 +338,12 @@ def evaluate_policy(
             f"coverage@{config.lists}": coverage(scores.shown),
             f"popularity@{config.lists}": popularity(scores.shown, counts),
         },
-        divergence=divergence(scores, described, counts=counts),
+        divergence=divergence(scores, described, counts=counts, known=known),
         off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         events=paid_events(data),
         scores=scores,
         counts=counts,
+        known=known,
         settings={
             "policy": name,
             "data": data.digest,

@@ -8,7 +8,7 @@ they rated. So at each position the next few rated items are candidates, all sco
     agreement   share of pairs of candidates of different reward that the policy orders as the person did
 
 Ties count by their expectation. Both speak of items that people chose to rate; how they would like the others is not
-known, and whoever shows the figures says so.
+known, and the notes beside the figures say so.
 
 Rank correlation with the true mean rating of what a policy shows (and shows first), 24 policies in 8 simulated worlds:
 nDCG .60 (.62), weighted by reward .73 (.77), top .87 (.98), agreement .87 (.98).

@@ -83,7 +83,8 @@ class OnOtherData:
         """The policy's own rows, in the other log's order."""
         batch = replace(batch, previous_event=self.event[batch.previous_event])
         known, stands_for = known_history(batch, self.older_index)
-        return Extended(self.policy.logits(replace(known, scored=stands_for[batch.scored])), self.older_index)
+        tokens = batch.scored if batch.context is None else batch.context[batch.scored]
+        return Extended(self.policy.logits(replace(known, scored=stands_for[tokens])), self.older_index)
 
 
 def on_data(policy: Deployable, data: Prepared) -> Deployable:
@@ -128,6 +129,8 @@ def open_candidate(
     else:
         candidate = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
     if run.manifest["data"]["digest"] in data.digests:
+        if len(candidate.policy.items) != data.n_items:  # extended since: judged among the items of the data
+            return Opened(replace(candidate, policy=on_data(candidate.policy, data)))
         return Opened(candidate)
     return _elsewhere(candidate, run, data, split)
 

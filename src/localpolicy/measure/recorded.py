@@ -13,7 +13,7 @@ Who has no list is counted, and whatever stands beside such lists is measured on
 A probability is taken as it is; scores become probabilities by softmax over the list, ranks by 1 / log2(rank + 1), the
 discount of nDCG. What is left goes to unlisted items by their popularity, always behind every listed one, so that ranks
 are those of the file, whatever the rest of the distribution. Likelihood and divergence of ranks are made up to that
-extent, and whoever shows them says so.
+extent, and the notes beside them say so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Recorded:
         """log[(1 - ε) weight] for listed items, log[ε popularity] for the rest."""
         token = batch.scored.cpu().numpy()
         row, history = batch.row.cpu().numpy()[token], batch.history.cpu().numpy()[token]
-        list_number = self.lists_of(batch.sequences.cpu().numpy()[row], history)
+        list_number = self.lists_of(batch.owners.cpu().numpy()[row], history)
         size = np.where(list_number >= 0, np.diff(self.bounds)[list_number], 0)
         position = np.repeat(np.arange(len(token)), size)
         offset = np.arange(len(position)) - np.repeat(np.cumsum(size) - size, size)
@@ -161,7 +161,7 @@ def people_of(policies: Iterable[object]) -> np.ndarray | None:
         return None
     people: np.ndarray = reduce(np.intersect1d, lists)
     if not len(people):
-        raise DataError("the files of lists have no sequence in common: nobody can be compared.")
+        raise DataError("the files of lists have no sequence in common: write lists for the same people.")
     return people
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
-from localpolicy.measure.candidates import RunLike, as_run, names_of, own_logging, refuse_incomparable, window_of
+from localpolicy.measure.candidates import (
+    RunLike,
+    as_list,
+    as_run,
+    names_of,
+    own_logging,
+    refuse_incomparable,
+    window_of,
+)
 from localpolicy.measure.evaluation import EvaluateConfig, Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
@@ -24,7 +32,7 @@ from localpolicy.simulation.truth import load_world
 def evaluate(
     run: RunLike,
     *,
-    against: Sequence[RunLike] = (),
+    against: Sequence[RunLike] | RunLike = (),
     data: Prepared | Path | str | None = None,
     world: Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
@@ -44,7 +52,7 @@ def evaluate(
     ratings behind iAR@1 (fitted where it is not there). `out` keeps the values per position and per sequence
     (default: the run's folder, under `evaluation/`).
     """
-    run, others = as_run(run), [as_run(other) for other in against]
+    run, others = as_run(run), [as_run(other) for other in as_list(against)]
     names = names_of([run, *others])
     prepared = data_for([run, *others], data)
     split = settings_of(config, 1).split

@@ -75,16 +75,16 @@ def repeats(offsets: Tensor, item: Tensor) -> Tensor:
     return again
 
 
-def seen_pairs(windows: Windows, sequence: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
-    """(position, item) for all that came before each position, which has `history` actions before it in `sequence`."""
+def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
+    """(position, item) for all that came before each position, which has `history` actions before it in its window."""
     position = torch.repeat_interleave(torch.arange(len(history), device=history.device), history)
     step = torch.arange(len(position), device=history.device) - (history.cumsum(0) - history)[position]
-    return position, windows.arrays["item"][windows.offsets[sequence][position] + step].long()
+    return position, windows.arrays["item"][windows.offsets[window][position] + step].long()
 
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "above", "liked", "agreement", "value_taken", "value_expected", "logp_open")
+OPTIONAL = ("propensity", "above", "place", "liked", "agreement", "value_taken", "value_expected", "logp_open")
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class Scores:
     shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
     propensity: np.ndarray | None = None  # as logged; NaN where none was
     above: np.ndarray | None = None  # places above this one in its list, where the log has lists
+    place: np.ndarray | None = None  # as the log states it; other than `above` where rows of the list are missing
     logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
     liked: np.ndarray | None = None  # reward of what is ranked first among the next rated items; NaN: of one alone
     agreement: np.ndarray | None = None  # share of pairs of these that it orders as the person did; NaN: no such pair
@@ -135,7 +136,13 @@ class Scores:
             return np.arange(len(self))
         begins = self.history - self.above  # where in its sequence the list begins
         goes_on = (self.sequence[1:] == self.sequence[:-1]) & (begins[1:] == begins[:-1])
+        goes_on &= self.above[1:] > self.above[:-1]  # two histories of one sequence may be equally long
         return np.concatenate([np.zeros(min(len(self), 1), np.int64), np.cumsum(~goes_on)])
+
+    @property
+    def one_reward(self) -> bool:
+        """Whether a list has one reward, on its last row: single places then have none."""
+        return self.settings.get("list_reward") == "whole"
 
     def to_arrow(self) -> pa.Table:
         """One row per position."""
@@ -180,6 +187,7 @@ def score(
         "last": windows.config.last,
         "exclude_seen": exclude_seen,
         "lists": lists,
+        **({"list_reward": "whole"} if windows.one_reward else {}),
     }
     again = repeats(windows.offsets, windows.arrays["item"])
     scratch, kept = Scratch(), _Kept()
@@ -188,14 +196,18 @@ def score(
             before = batch.history if batch.context is None else batch.history[batch.context]
             at = batch.scored[before[batch.scored] >= min_history]
             part = replace(batch, scored=at)
-            sequence = part.sequences[part.row[at]]
+            window = part.sequences[part.row[at]]
             for name in ("history", "item", "event", "reward", "propensity"):
                 if (values := getattr(part, name)) is not None:
                     kept.add(name, values[at])
-            kept.add("sequence", sequence)
+            kept.add("sequence", part.owners[part.row[at]])
+            if not ranks.alone:
+                kept.add("window", window)
             if part.context is not None:
                 kept.add("above", at - part.context[at])
-            kept.add("repeat", again[windows.offsets[sequence] + part.history[at]])
+                if (place := windows.places_at(window, part.history[at])) is not None:
+                    kept.add("place", place)
+            kept.add("repeat", again[windows.offsets[window] + part.history[at]])
             rows, open_items = policy.logits(part), OpenItems.of(part)
             if is_sharded(rows):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
@@ -209,7 +221,7 @@ def score(
                     part.item[at],
                     references={name: reference.logits(part) for name, reference in references.items()},
                     values=None if reward_model is None else reward_model.logits(part),
-                    excluded=seen_pairs(windows, sequence, part.history[at]) if exclude_seen else None,
+                    excluded=seen_pairs(windows, window, part.history[at]) if exclude_seen else None,
                     open_items=open_items,
                     lists=lists,
                     floor=floor,
@@ -251,7 +263,7 @@ class _Kept:
         joined = {name: np.concatenate(parts) for name, parts in self.columns.items()}
         if not ranks.alone:
             joined = {name: ranks.gathered(column) for name, column in joined.items()}
-            order = np.lexsort((joined["history"], joined["sequence"]))
+            order = np.lexsort((joined["history"], joined.pop("window")))
             joined = {name: column[order] for name, column in joined.items()}
             self.shown = ranks.reduced(torch.from_numpy(self.shown)).numpy()
 

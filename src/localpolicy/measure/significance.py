@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy import stats
 
-from localpolicy.measure.estimate import cluster_sums, clustered_se, finite, wilson
+from localpolicy.measure.estimate import (
+    cluster_sums,
+    clustered_se,
+    finite,
+    normal_quantile,
+    normal_tail,
+    t_quantile,
+    t_tail,
+    wilson,
+)
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)
@@ -86,12 +94,12 @@ class _Gap(NamedTuple):
         if self.sequences > 1 and self.se == 0:
             # The level at which the interval of `tested` ends at 0: z² / (C + z²) of the largest value is the mean.
             share = abs(self.mean) / self.largest
-            return 0.0 if share >= 1 else float(2 * stats.norm.sf(math.sqrt(self.sequences * share / (1 - share))))
+            return 0.0 if share >= 1 else float(2 * normal_tail(math.sqrt(self.sequences * share / (1 - share))))
         return _two_sided(self.mean, self.se, self.sequences - 1)
 
     def tested(self, confidence: float, holm_p: float) -> Paired:
         freedom = self.sequences - 1
-        reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * self.se if freedom > 0 else math.nan
+        reach = t_quantile((1 + confidence) / 2, freedom) * self.se if freedom > 0 else math.nan
         if self.se == 0:
             # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may
             # be as far out as the values go.
@@ -118,7 +126,7 @@ def _two_sided(mean: float, se: float, freedom: int) -> float:
         return math.nan
     if se == 0:
         return 1.0 if mean == 0 else 0.0
-    return float(2 * stats.t.sf(abs(mean / se), freedom))
+    return 2 * t_tail(abs(mean / se), freedom)
 
 
 def bootstrap_means(
@@ -196,7 +204,7 @@ POWER = 0.8  # of finding a difference that is there
 
 def sample_needed(effect: float = SMALL_EFFECT, *, power: float = POWER, confidence: float = 0.95) -> int:
     """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
-    reach = float(stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power))
+    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(power))
     return math.ceil((reach / effect) ** 2)
 
 

@@ -44,15 +44,23 @@ def groups(scores: Scores) -> dict[str, np.ndarray]:
     return masks | dict(zip(WHATEVER_EVENT, others, strict=True))
 
 
-def segments(scores: Scores, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
+COLD = "cold items"  # positions at which an item was taken that training never shows
+
+
+def segments(
+    scores: Scores, counts: np.ndarray | None = None, known: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Which positions each segment holds: by history length, by popularity of the item taken, repeat or new.
 
-    `counts` [V] says how popular each item is; without it there are no segments by popularity.
+    `counts` [V] says how popular each item is; without it there are no segments by popularity. `known` [V] says which
+    items training shows; without it nothing is called cold.
     """
     masks = bins("history", scores.history, HISTORY)
     if counts is not None:
         for name, band in popularity_bands(counts).items():
             masks[f"popularity {name}"] = band[scores.item]
+    if known is not None:
+        masks[COLD] = ~known[scores.item]
     masks |= {"repeat": scores.repeat, "new": ~scores.repeat}
     return {name: here for name, here in masks.items() if here.any()}
 
@@ -78,15 +86,23 @@ def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
-DEFAULT_METRICS = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20", "MRR")
+AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
+DEFAULT_METRICS = (*AT_K, "MRR")
 
 
-def ranking(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, dict[str, Estimate]]:
-    """Metric figures by group of positions; and of all together weighted by reward, where rewards differ."""
-    metrics = tuple(metrics)
+def ranking(
+    scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS, *, known: np.ndarray | None = None
+) -> dict[str, dict[str, Estimate]]:
+    """Metric figures by group of positions; and of all together weighted by reward, where rewards differ.
+
+    With `known` [V], which says what training shows, also of the positions at which a cold item was taken.
+    """
+    metrics, parts = tuple(metrics), groups(scores)
+    if known is not None and (cold := answered(scores) & ~known[scores.item]).any():
+        parts[COLD] = cold
     figures = {
         group: {name: mean_estimate(scores.metric(name)[here], scores.sequence[here]) for name in metrics}
-        for group, here in groups(scores).items()
+        for group, here in parts.items()
     }
     if len(np.unique(scores.reward[answered(scores)])) > 1:
         figures[WEIGHTED] = {name: mean_estimate(*reward_weighted(scores, name)) for name in metrics}

@@ -22,6 +22,7 @@ from localpolicy.catalogue.chunks import like_of, scratch, summing_type
 from localpolicy.catalogue.largest import largest
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.without import Without, changeable
+from localpolicy.data.item_features import kinds_of
 from localpolicy.errors import DataError
 from localpolicy.results import Result
 
@@ -39,10 +40,12 @@ class Lists(Result):
     log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
     ids: list[Any] | None = None  # whose each list is, where a frame of histories said so
+    names: list[list[str | None]] | None = None  # what the items are called, where the item table says so
 
     def summary(self) -> str:
         """How many, how long, and the first."""
-        first = ", ".join(str(item) for item in self.items[0][:SHOWN]) if self.items else ""
+        called = self.items if self.names is None else self.names
+        first = ", ".join(str(item) for item in called[0][:SHOWN]) if self.items else ""
         more = ", …" if self.items and len(self.items[0]) > SHOWN else ""
         return f"{len(self.items)} of {self.indices.shape[1]} items; the first: {first}{more}"
 
@@ -54,6 +57,7 @@ class Lists(Result):
             **{name: [value for value in values for _ in range(places)] for name, values in whose.items()},
             "place": [place for _ in range(histories) for place in range(1, places + 1)],
             "item": [item for items in self.items for item in items],
+            **({} if self.names is None else {"name": [name for names in self.names for name in names]}),
             "probability": self.log_probability.double().exp().flatten().tolist(),
         }
         if self.propensity is not None:
@@ -63,7 +67,18 @@ class Lists(Result):
     def to_dict(self) -> dict[str, Any]:
         """Each list with its probabilities."""
         propensity = None if self.propensity is None else self.propensity.tolist()
-        return {"items": self.items, "probability": self.log_probability.exp().tolist(), "propensity": propensity}
+        named = {} if self.names is None else {"names": self.names}
+        probability = self.log_probability.exp().tolist()
+        return {"items": self.items, **named, "probability": probability, "propensity": propensity}
+
+
+def names_of(items: pa.Table) -> list[str | None] | None:
+    """What the items are called, by the first column of names; an item without one by its id. None: nobody says."""
+    column = next((name for name, kind in kinds_of(items).items() if kind == "name"), None)
+    if column is None:
+        return None
+    pairs = zip(items[column].to_pylist(), items["item_id"].to_pylist(), strict=True)
+    return [str(item) if name is None else name for name, item in pairs]
 
 
 def together(parts: Sequence[Lists], ids: list[Any] | None = None) -> Lists:

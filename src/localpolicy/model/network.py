@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -27,25 +27,29 @@ from localpolicy.catalogue.logits import (
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
+from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs
 from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import START, Batch
 
 ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
 CRITICS = ("q", "q_a", "q_b", "reward")
 HEADS = (*ITEM_HEADS, "value")  # and one per context
+SOFTMAX_HEADS = {"policy", "logging"}
+FEATURES = "features."  # what a saved network has beside that of the same without features
 
 
 class ModelConfig(Settings):
     """The network's shape."""
 
     backbone: str = Field(
-        "sasrec", description="what turns histories into states: sasrec, gru, convolution, or package.module:Name"
+        "sasrec",
+        description="what turns histories into states: sasrec, gated, gru, convolution, or package.module:Name",
     )
     width: OrAuto[int] = Field(AUTO, ge=1, le=65_536, description="size of embeddings and hidden states; auto: 128")
     blocks: OrAuto[int] = Field(
         AUTO, ge=1, le=1024, description="layers of the backbone; auto: 2 where a mean sequence has 50 actions, else 1"
     )
-    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec)")
+    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec, gated)")
     dropout: OrAuto[float] = Field(
         AUTO, ge=0, lt=1, description="share of numbers dropped in training; auto: from 0.25 where the log has 30 "
         "events an item or fewer to 0.1 where it has 300"
@@ -57,10 +61,21 @@ class ModelConfig(Settings):
         None, description="feed each past item's event to the backbone (default: where events differ in reward, so "
         "that they say what came of it)"
     )  # fmt: skip
+    features: OrAuto[list[str]] = Field(
+        AUTO, description="columns of the item table that an item's row is made of, beside what is its own; auto: "
+        "those that tell something of what follows what, of how often items are taken or of what they earn"
+    )  # fmt: skip
+    id_dropout: float = Field(
+        0.1, ge=0, lt=1, description="share of the items that are their features alone in a step, where there are any"
+    )
+    new_items: float = Field(
+        1.0, gt=0, description="most that items without events may hold together in any context, relative to the "
+        "others, where an item table says what they are like; a bound that holds in served propensities too"
+    )  # fmt: skip
 
     def settled(self) -> ModelConfig:
         """Without `auto`, where no log decides."""
-        plain = {"width": 128, "blocks": 1, "dropout": 0.1}
+        plain = {"width": 128, "blocks": 1, "dropout": 0.1, "features": []}
         return self.model_copy(update={name: value for name, value in plain.items() if getattr(self, name) == AUTO})
 
 
@@ -132,10 +147,7 @@ class ItemHead(nn.Module):
         made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
         self.weight = nn.Parameter(_own_rows(made, shard)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(len(self.weight)))
-
-    def numbers(self) -> AnyHead:
-        """What the catalogue layer reads."""
-        return _head(self.weight, self.bias, self.shard)
+        self.features: nn.Parameter | None = None  # [F], from which biases come too
 
 
 class ProjectedHead(nn.Module):
@@ -153,10 +165,11 @@ class ProjectedHead(nn.Module):
         self.projection = nn.Parameter(torch.zeros(width, width) if zero else drawn)
         self.bias = nn.Parameter(_own_rows(torch.zeros(items), shard))
         self.context = nn.Parameter(torch.zeros(width + 1))
+        self.features: nn.Parameter | None = None
 
-    def numbers(self, embedding: Tensor) -> AnyHead:
+    def numbers(self, embedding: Tensor, bias: Tensor) -> AnyHead:
         """What the catalogue layer reads."""
-        return _head(embedding @ self.projection + self.context[:-1], self.bias + self.context[-1], self.shard)
+        return _head(embedding @ self.projection + self.context[:-1], bias + self.context[-1], self.shard)
 
 
 def _head(weight: Tensor, bias: Tensor, shard: Shard | None) -> AnyHead:
@@ -181,10 +194,11 @@ class Network(nn.Module):
         heads: tuple[str, ...] = ("policy",),
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
+        features: ItemInputs | None = None,
     ) -> None:
         super().__init__()
         config = config.settled()
-        if config.backbone == "sasrec" and config.width % config.heads:
+        if config.backbone in ("sasrec", "gated") and config.width % config.heads:
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
         self.reads_in: torch.dtype | None = None  # see `reading_in`
@@ -211,6 +225,120 @@ class Network(nn.Module):
                 self.heads[name] = nn.Linear(config.width, 1)
             else:
                 self.heads[name] = self._item_head(name)
+        self.features: Features | None = None
+        self._formed: Formed | None = None
+        if features is not None:
+            assert config.tied, "refused before"
+            self.features = Features(features, config.width, shard=shard)
+            for name, head in self.heads.items():
+                if name in ITEM_HEADS:
+                    head.features = nn.Parameter(torch.zeros(features.encoded.n_features))
+
+    # ------------------------------------------------------------------ items' rows (see `item_rows`)
+
+    @property
+    def table(self) -> Tensor:
+        """The items' rows [V, D]: for input, and for tied heads."""
+        if self.features is None:
+            return self.embedding
+        return self._served_rows() if self._formed is None else self._formed.rows
+
+    def _bias(self, name: str) -> Tensor:
+        """A head's biases [V]."""
+        if self.features is None:
+            return self.heads[name].bias  # type: ignore[return-value]
+        if self._formed is not None and name in self._formed.biases:
+            return self._formed.biases[name]
+        return self._served_biases(name)
+
+    @torch.no_grad()
+    def _served_rows(self) -> Tensor:
+        assert self.features is not None
+        return self.features.served(self.features.rows(self.embedding, self.features.known))
+
+    def _biases(self, name: str, kept: Tensor) -> Tensor:
+        """X w + b where it is kept."""
+        head = self.heads[name]
+        assert self.features is not None
+        return self.features.rows(head.bias[:, None], kept, head.features[:, None]).squeeze(1)  # type: ignore[index]
+
+    @torch.no_grad()
+    def _served_biases(self, name: str) -> Tensor:
+        features = self.features
+        assert features is not None
+        bias = features.served(self._biases(name, features.known)[:, None]).squeeze(1)
+        if features.new is not None and name in SOFTMAX_HEADS:
+            bias[features.new_items] += torch.minimum(features.new_ceiling, features.rise)
+        return bias
+
+    def form(self, *, leaf: bool) -> None:
+        """Form the rows of a training step. As a leaf their gradient waits for `pull_back`, else it is autograd's."""
+        if self.features is None:
+            return
+        kept = self.features.kept(self.config.id_dropout)
+        rows = self.features.rows(self.embedding, kept)
+        biases = {name: self._biases(name, kept) for name in self.heads if name in ITEM_HEADS}
+        if self.features.new is not None:
+            for name in biases.keys() & SOFTMAX_HEADS:
+                biases[name] = biases[name] + ABSENT * ~self.features.known
+        self._formed = Formed.of(rows, biases, leaf=leaf)
+
+    def pull_back(self) -> None:
+        """Carry the rows' gradients to W and δ, and forget the rows."""
+        if self._formed is not None:
+            self._formed.pull_back()
+            self._formed = None
+
+    @contextmanager
+    def formed(self) -> Iterator[None]:
+        """Within the block the rows are those of an evaluation, and are formed once."""
+        if self.features is not None:
+            self._formed = Formed(self._served_rows(), {})
+        try:
+            yield
+        finally:
+            self._formed = None
+
+    def plain_state(self) -> dict[str, Tensor]:
+        """The state of the same network without features: its tables are what items' rows come to; W beside them."""
+        state = dict(self.state_dict())
+        if self.features is None:
+            return state
+        rows = self._served_rows()
+        for name in state:
+            if name == "embedding" or (name.endswith(".weight") and name in self.tables):
+                state[name] = rows
+        for name in self.heads:
+            if name in ITEM_HEADS:
+                state[f"heads.{name}.bias"] = self._served_biases(name)
+                state[f"{FEATURES}{name}"] = state.pop(f"heads.{name}.features")
+        state |= {f"{FEATURES}keys": self.features.keys, f"{FEATURES}rise": self.features.rise.reshape(1)}
+        return state
+
+    @torch.no_grad()
+    def take_features(self, saved: Mapping[str, Tensor]) -> None:
+        """Begin with what a saved network learnt of features (see `plain_state`); items' rows stay what they are.
+
+        Features are matched by what they mean: one that it did not know begins at zero.
+        """
+        if self.features is None:
+            return
+        keys, known = (
+            self.features.keys.tolist(),
+            {key: row for row, key in enumerate(saved[f"{FEATURES}keys"].tolist())},
+        )
+        own = [row for row, key in enumerate(keys) if key in known]
+        theirs = [known[keys[row]] for row in own]
+        pairs: dict[str, tuple[Tensor, Tensor]] = {"weight": (self.features.weight, self.embedding)}
+        pairs |= {name: (head.features, head.bias) for name, head in self.heads.items() if name in ITEM_HEADS}  # type: ignore[misc]
+        for name, (target, table) in pairs.items():
+            if f"{FEATURES}{name}" not in saved:
+                continue
+            target[own] = saved[f"{FEATURES}{name}"].to(target)[theirs]
+            said = self.features.product(target if target.ndim == 2 else target[:, None])
+            table -= said if target.ndim == 2 else said.squeeze(1)
+
+    # ------------------------------------------------------------------ heads and contexts
 
     def _item_head(self, name: str) -> nn.Module:
         tied, zero = self.config.tied, name in CRITICS
@@ -224,7 +352,8 @@ class Network(nn.Module):
         begins = batch.previous_item == START
         before = batch.previous_item.clamp(min=0)
         shard = self.shard
-        embedded = take(self.embedding, before) if shard is None else lookup(self.embedding, before, shard)
+        table = self.table
+        embedded = take(table, before) if shard is None else lookup(table, before, shard)
         if self.answer is not None:
             embedded = embedded + take(self.answer, batch.previous_event)
         return begun(begins, self.start, embedded)
@@ -265,10 +394,11 @@ class Network(nn.Module):
         if not heads:
             return HeadScores(self.head(name).logits(hidden), hidden)
         a, b = heads[0], heads[-1]
+        bias = self._bias(names[0])
         projection, bias, context = (
-            (a.projection, a.bias, a.context)
+            (a.projection, bias, a.context)
             if a is b
-            else ((a.projection + b.projection) / 2, (a.bias + b.bias) / 2, (a.context + b.context) / 2)
+            else ((a.projection + b.projection) / 2, (bias + self._bias(names[-1])) / 2, (a.context + b.context) / 2)
         )
         projected = hidden @ projection.T.to(hidden.dtype)
         return HeadScores(_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
@@ -276,7 +406,7 @@ class Network(nn.Module):
     def _shared(self, name: str) -> Tensor:
         """The item embeddings as a projected head reads them."""
         # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
-        return self.embedding.detach() if name == "logging" else self.embedding
+        return self.table.detach() if name == "logging" else self.table
 
     @property
     def dial(self) -> str | None:
@@ -329,9 +459,10 @@ class Network(nn.Module):
     def _numbers(self, name: str) -> AnyHead:
         head = self.heads[name]
         if isinstance(head, ProjectedHead):
-            return head.numbers(self._shared(name))
+            return head.numbers(self._shared(name), self._bias(name))
         assert isinstance(head, ItemHead)
-        return head.numbers()
+        weight = self.table if head.weight is self.embedding else head.weight
+        return _head(weight, self._bias(name), self.shard)
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""
@@ -354,7 +485,7 @@ def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
     """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
     # Tied heads read the item embeddings several times, beside each other: cast them once, before.
-    tables = [network.embedding for network in changed if len(network.towers) == 1 and network.config.tied]
+    tables = [network.table for network in changed if len(network.towers) == 1 and network.config.tied]
     for network in changed:
         network.reads_in = half
     try:

@@ -88,6 +88,7 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
         history=batch.history[at],
         scored=at[:0],
         propensity=None,
+        list_reward=None,
         context=None,
         filter=None,
         ends_only=False,

@@ -6,6 +6,7 @@ Saved as a folder: `policy.safetensors` (weights), `policy.json` (what is needed
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -24,10 +25,17 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
 from localpolicy.model.histories import batch_from, histories_of, index_of, lists_from, pairs_of
-from localpolicy.model.lists import Lists
+from localpolicy.model.lists import Lists, names_of
 from localpolicy.model.network import HEADS, ModelConfig, Network
 from localpolicy.model.towers import Towers, build
-from localpolicy.model.weights import fill, load_weights, refuse_broken, refuse_other_shapes, save_weights
+from localpolicy.model.weights import (
+    fill,
+    load_weights,
+    refuse_broken,
+    refuse_other_shapes,
+    save_weights,
+    without_features,
+)
 from localpolicy.runtime.files import read_json, whole_file, write_json
 from localpolicy.types import Batch
 
@@ -56,6 +64,7 @@ class Policy:
         self.origin = origin
         self.items = items
         self.beta = beta
+        self.learnt: dict[str, Tensor] = {}  # of features, beside the network itself (see `Network.plain_state`)
         self._index: dict[Hashable, int] | None = None
         if beta is not None:
             self._check_dial(beta)
@@ -150,7 +159,21 @@ class Policy:
             self, batch, given.histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen,
             exclude=exclude, exclude_each=exclude_each, candidates=candidates, seed=seed,
         )  # fmt: skip
-        return replace(lists, ids=given.ids)
+        names = names_of(self.items)
+        called = None if names is None else [[names[item] for item in row] for row in lists.indices.tolist()]
+        return replace(lists, ids=given.ids, names=called)
+
+    def with_items(self, table: Any) -> Policy:
+        """The same policy with the new items of a table (a file or a frame): old rows stay, bit for bit."""
+        from localpolicy.model.extension import Extension  # it knows networks of all kinds
+
+        extension = Extension(self.items, self.network, table)
+        wider = build(extension.described(self.network.describe()), backbone=_own(self.network))
+        state = extension.state(self.network, self.learnt)
+        fill(wider, state, source=Path("the extended policy"))
+        policy = Policy(wider.to(self.network.embedding.device), self.origin, extension.items, beta=self.beta)
+        policy.learnt = self.learnt
+        return policy
 
     @torch.no_grad()
     def scores(self, pairs: Any, histories: Any) -> pa.Table:
@@ -218,9 +241,17 @@ class Policy:
         network = build(made.model_dump(), backbone=backbone, shard=shard)
         tensors = load_weights(folder / weights, split=network.split, shard=shard)
         refuse_broken(tensors, folder / weights)
+        learnt, tensors = without_features(tensors)
         fill(network, tensors, source=folder / weights)
         items = _catalogue(folder / "items.parquet", made.items)
-        return cls(network, about.origin, items, beta=beta)
+        policy = cls(network, about.origin, items, beta=beta)
+        policy.learnt = learnt
+        return policy
+
+
+def _own(network: Network | Towers) -> nn.Module | None:
+    """A copy of a backbone of the user's."""
+    return copy.deepcopy(network.towers[0].backbone) if network.own_backbone else None
 
 
 class _Recorded(BaseModel):

@@ -50,17 +50,18 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
     """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
 
     A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the
-    same list are neither later nor its own.
+    same list are neither later nor its own. Where a list has one reward, each of its places has helped to earn it: r is
+    the list's, E[r | x, a] is what showing a there is worth with the rest left to μ.
     """
     layout = Layout.of(batch)
-    reward, begins = layout.pad(batch.reward), None
+    reward, own, begins = layout.pad(batch.reward), layout.pad(batch.credited), None
     if batch.context is not None:
         begins = layout.pad(batch.context == torch.arange(len(batch.context), device=batch.context.device))
     block = torch.empty_like(reward)
     later = torch.zeros_like(reward[:, 0])  # what comes after this list
     earned = torch.zeros_like(later)  # by this list's places from this one on
     for column in range(layout.columns - 1, -1, -1):
-        block[:, column] = reward[:, column] + gamma * later
+        block[:, column] = own[:, column] + gamma * later
         if begins is None:
             later = block[:, column]
             continue
@@ -84,10 +85,10 @@ def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
 
 
 def lower_rewards(batch: Batch) -> Tensor:
-    """What the places below a list's first one earned, at the first: [M]."""
+    """What the places below a list's first one earned, at the first: [M]. Nothing, where a list has one reward."""
     assert batch.context is not None
     total = torch.zeros_like(batch.reward).index_add_(0, batch.context, batch.reward)
-    return total - batch.reward
+    return total - batch.credited
 
 
 def _scored(values: Tensor, batch: Batch) -> Tensor:
@@ -152,7 +153,9 @@ class NetworkReader:
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
-        return Readout(logp=logp, reward=_scored(batch.reward, batch).to(logp.dtype), step=step, **constants, **numbers)
+        return Readout(
+            logp=logp, reward=_scored(batch.credited, batch).to(logp.dtype), step=step, **constants, **numbers
+        )
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""

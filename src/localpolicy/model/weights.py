@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
 from localpolicy.runtime.files import whole_file
 
+OF_FEATURES = re.compile(r"(logging\.|critics\.\d+\.)?features\.")  # not a backbone's that is called so
 DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16"}
 
 
@@ -68,7 +70,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """The bytes that `safetensors.torch.save` gives, one tensor after another.
 
     By hand, since `save` doubles the memory, and `save_file` writes through a hidden file of its own in the folder: a
-    kill leaves it there, nobody knows its name, and what it becomes nobody but its owner can read.
+    kill leaves it there under a random name, and the finished file is readable by its owner alone.
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so each is aligned
     header: dict[str, Any] = {}
@@ -147,6 +149,12 @@ def refuse_broken(weights: Mapping[str, Tensor], path: Path) -> None:
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise RunError(f"{path} holds numbers that are not finite (in {name}): it was altered. Train again.")
+
+
+def without_features(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What was learnt of features, and the weights of the network itself (see `Network.plain_state`)."""
+    learnt = {name for name in weights if OF_FEATURES.match(name)}
+    return {name: weights[name] for name in learnt}, {name: weights[name] for name in weights if name not in learnt}
 
 
 def load_weights(path: Path, *, split: Collection[str] = (), shard: Shard | None = None) -> dict[str, Tensor]:

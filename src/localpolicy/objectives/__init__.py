@@ -65,6 +65,10 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     values = {"name": given} if isinstance(given, str) else given
     if not isinstance(values, Mapping):
         raise ConfigError(f"objective: expected a name or a group of settings, got {given!r}.")
+    if recorded and "believe" in values:  # a finished run of the version before: what it was is known
+        values = {key: value for key, value in values.items() if key != "believe"} | {
+            "calibrate_critic": not values["believe"]
+        }
     values = _of_one_form(values)
     name = str(values.get("name", DEFAULT))
     cls = find(name)

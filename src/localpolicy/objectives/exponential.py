@@ -2,7 +2,7 @@
 
 No critic, no propensities. Its optimum is π ∝ μ E[e^{R/λ}|x,a] = μ e^{c/λ}, which maximises E_π[c] - λ KL(π‖μ) with
 c(x,a) = λ log E[e^{R/λ}|x,a]. c is r(x,a) where rewards have no noise, and above it where they have: a coin of 1 or 0
-beats a sure 0.6 at small λ. For rewards in a range b, r <= c <= r + b²/(8λ) (Hoeffding's lemma), so
+beats a certain 0.6 at small λ. For rewards in a range b, r <= c <= r + b²/(8λ) (Hoeffding's lemma), so
 
     J(π) >= J(μ) + λ KL(π‖μ) - b²/(8λ):
 

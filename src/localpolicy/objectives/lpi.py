@@ -10,7 +10,7 @@ calibration; β is chosen on held-out sequences unless it is given (see `trainin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import Field
@@ -24,7 +24,7 @@ CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
 FAR = 0.15  # JS from μ̂
 AGAIN = 0.05  # JS from μ̂ where that is an improved policy, so that one round follows another
-DIAL = ("beta", "max_js", "believe", "cap")  # settings that read the same networks in another way
+DIAL = ("beta", "max_js", "calibrate_critic", "cap")  # settings that read the same networks in another way
 
 
 class ClosedForm(Objective):
@@ -42,9 +42,10 @@ class ClosedForm(Objective):
     critic_dropout: float | None = Field(
         None, ge=0, lt=1, description="dropout of the critics (default: 0.3 for lpi_rl, the model's for lpi_cb)"
     )
-    believe: bool = Field(
-        False, description="tilt by the critic as it is, also where held-out actions say that it knows nothing"
-    )
+    calibrate_critic: bool = Field(
+        True, description="scale the critic's advantage by what it says of held-out actions, to nothing where it says "
+        "nothing; false: tilt by the critic as it is"
+    )  # fmt: skip
     max_js: float | None = Field(
         None, gt=0, description="ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that lpi_rl "
         "chooses 0.15, since estimates of one step say less the further a whole visit goes; 0.05 for a β that is "
@@ -59,9 +60,9 @@ class ClosedForm(Objective):
         if self.cap is not None and self.cap <= 1:
             raise ConfigError(f"objective.cap: the closed form needs a cap above 1, got {self.cap:g}.")
 
-    def fit(self, fitting: Fitting) -> Generator[Any, None, Any]:
+    def fit(self, fitting: Fitting) -> Any:
         """μ̂ first; then the critics, each from μ̂'s weights; together they are the policy."""
-        logging = yield from fitting.logging_policy(self.logging)
+        logging = fitting.logging_policy(self.logging)
         critics = []
         for number in range(self.critics):
             critic = fitting.critic(
@@ -70,7 +71,7 @@ class ClosedForm(Objective):
                 dropout=self.tower_dropout,
                 rate=self.critic_rate,
             )
-            critics.append((yield from critic))
+            critics.append(critic)
         return fitting.improved(self, logging, critics)
 
     def undialled(self) -> Self:

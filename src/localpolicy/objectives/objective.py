@@ -7,7 +7,7 @@ size, and its tests need no model. One of your own is a subclass with its own fi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -20,17 +20,15 @@ from localpolicy.types import Readout, Reads, Terms
 
 
 class Fitting(Protocol):
-    """What training offers an objective that is to be fitted (see `training.fitting`). All pause after every step."""
+    """What training offers an objective that is to be fitted (see `training.fitting`)."""
 
-    def network(self) -> Generator[Any, None, Any]:
+    def network(self) -> Any:
         """One network, trained by the objective's own terms: the run."""
 
-    def logging_policy(self, given: str) -> Generator[Any, None, Any]:
+    def logging_policy(self, given: str) -> Any:
         """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
 
-    def critic(
-        self, objective: Objective, number: int, *, dropout: float | None, rate: float
-    ) -> Generator[Any, None, Any]:
+    def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Any:
         """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
 
     def improved(self, objective: Any, logging: Any, critics: Sequence[Any]) -> Any:
@@ -65,8 +63,8 @@ class Objective(Settings):
         """The equation: named losses per position, and the weight of -log π."""
         raise NotImplementedError(f"{self.name} has no equation.")
 
-    def fit(self, fitting: Fitting) -> Generator[Any, None, Any]:
-        """How it becomes a run: by steps on one network, down the mean of its terms. It pauses after every step."""
+    def fit(self, fitting: Fitting) -> Any:
+        """How it becomes a run: by steps on one network, down the mean of its terms."""
         return fitting.network()
 
     def undialled(self) -> Objective | None:

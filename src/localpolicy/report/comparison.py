@@ -21,7 +21,7 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.score import Deployable
-from localpolicy.measure.summary import segments
+from localpolicy.measure.summary import AT_K, COLD, segments
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_findings, comparison_headline
 from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
@@ -96,6 +96,7 @@ def _row(
         truth=None if evaluation.truth is None else Interval.of(evaluation.truth.value, evaluation.truth.se),
         gain=None if evaluation.truth is None else Interval.of(evaluation.truth.gain, evaluation.truth.gain_se),
         metrics=metrics,
+        at_k=_at_k(comparison, evaluation),
         js=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.js.overall),
         unseen_by_js=evaluation.name in comparison.unseen_by_js,
         likelihood=Interval.from_estimate(evaluation.estimate("logp")),
@@ -107,6 +108,13 @@ def _row(
         differences={_words(name): gain for name, gain in comparison.gains.get(evaluation.name, {}).items()},
         **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
     )
+
+
+def _at_k(comparison: Comparison, evaluation: Evaluation) -> dict[str, Interval]:
+    """Every k, where a column names one."""
+    named = any("@" in column for column in comparison.columns)
+    columns = [f"{group}.{name}" for group in comparison.events or ["all"] for name in AT_K] if named else []
+    return {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in columns}
 
 
 def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
@@ -140,11 +148,11 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
 def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
     """The main metric by segments of the positions."""
     (values, sequence), counted, shown = evaluation.values(column), evaluation.positions(column), []
-    for label, here in segments(evaluation.scores, evaluation.counts).items():
+    for label, here in segments(evaluation.scores, evaluation.counts, evaluation.known).items():
         chosen = here[counted]
         if not chosen.any():
             continue
-        kind, _, part = label.partition(" ")
+        kind, _, part = ("popularity", "", label) if label == COLD else label.partition(" ")
         value = mean_estimate(values[chosen], sequence[chosen])
         interval = Interval.from_estimate(value)
         where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}

@@ -188,7 +188,7 @@ def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
 
 def _after_simple(simple: PolicyRow) -> str:
     return (
-        f"Deploy none of the trained policies yet. Use {simple.name}, or mend the training (more epochs, a wider or "
+        f"Deploy none of the trained policies yet. Use {simple.name}, or improve the training (more epochs, a wider or "
         "tied model), until a trained policy is above it."
     )
 
@@ -206,10 +206,10 @@ def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Paire
     name = f"{section.main_metric}: {best.name} minus {base.name}"
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
-    sure = "beyond chance" if gain.sign else "may be chance"
+    verdict = "beyond chance" if gain.sign else "may be chance"
     meaning = (
         "How high the item that people took stands in the list; 1 is always first. The difference is "
-        f"{gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {sure}."
+        f"{gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
     )
     return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
 
@@ -243,5 +243,5 @@ def _last_number(section: Section, best: PolicyRow, base: PolicyRow) -> KeyNumbe
 
 
 def _truth(gain: Interval, most: str) -> str:
-    sure = "" if gain.low > 0 or gain.high < 0 else " (its interval holds 0)"
-    return f"The simulated world knows it{sure}; {most}"
+    caution = "" if gain.low > 0 or gain.high < 0 else " (its interval holds 0)"
+    return f"The simulated world knows it{caution}; {most}"

@@ -28,6 +28,7 @@ class PolicyRow:
     truth: Interval | None = None  # J(π), where a world gives it
     gain: Interval | None = None  # J(π) - J(μ), paired
     metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
+    at_k: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@5" -> figure: every k, none tested
     js: Interval | None = None  # from the reference named in the section
     unseen_by_js: bool = False  # within noise by JS, though its ranking differs from the baseline's beyond chance
     likelihood: Interval | None = None  # mean log π(a|x) of what was logged

@@ -14,16 +14,17 @@ NEXT = {
     "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
 CLAIMS = {  # what holds where a check says yes
+    "reward per answer": "its answers would be worth more",
     "gain": "it gains in the figure that decides",
-    "other events": "no other event surely loses",
+    "other events": "no other event loses significantly",
     "value": "its estimated reward is high enough",
     "agreement": "it orders what people rated at least as well as before",
-    "segments": "no segment surely loses",
+    "segments": "no segment loses significantly",
     "coverage": "its lists still reach enough of the catalogue",
     "baselines": "no simple baseline does better",
     "divergence": "it stays within the budget of divergence",
-    "divergence over floor": "it stays within so many times the noise floor",
-    "ruler": "the estimates of the log have learned something",
+    "divergence over floor": "it stays within the allowed multiple of the noise floor",
+    "reference fit": "the estimates of the log predict it better than chance",
 }
 REMEDY = {  # by the check that said no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
@@ -32,11 +33,13 @@ REMEDY = {  # by the check that said no
 }
 INSTEAD = "Serve '{}' (lpi train DATA --objective '{}' saves it), or find out what it knows that the policy does not."
 NAMES = {
+    "reward per answer": "gain in reward per answer",
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per decision",
     "divergence": "distance from the log (JS)",
 }
 MEANINGS = {
+    "reward per answer": "How much more an answer would be worth had it chosen the items, by weights π/μ̂.",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what the log earned.",
     "divergence": "0: it shows the same as before; 0.69: nothing in common. The further, the riskier.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,23 @@ from localpolicy.errors import DataError, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.summary import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
-from localpolicy.runtime.folders import new_folder, training_lock
+from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
-from localpolicy.study.guess import Guess, column_names, guess
+from localpolicy.study.go_time import Clock, held_out
+from localpolicy.study.guess import Guess, Use, column_names, guess
+from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
 LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"
+OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
 
 def go(
@@ -48,6 +52,7 @@ def go(
     settings: tuple[str, ...] = (),
     shown: Callable[[Table], object] = print,
     confirm: Callable[[], object] | None = None,
+    started: float | None = None,
 ) -> GoResult:
     """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
 
@@ -55,26 +60,39 @@ def go(
     that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
-    `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked.
+    `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
+    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said.
     """
-    started = time.monotonic()
+    clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
     if titles is not None and not Path(titles).is_file():
         raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
+    ours = (*(folder / name for name in OURS), *folder.glob(f"*{COPY}"))  # a refused guess leaves the copy alone behind
+    refuse_occupied(folder, force=any(path.exists() for path in ours))
     path, lists = _written(log, folder, "log"), None if own is None else _written(own, folder, "own lists")
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
+    path, rewritten = plainly_written(path, folder)
     guessed = guess(path, columns=columns, rewards=text, rename=rename)
+    guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     shown(guess_table(guessed, path, called))
     for note in guessed.unsure:
         LOG.info("note: %s.", to_caller(note))
     if confirm is not None:
         confirm()
-        started = time.monotonic()
+        clock = Clock(time.monotonic(), minutes)
+    guessed = replace(guessed, held_out=held_out(guessed.sequences, minutes))
+    if guessed.held_out is not None:
+        note = (
+            f"of {guessed.sequences:,} sequences {guessed.held_out:,} are held out for validation and as many for the "
+            "test, not a tenth, to keep the time"
+        )
+        guessed = replace(guessed, unsure=(*guessed.unsure, note))
+        LOG.info("note: %s.", note)
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
-        planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
+        planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
         for note in planned.notes:
             LOG.info("note: %s.", to_caller(note))
         LOG.info(
@@ -82,7 +100,7 @@ def go(
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         result = carry_out(
-            path, guessed, data, planned, folder, minutes=minutes, seed=seed, titles=called, own=lists, started=started,
+            path, guessed, data, planned, folder, seed=seed, titles=called, own=lists, clock=clock,
             exclude_seen=exclude_seen,
             rules=None if rules is None else rules_of(rules),
         )  # fmt: skip
@@ -104,7 +122,7 @@ def _written(table: Any, folder: Path, name: str) -> Path:
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
     """One line per column of the log: used as what, or ignored and why."""
-    rows = [cells(use.column, use.role or "-", to_caller(use.why)) for use in guessed.uses]
+    rows = [cells(_named(uses), uses[0].role or "-", to_caller(uses[0].why)) for uses in _alike(guessed.uses)]
     said = [
         *([f"Every row is the event '{guessed.event}'."] if guessed.event else []),
         *([f"Rewards: {guessed.rewards}."] if guessed.rewards else []),
@@ -115,16 +133,34 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
     return Table(f"How {path} is read", ("column", "used as", "why"), rows, " ".join(said))
 
 
+def _alike(uses: Sequence[Use]) -> list[list[Use]]:
+    """Columns side by side that are numbered alone (f0, f1, …) and ignored for the same reason share a line."""
+    lines: list[list[Use]] = []
+    for use in uses:
+        before = lines[-1][-1] if lines else None
+        stem = use.column.rstrip("0123456789")
+        numbered = before is not None and stem and stem != use.column and before.column.rstrip("0123456789") == stem
+        if numbered and before is not None and not use.role and (before.role, before.why) == (use.role, use.why):
+            lines[-1].append(use)
+        else:
+            lines.append([use])
+    return lines
+
+
+def _named(uses: Sequence[Use]) -> str:
+    return uses[0].column if len(uses) == 1 else f"{uses[0].column} to {uses[-1].column} ({len(uses)} columns)"
+
+
 def go_tables(result: GoResult) -> list[Table]:
     """How the log was read, and the answer."""
     read = guess_table(result.guessed, result.data.path, None)
     if result.verdict is not None:
         return [read, gate_table(result.verdict)]
     rows = [
-        cells(each.name, f"{each.estimate('all.nDCG@20').mean:.4f}", f"{each.estimate('all.HR@20').mean:.4f}")
+        cells(each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K))
         for each in sorted(result.comparison.evaluations, key=lambda each: -each.estimate("all.nDCG@20").mean)
     ]
-    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", "nDCG@20", "HR@20"), rows, result.sentence)]
+    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, result.sentence)]
 
 
 def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> Contents:

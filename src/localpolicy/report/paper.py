@@ -61,8 +61,10 @@ def _largest_in_most(table: Table3) -> CheckedClaim:
     if len(table.rows) < len(POLICIES):
         return CheckedClaim(claim, None, "not all policies are trained")
     won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
-    sure = sum(bool(lead.test.stars) for lead in won)
-    return CheckedClaim(claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {sure} of them with stars")
+    starred = sum(bool(lead.test.stars) for lead in won)
+    return CheckedClaim(
+        claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {starred} of them with stars"
+    )
 
 
 def _ips_worst(table: Table3) -> CheckedClaim:

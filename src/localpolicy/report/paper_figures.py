@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
-from localpolicy.measure.estimate import Estimate, Interval
+from localpolicy.measure.estimate import Estimate, Interval, t_quantile
 from localpolicy.report.html.page import MISSING, can_draw, write_picture
 from localpolicy.report.table import Cell, Table, ends, with_error
 from localpolicy.report.tables import bucket_cell
@@ -94,7 +92,7 @@ def breakdown_spec(table: Table3) -> dict[str, Any]:
 
 def _interval(estimate: Estimate) -> Interval:
     """Student's over the sequences of a bucket, which may be few; none of a single one."""
-    reach = float(stats.t.ppf(0.975, estimate.n - 1)) * estimate.se if estimate.n > 1 else 0.0
+    reach = t_quantile(0.975, estimate.n - 1) * estimate.se if estimate.n > 1 else 0.0
     return Interval(estimate.mean, estimate.mean - reach, estimate.mean + reach)
 
 

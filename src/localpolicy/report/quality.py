@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localpolicy.data.expected import compare
+from localpolicy.data.item_table import described
 from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
@@ -41,6 +42,19 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
             for step in data.manifest["filters"]
         ]
         yield _table("filters", ("filter", "of", "before", "after", "events before", "events after"), steps)
+    if columns := described(data.catalogue):
+        rows = [
+            (
+                each["column"],
+                each["kind"],
+                f"{each['items'] / data.n_items:.0%}",
+                f"{each['values']:,}" if each["values"] else "",
+                "shown, not learnt from" if each["kind"] == "name" else "",
+            )
+            for each in columns
+        ]
+        note = "a kind that is wrong: --item-columns COLUMN=KIND"
+        yield _table("item table", ("column", "kind", "items with it", "values", ""), rows, note)
     if data.manifest.get("bad_rows"):
         passed = [(problem, f"{count:,}") for problem, count in data.manifest["bad_rows"].items()]
         yield _table("rows passed over", ("why", "rows"), passed)
@@ -85,7 +99,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         meaning = f"attention by place: {looked}" if looked else "place and worth cannot be told apart"
         rows.append(("lists", f"{quality.lists:,}", "", meaning))
     if quality.filtered is None:
-        rows.append(("filters", "-", "", "the log of lists names none: weights take it that all items could be shown"))
+        rows.append(("filters", "-", "", "the log of lists names none: weights assume that all items could be shown"))
     elif quality.filtered:
         add("filtered", quality.filtered, quality.events, "shown under a filter: weights are over what it allowed")
     if quality.filter_unknown:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.measure.summary import WEIGHTED, is_rating
+from localpolicy.measure.summary import AT_K, WEIGHTED, is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
@@ -89,7 +89,7 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     groups = [name for name in first["metrics"] if name not in left and not is_rating(name)]
     rows = []
     for group in groups:
-        for name in ("HR@20", "nDCG@20"):
+        for name in AT_K:
             estimate = test.estimate(f"{group}.{name}")
             rows.append([Cell(f"{group}.{name}"), *_estimate_cells(estimate)])
     js = test.js()

@@ -14,7 +14,7 @@ from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.off_policy.estimate import INTERVAL
 from localpolicy.measure.off_policy.intervals import Bounds
 from localpolicy.measure.significance import Paired
-from localpolicy.measure.summary import is_rating
+from localpolicy.measure.summary import AT_K, is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import NOTHING, Cell, Table, cells, largest_shown, number, share_with_error, with_error
@@ -92,7 +92,7 @@ def divergence_table(divergence: Divergence) -> Table:
 def off_policy_table(off_policy: OffPolicy) -> Table:
     """Estimates of J, or the reason why there is none; of a log of lists each question has rows of its own."""
     overlap = off_policy.overlap
-    what = "lists" if off_policy.beside else "decisions"
+    what = off_policy.unit
     weights = (
         f"{overlap.n:,} {what}, effective sample {overlap.effective:,.0f}; largest weight "
         f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
@@ -172,7 +172,7 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
         ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
         ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
-        ("the critic counts", f"{improvement['slope']:.3f} times"),
+        ("advantage scale", f"{improvement['slope']:.3f}"),
         *(
             [("its squared error, held out (item and user means)", f"{errors['critic']:.4g} ({errors['plain']:.4g})")]
             if errors
@@ -214,7 +214,7 @@ def lists_table(lists: Lists) -> Table:
 
 def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
     """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
-    tables = [comparison_table(comparison)]
+    tables = [comparison_table(comparison), *at_k_tables(comparison)]
     if gains and comparison.gains:
         tables.append(gains_table(comparison))
     if by_count:
@@ -242,6 +242,21 @@ def comparison_table(comparison: Comparison) -> Table:
     return Table(
         "Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, _comparison_note(comparison)
     )
+
+
+def at_k_tables(comparison: Comparison) -> list[Table]:
+    """Every policy at every k, by event, where a column names a k: measured, not tested."""
+    if not any("@" in column for column in comparison.columns):
+        return []
+    groups, rows = comparison.events or ["all"], []
+    for group in groups:
+        means = {name: [each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K}
+        for place, evaluation in enumerate(comparison.evaluations):
+            figures = [Cell(number(mean[place]), largest_shown(mean[place], mean)) for mean in means.values()]
+            rows.append([Cell(evaluation.name), *([Cell(group)] if len(groups) > 1 else []), *figures])
+    heads = ["policy", *(["positions"] if len(groups) > 1 else []), *AT_K]
+    of = "" if len(groups) > 1 else f", {groups[0]}"
+    return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
 
 
 def _column_cell(comparison: Comparison, evaluation: Evaluation, column: str) -> Cell:

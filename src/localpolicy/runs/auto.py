@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from localpolicy.data.batches import window_length
+from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import Prepared
+from localpolicy.data.telling import Told, told
 from localpolicy.runs.config import Config
 from localpolicy.settings import AUTO
 
@@ -33,6 +35,7 @@ WIDTH, LONG = 128, 50  # actions of a mean sequence that are worth a second bloc
 SPARSE, DENSE = 30, 300  # events per item between which regularisation falls from its most to its least
 DROPOUT, DECAY = (0.25, 0.1), (1.0, 0.0)  # at its most, at its least
 DECAY_STEPS, DECAY_EVENTS = 400, 150_000  # of an epoch, beyond which decay is weaker
+INHERITED = "as the run it starts from"
 
 
 def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None, *, resumed: bool = False) -> Config:
@@ -54,19 +57,21 @@ def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None,
     for group, name in RULES:  # in their order: some rest on those before
         if (group, name) not in asked:
             continue
-        if known.get(group, {}).get(name, AUTO) != AUTO:
-            value, why = known[group][name], "as the run it starts from"
+        # What the item table tells is asked anew: columns may have come, and no weight's shape depends on it.
+        if known.get(group, {}).get(name, AUTO) != AUTO and (resumed or name != "features"):
+            value, why = known[group][name], INHERITED if known[group][name] != [] else ""
         else:
             value, why = RULES[group, name](data, groups)
         groups[group] = groups[group].model_copy(update={name: value})
-        reasons[f"{group}.{name}"] = f"{value}: {why}"
+        if why:
+            reasons[f"{group}.{name}"] = f"{value}: {why}"
     if resumed:
         reasons |= {key: reason for key, reason in known.get("auto", {}).items() if key in reasons}
     return config.model_copy(update={**groups, "auto": {**config.auto, **reasons}})
 
 
 def sentence(config: Config, data: Prepared) -> str | None:
-    """What was chosen, and from what, as one line; None where everything was given."""
+    """What was chosen from the log, and what another run had chosen, as one line; None where everything was given."""
     if not config.auto:
         return None
     sequences, events = len(data["train"]), data["train"].events
@@ -84,8 +89,14 @@ def sentence(config: Config, data: Prepared) -> str | None:
         "model.blocks": f"{model.blocks} block{'s' if model.blocks > 1 else ''}",
         "model.dropout": f"dropout {model.dropout:g}",
         "train.weight_decay": f"weight decay {train.weight_decay:g}",
+        "model.features": f"item features {', '.join(model.features) or 'none'}",
     }
-    return f"settings chosen from the log ({log}): {', '.join(said[key] for key in said if key in config.auto)}"
+    inherited = {key for key, reason in config.auto.items() if reason.endswith(INHERITED)}
+    parts = {
+        f"settings chosen from the log ({log})": [said[key] for key in said if key in config.auto.keys() - inherited],
+        "settings of the run it starts from": [said[key] for key in said if key in inherited],
+    }
+    return "; ".join(f"{what}: {', '.join(words)}" for what, words in parts.items() if words)
 
 
 def _batch_size(data: Prepared, groups: Mapping[str, Any]) -> tuple[int, str]:
@@ -137,6 +148,24 @@ def _weight_decay(data: Prepared, groups: Mapping[str, Any]) -> tuple[float, str
     return round(decay, 3), f"{why}, {events:,} events"
 
 
+def _features(data: Prepared, groups: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The columns of the item table that tell something, where rows are shared by input and head."""
+    if not learnt_columns(data.catalogue):
+        return [], ""
+    if not groups["model"].tied:
+        return [], "heads that are not tied have rows of their own"
+    found = told(data)
+    said = "; ".join(
+        f"{each.column} {'tells' if each.believed else 'is left out: it tells'} {_beyond(each)}" for each in found
+    )
+    return [each.column for each in found if each.believed], said
+
+
+def _beyond(column: Told) -> str:
+    most = max(column.pairs, -math.inf if column.rewards is None else column.rewards)
+    return f"{most:.0f} standard deviations more than chance" if column.believed else "no more than chance would"
+
+
 RULES = {
     ("data", "length"): _length,
     ("train", "batch_size"): _batch_size,
@@ -146,4 +175,5 @@ RULES = {
     ("model", "blocks"): _blocks,
     ("model", "dropout"): _dropout,
     ("train", "weight_decay"): _weight_decay,
+    ("model", "features"): _features,
 }

@@ -33,7 +33,7 @@ from torch import nn
 
 from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
-from localpolicy.errors import ConfigError, RunError
+from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
@@ -56,6 +56,7 @@ LIKELIEST = "likeliest.safetensors"
 FILES = (
     "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
 )  # fmt: skip
+FOLDERS = ("evaluation", "tensorboard", "checkpoint", "stages")
 SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
 
 
@@ -213,6 +214,12 @@ class Run(Result):
         """
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
+    def embeddings(self, out: Path | str | None = None) -> Any:
+        """The items' rows as a frame: item_id, name where there is one, embedding; with `out` as a Parquet file too."""
+        from localpolicy.runs.similar import embeddings
+
+        return embeddings(self, out)
+
     def verify(self) -> list[str]:
         """Read every file that decides a result and compare its digest; gives their names."""
         digests = self._digests()
@@ -273,10 +280,26 @@ class Run(Result):
 
     def clear(self) -> None:
         """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
+        self.refuse_others()
         for name in ("manifest.json", *FILES):
             (self.folder / name).unlink(missing_ok=True)
-        for name in ("evaluation", "tensorboard", "checkpoint", "stages"):
+        for name in FOLDERS:
             shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def refuse_others(self) -> None:
+        """Raise where a file with the name of one of ours is of something else: a data set, an export, a project."""
+        for name, read in (("manifest.json", read_json), ("config.yaml", read_yaml)):
+            if not (self.folder / name).exists():
+                continue
+            try:
+                content = read(self.folder / name)
+            except DataError:
+                return  # cut short or altered: what a run may leave, and what else is there says no more
+            if not isinstance(content, dict) or "objective" not in content:
+                raise RunError(
+                    f"{self.folder} is not replaced: its {name} is not a run's, but a data set's or yours. Choose "
+                    "another folder."
+                )
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write the manifest: from now on the run is whole."""

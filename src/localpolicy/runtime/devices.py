@@ -1,7 +1,8 @@
-"""Devices by name, and their random numbers."""
+"""Devices by name, their random numbers and their memory."""
 
 from __future__ import annotations
 
+import gc
 import re
 
 import torch
@@ -31,3 +32,14 @@ def seed_generators(seed: int, device: str) -> None:
     if (named := torch.device(device)).type == "cuda":
         index = torch.cuda.current_device() if named.index is None else named.index
         torch.cuda.default_generators[index].manual_seed(seed)
+
+
+def give_back_memory() -> None:
+    """Hand what the allocator keeps back to the device.
+
+    A captured run has a pool of its own: what one run leaves there serves no other, and other processes on the device
+    cannot have it.
+    """
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.errors import DataError, LocalPolicyError, WriteError
 from localpolicy.runtime.full_disk import told_when_full
 from localpolicy.runtime.locks import lock_if_free
 
@@ -95,8 +95,11 @@ def _streamed(path: Path) -> Iterator[Path]:
             descriptor = os.open(path, os.O_WRONLY)
         else:
             descriptor = os.dup({"stdout": 1, "stderr": 2}[number[1]] if number[1] else int(number[2]))
-        with partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
-            shutil.copyfileobj(content, stream)
+        try:
+            with told_when_full(path), partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
+                shutil.copyfileobj(content, stream)
+        except BrokenPipeError:
+            raise WriteError(path, "whoever read it is gone") from None
 
 
 def _remove_abandoned_files(path: Path) -> None:

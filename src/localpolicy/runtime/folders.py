@@ -44,6 +44,7 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
     the new one is whole. `later` names files that will be added to it.
     """
     path = followed(Path(path))  # a link stays, and its folder is replaced where it lies
+    path = path if path.name not in ("", "..") else Path(os.path.abspath(path))  # "." and ".." lie in another folder
     check_target(path, force=force)
     with told_when_full(path), only_writer(path), partial_folder(path) as partial:
         partial.chmod(0o755)
@@ -125,6 +126,8 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
 
 def check_target(path: Path, *, force: bool) -> None:
     """Raise unless `path` can become a folder of ours; remove what killed processes left for it."""
+    if not Path(os.path.abspath(path)).name:
+        raise LocalPolicyError(f"{path} is the root of all folders; expected a folder of its own.")
     refuse_odd_name(path)
     remove_abandoned(path)
     refuse_occupied(path, force=force)
@@ -205,7 +208,7 @@ def training_lock(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, so a lock file that a kill left stops nobody.
     """
-    path = Path(folder) / LOCK
+    path = followed(Path(folder)) / LOCK  # what a link names may not be there yet
     _refuse_file(path.parent)
     with _locked(path, busy=f"another process trains into {path.parent}"):
         yield
@@ -253,7 +256,13 @@ def _locked(path: Path, *, busy: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_partial_files(folder: Path) -> None:
-    """Remove the unfinished files that killed processes left in a folder that nobody else writes to."""
-    for file in Path(folder).rglob(f"*{PARTIAL}*"):
-        file.unlink(missing_ok=True)
+def remove_partial_files(folder: Path, *, within: Collection[str] = ()) -> None:
+    """Remove the unfinished files that killed processes left in a folder that nobody else writes to.
+
+    Of the folders in it only those `within` are looked into: what else lies there is not ours.
+    """
+    pattern = f"*{PARTIAL}*"
+    inside = (file for name in within for file in (Path(folder) / name).rglob(pattern))
+    for file in (*Path(folder).glob(pattern), *inside):
+        if file.is_file():
+            file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A full disk: the user's to mend, so an error names the file that could not be written."""
+"""A full disk: the user can fix it, so an error names the file that could not be written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from localpolicy.errors import WriteError
 
 # What a disk, a quota, a limit or a read-only mount answers to a write that it refuses.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
-# The last two are SQLite's, and DuckDB's own limit of 90 % of the disk.
-FULL_WORDS = ("space left", "file too large", "disk is full", "failed to offload")
+# SQLite's, DuckDB's own limit of 90 % of the disk, and NumPy's, which has no errno ("4000 requested and 8 written").
+FULL_WORDS = ("space left", "file too large", "disk is full", "failed to offload", "requested and")
 
 
 def says_full(error: Exception) -> bool:
@@ -27,6 +27,6 @@ def told_when_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL and not says_full(error):
             raise
-        raise WriteError(path, os.strerror(error.errno)) from None
+        raise WriteError(path, os.strerror(error.errno if error.errno in FULL else errno.ENOSPC)) from None

@@ -39,7 +39,7 @@ _request = _Request()
 def stop_asked_for() -> Iterator[Callable[[], bool]]:
     """Yields a function that tells whether SIGINT, SIGTERM or SIGHUP came since the block began.
 
-    Blocks may overlap, as they do where several runs are trained in turn: all of them hear a signal.
+    Blocks may be nested or overlap: all of them hear a signal.
     """
     if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
         yield lambda: False

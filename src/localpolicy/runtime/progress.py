@@ -10,18 +10,6 @@ from importlib.util import find_spec
 
 Advance = Callable[..., None]
 NOTE_EVERY = 0.5  # seconds between notes that are costly to make
-_silent = 0  # open blocks that want no bars
-
-
-@contextmanager
-def no_bars() -> Iterator[None]:
-    """Within the block nothing is drawn: a terminal has room for the bar of one run."""
-    global _silent
-    _silent += 1
-    try:
-        yield
-    finally:
-        _silent -= 1
 
 
 def in_notebook() -> bool:
@@ -60,11 +48,11 @@ def progress(description: str, total: float | None) -> Iterator[Advance]:
     A note that is costly (it waits for a device) is given as a function. It is called twice a second at most, and never
     without a terminal.
     """
-    if not _silent and in_notebook() and not find_spec("ipywidgets"):  # which rich needs there
+    if in_notebook() and not find_spec("ipywidgets"):  # which rich needs there
         with _line(description, total) as advance:
             yield advance
         return
-    if _silent or not (sys.stderr.isatty() or in_notebook()):
+    if not (sys.stderr.isatty() or in_notebook()):
         yield lambda amount=1, note="": None
         return
     from rich.console import Console

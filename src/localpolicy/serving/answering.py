@@ -6,8 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from localpolicy.serving.schema import (
     Side,
     Stored,
 )  # fmt: skip
+from localpolicy.serving.tracing import span
 
 LOG = logging.getLogger(__name__)
 
@@ -84,10 +84,11 @@ class Service:
         }  # fmt: skip
         self.metrics.follow(totals, refused=self.deployment.current.refused is not None)
 
-    async def written(self, answer: Future[Any]) -> Any:
+    async def written(self, answer: Awaitable[Any]) -> Any:
         """What the log answers, or an error where it takes too long: then nothing is acknowledged."""
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), self.config.log_seconds)
+            async with asyncio.timeout(self.config.log_seconds):
+                return await answer
         except TimeoutError:
             raise LogError(f"the log did not answer within {self.config.log_seconds:g} seconds.") from None
 
@@ -104,7 +105,8 @@ class Service:
         route = self.deployment.route(asked.person or request)
         recommender, arm = route.recommender, route.arm
         question = self._question(asked, recommender)
-        made = await self.batcher.ask(question)
+        with span("policy", version=recommender.version, arm=arm, places=asked.k):
+            made = await self.batcher.ask(question)
         logged = self._is_logged(request)
         if logged:
             record = Request(
@@ -114,7 +116,8 @@ class Service:
                 item_filter=question.item_filter, deferred=asked.defer, share=self.config.share, arm=arm,
                 stage=route.stage, rollout=route.rollout,
             )  # fmt: skip
-            await self.written(self.log.append(record))
+            with span("log"):
+                await self.written(self.log.append(record))
         self._count(made, arm, time.perf_counter() - began)
         if route.shadow is not None:
             self._shadow(asked, request, route.shadow, route.rollout)
@@ -280,7 +283,7 @@ def _at_most(most: int, count: int, name: str) -> None:
 
 
 def _of_type(ids: Sequence[Any], recommender: Recommender, name: str) -> None:
-    """Ids of another type than the catalogue's would all be strangers, and nobody would notice."""
+    """Refuse ids of another type than the catalogue's: all of them would silently be unknown."""
     kind = type(recommender.ids[0])
     wrong = next((item for item in ids if type(item) is not kind), None)
     if wrong is not None:

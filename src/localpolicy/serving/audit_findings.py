@@ -144,7 +144,7 @@ def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
 
 
 def drift(evidence: Evidence) -> Iterable[Finding]:
-    """Whether the contexts of the second half are those of the first: a change is told, and is nobody's fault."""
+    """Whether the contexts of the second half are those of the first: a change is reported, and is no fault."""
     half = evidence.lists // 2
     if half < FEWEST:
         return

@@ -178,8 +178,8 @@ def _check_top(
     best = top(logits, indices.shape[1], forbidden=forbidden).indices
     rows = np.arange(len(lists))[:, None]
     close = np.abs(logits[rows, best] - logits[rows, indices]) <= TOLERANCE
-    for logged_list, same, sure in zip(lists, close.all(1), (logged == 1).all(1), strict=True):
-        if not sure:
+    for logged_list, same, fixed in zip(lists, close.all(1), (logged == 1).all(1), strict=True):
+        if not fixed:
             _wrong(evidence, logged_list, "a top-k list is logged with propensities other than 1")
         elif not same:
             _wrong(evidence, logged_list, "a list logged as the best k holds others")

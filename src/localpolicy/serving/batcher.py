@@ -63,7 +63,7 @@ class Batcher:
         self._worker: asyncio.Task[None] | None = None
 
     async def ask(self, question: ListRequest) -> Made:
-        """The list, or the error that the user can mend."""
+        """The list, or the error that the user can fix."""
         answer: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
         if self._worker is None or self._worker.done():

@@ -45,7 +45,7 @@ class ServeConfig(Settings):
     body_seconds: float = Field(10.0, gt=0, description="time a client has for its headers, and again for its body")
     queue: int = Field(256, ge=1, description="requests at work or waiting, per worker; more are refused")
     batch: int = Field(32, ge=1, description="requests answered together at most")
-    seed: int | None = Field(None, ge=0, description="of the draws, for trials; default: nobody can foresee them")
+    seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")
     access_log: bool = Field(False, description="write a line of JSON about each answer to stderr")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
@@ -57,5 +57,5 @@ class ServeConfig(Settings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody else can reach it."""
+    """Whether it listens on this machine only."""
     return host in ("127.0.0.1", "::1", "localhost")

@@ -92,6 +92,10 @@ CREATE INDEX evidence_answers_by_request ON evidence_answers (request);
     """
 ALTER TABLE persons ADD COLUMN items TEXT;
 """,
+    # A rotated file needs no other: nothing of earlier ones is kept for it.
+    """
+DROP TABLE persons;
+""",
 )
 
 

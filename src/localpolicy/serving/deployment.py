@@ -84,7 +84,7 @@ class Route(NamedTuple):
     arm: str = ""  # 'current' or 'candidate' while a rollout goes on
     stage: str = ""
     rollout: str = ""
-    shadow: Recommender | None = None  # the candidate, where it answers too and nobody sees what
+    shadow: Recommender | None = None  # the candidate, where its lists are made and not shown
 
 
 class Deployment:

@@ -101,14 +101,13 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
     with database.transaction(alone=True):
         for known in ("SELECT id FROM requests WHERE person = ?", "SELECT request FROM evidence WHERE person = ?"):
             requests = requests | {id for (id,) in database.rows(known, (person,))}
-        counts = dict.fromkeys(("feedback", "shown", "requests", "persons"), 0)
+        counts = dict.fromkeys(("feedback", "shown", "requests"), 0)
         for request in sorted(requests):
             for table in ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests"):
                 column = "id" if table == "requests" else "request"
                 gone = database.execute(f"DELETE FROM {table} WHERE {column} = ?", (request,)).rowcount
                 if table in counts:
                     counts[table] += int(gone)
-        counts["persons"] = int(database.execute("DELETE FROM persons WHERE person = ?", (person,)).rowcount)
         database.drop_unused_filters()
         for path, changed in record["files"].items():
             database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",

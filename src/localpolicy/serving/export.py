@@ -65,7 +65,7 @@ def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommen
         LOG.info("comparing %d histories with PyTorch", len(histories))
         about["largest_difference"], _ = _compare(policy, Recommender(folder), histories, events)
         about["tolerance"] = TOLERANCE
-        # What is written down was nobody's: an export is copied to places where no person could be erased.
+        # Only made-up histories are stored: an export is copied to places where no person could be erased.
         made_up = _made_up(policy, max(2, min(SAMPLES, MOST_SCORES // len(policy.items))))
         _, lists = _compare(policy, Recommender(folder), *made_up)
         about["samples"] = [
@@ -96,7 +96,7 @@ def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
         similar = policy.similar
         arrays |= {"data": similar.data, "indices": similar.indices, "indptr": similar.indptr}
     np.savez(folder / SIMPLE, **arrays)
-    # A history whose items have no events was answered: a baseline passes over what was shown in vain.
+    # A history without events counts as answered, because a baseline skips what was shown and not answered.
     return {"graphs": [], "baseline": settings, "default_event": answered_event(policy.origin.events)}
 
 

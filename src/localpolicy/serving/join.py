@@ -20,18 +20,18 @@ from localpolicy.settings import Settings
 MOST_CAUSES = 5  # why answers were set aside, in a message
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
-    "filter_content", "beta", "mode", "floor", "share", "arm", "stage",
+    "filter_content", "beta", "mode", "floor", "share", "arm", "stage", "context_id", "past_event",
 )  # fmt: skip
 QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
     r.filter, f.content, r.deferred, r.share, r.arm, r.stage, s.places, s.time
 FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
-WHERE r.rotation = ? ORDER BY r.time, r.id"""
+WHERE r.rotation = ? ORDER BY COALESCE(s.time, r.time), r.id"""
 ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
 WHERE f.rotation = ? ORDER BY f.time, f.id"""
 
 
-Known = list[Any] | None  # the items of a person's rows; None: an older version did not write them down
-MOST_KNOWN = 5000  # items kept of a person: histories are shorter
+MOST_PLACES = 32_000  # rows of one history that a place's number can count
+Past = list[tuple[Any, str]]  # items, and what came of them
 
 
 class JoinConfig(Settings):
@@ -53,7 +53,7 @@ class JoinConfig(Settings):
 class Worth:
     """What answers are worth: what they state, else what the reward map says of their event.
 
-    Answers that nobody can value are set aside and counted: one client's odd event stops nobody's round.
+    Answers without a known reward are set aside and counted, so one client's odd event stops no rotation.
     """
 
     def __init__(self, config: JoinConfig) -> None:
@@ -87,20 +87,19 @@ class Worth:
         return f"{self.set_aside.total():,} answers were set aside: {listed}{more}"
 
 
-def joined(
-    database: Database, worth: Worth, config: JoinConfig, *, rotation: int, known: dict[str, Known] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Events of the requests and answers that a rotation has claimed.
+def joined(database: Database, worth: Worth, config: JoinConfig, *, rotation: int) -> Iterator[dict[str, Any]]:
+    """Events of the requests and answers that a rotation has claimed, each list after the very history it was sent.
 
-    A request's history may hold what this log never saw: all of it at a person's first request, later what they did
-    elsewhere meanwhile. It becomes rows before the list, `context`, which no policy chose. `known` has the items that
-    a person's rows hold already, and learns what is added.
+    Where that history is what a person's rows hold already, and perhaps more, only what is more becomes rows before the
+    list: `context`, which no policy chose. Else all of it does, under a `context_id` of its own: a client may send what
+    was bought elsewhere, only what was clicked, or only the latest. A file needs no other file: in each of them a
+    person's first list brings its whole history.
     """
     answers: dict[str, list[tuple[Any, str, float, int]]] = {}
     for request, item, event, stated, time in database.stream(ANSWERS, (rotation,)):
         if (reward := worth.of(event, stated)) is not None:
             answers.setdefault(request, []).append((json.loads(item), event, reward, time))
-    known = {} if known is None else known
+    before: dict[str, tuple[str, Past]] = {}  # each person's history so far, and its name
     for row in database.rows(QUERY, (rotation,)):
         (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
          share, arm, stage, places, seen) = row  # fmt: skip
@@ -109,36 +108,25 @@ def joined(
         items, policy = json.loads(items), law(policy, beta, floor)
         shown = len(items) if places is None else places
         at = made if seen is None else seen
-        sequence, past = request if person is None else person, json.loads(history)
+        sequence, past = request if person is None else person, [(item, event) for item, event in json.loads(history)]
         if content is not None:
             item_filter, content = _filter(content, past)
-        new = _not_among(known.get(sequence, []), [item for item, _ in past])
-        for number, item in enumerate(new):
-            yield _context(sequence, item, at - len(new) + number, policy)
-        if person is not None:
-            before = known.get(person, [])
-            rows = [item for item, _ in past] if before is None else [*before, *new]
-            known[person] = [*rows, *items[:shown]][-MOST_KNOWN:]
+        name, rows = before.get(sequence, ("", []))
+        if not name or rows != past[: len(rows)]:
+            name, rows = request, []
+        new = past[len(rows) :][-MOST_PLACES:]
+        for number, (item, event) in enumerate(new):
+            yield _context(sequence, item, event, at, policy, request, number - len(new), name)
         mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
+        became: Past = []
         for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
             event, reward = aggregate(((e, r) for i, e, r, _ in mine if i == item), config)
+            became.append((item, event))
             values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
-                      content if position == 0 else None, beta, mode, floor, share, arm, stage)  # fmt: skip
+                      content if position == 0 else None, beta, mode, floor, share, arm, stage, name, None)  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))
-
-
-def _not_among(known: Known, history: Sequence[Any]) -> list[Any]:
-    """Items of a history that the rows before do not hold, as often as they do not; None: nobody knows, so none."""
-    if known is None:
-        return []
-    left = Counter(known)
-    new = []
-    for item in history:
-        if left[item]:
-            left[item] -= 1
-        else:
-            new.append(item)
-    return new
+        if person is not None:
+            before[person] = name, [*past, *became]
 
 
 def law(policy: str, beta: float | None, floor: float) -> str:
@@ -163,7 +151,9 @@ def aggregate(answers: Iterable[tuple[str, float]], config: JoinConfig) -> tuple
     return {"max": best, "first": rewarded[0], "last": rewarded[-1]}[config.aggregation]
 
 
-def _context(sequence: str, item: Any, at: int, policy: str) -> dict[str, Any]:
+def _context(
+    sequence: str, item: Any, event: str, at: int, policy: str, request: str, place: int, name: str
+) -> dict[str, Any]:
     blank: dict[str, Any] = dict.fromkeys(COLUMNS)
     return {**blank, "sequence_id": sequence, "item_id": item, "event": CONTEXT, "timestamp": at, "reward": 0.0,
-            "policy": policy}  # fmt: skip
+            "policy": policy, "request": request, "place": place, "context_id": name, "past_event": event}  # fmt: skip

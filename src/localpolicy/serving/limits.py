@@ -120,7 +120,7 @@ class Limits:
 
         if scope["path"] in UNCOUNTED:
             await self.app(scope, replay, send)
-        elif self.working >= self.queue:  # counted once it is whole: who sends slowly keeps nobody out
+        elif self.working >= self.queue:  # counted once the body is complete, so that a slow sender blocks no one
             await self._refuse_more(send)
         else:
             self.working += 1

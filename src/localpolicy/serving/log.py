@@ -2,16 +2,20 @@
 
 One thread writes. It takes all records that wait, writes them in one transaction, and tells each waiting one once that
 transaction is committed: many requests share one flush of the disk, and no answer leaves before its record is safe.
+Lists are written by one statement for many, and all who wait in an event loop are told by one call: each statement and
+each call would make this thread and the loop wait for each other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,8 @@ REQUEST_COLUMNS = (
     "id", "time", "person", "history", "items", "propensities", "policy", "beta", "mode", "floor", "filter", "deferred",
     "share", "arm", "stage", "rollout",
 )  # fmt: skip
-INSERT_REQUEST = f"INSERT INTO requests ({', '.join(REQUEST_COLUMNS)}) VALUES ({', '.join('?' * len(REQUEST_COLUMNS))})"
+INSERT_REQUEST = f"INSERT INTO requests ({', '.join(REQUEST_COLUMNS)}) VALUES "
+ONE_REQUEST = f"({', '.join('?' * len(REQUEST_COLUMNS))})"
 INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
 # A list that a rotation has claimed, or moved, is told nothing more: reports of it are refused, answers to it are late.
 OPEN = "SELECT 1 FROM requests WHERE id = ? AND rotation IS NULL"
@@ -47,23 +52,14 @@ class LogError(LocalPolicyError):
     """The log does not take what it is given; nothing of it was acknowledged."""
 
 
-def dumps(content: Any) -> str:
-    """JSON without spaces."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # without spaces
 
 
 def write(database: Database, record: Record) -> bool:
     """Write one record within a transaction; whether it was new."""
     if isinstance(record, Request):
-        if record.item_filter.digest:
-            database.execute(INSERT_FILTER, (record.item_filter.digest, dumps(record.item_filter.content())))
-        values = (
-            record.id, record.time, record.person, dumps(record.history), dumps(record.items),
-            dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
-            record.item_filter.digest, int(record.deferred), record.share, record.arm, record.stage,
-            record.rollout,
-        )  # fmt: skip
-        return bool(database.execute(INSERT_REQUEST, values).rowcount)
+        write_requests(database, [record])
+        return True
     if isinstance(record, Shown):
         report = (record.request, record.places, record.time, _arrived(record), record.request)
         return bool(database.execute(INSERT_SHOWN, report).rowcount)
@@ -78,6 +74,25 @@ def write(database: Database, record: Record) -> bool:
     return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
 
 
+def write_requests(database: Database, records: Sequence[Request]) -> None:
+    """Write lists within a transaction, in statements of 1, 2, 4, … rows: few texts, that the database knows again."""
+    values = []
+    for record in records:
+        if digest := record.item_filter.digest:
+            database.execute(INSERT_FILTER, (digest, dumps(record.item_filter.content())))
+        values.append((
+            record.id, record.time, record.person, dumps(record.history), dumps(record.items),
+            dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,
+            digest, int(record.deferred), record.share, record.arm, record.stage, record.rollout,
+        ))  # fmt: skip
+    start = 0
+    while start < len(values):
+        size = 1 << ((len(values) - start).bit_length() - 1)
+        rows = values[start : start + size]
+        database.execute(INSERT_REQUEST + ", ".join([ONE_REQUEST] * size), [value for row in rows for value in row])
+        start += size
+
+
 def _arrived(record: Shown | Feedback) -> int:
     return record.time if record.arrived is None else record.arrived
 
@@ -85,12 +100,19 @@ def _arrived(record: Shown | Feedback) -> int:
 Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made
 
 
+Work = Request | Callable[[Database], Any]  # a list to write down, or anything else to be done in the transaction
+Answer = Future[Any] | asyncio.Future[Any]
+
+
 class Log:
-    """A thread that writes records in groups, and looks requests up."""
+    """A thread that writes records in groups, and looks requests up.
+
+    Inside an event loop answers are the loop's futures, elsewhere those of threads.
+    """
 
     def __init__(self, address: Path | str) -> None:
         self.address = address
-        self._waiting: queue.SimpleQueue[tuple[Callable[[Database], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Work, Answer] | None] = queue.SimpleQueue()
         self._database = Database(address, create=True)  # raises here, where the caller can be told
         self.key = bytes.fromhex(self._database.about("key"))  # of the ids of requests
         self._began: float | None = None  # when the transaction at work began
@@ -98,12 +120,12 @@ class Log:
         self._thread.start()
         self.records = self.transactions = 0
 
-    def append(self, record: Record) -> Future[bool]:
-        """Whether the record was new; done once it is on the disk."""
-        return self._ask(lambda database: write(database, record))
+    def append(self, record: Record) -> Any:
+        """A future: whether the record was new; done once it is on the disk."""
+        return self._ask(record if isinstance(record, Request) else lambda database: write(database, record))
 
-    def find(self, request: str) -> Future[Found]:
-        """A request that was made, unless a rotation has it already."""
+    def find(self, request: str) -> Any:
+        """A future: the `Found` of a request that was made, unless a rotation has it already."""
 
         def look(database: Database) -> Found:
             rows = database.rows("SELECT items, time FROM requests WHERE id = ? AND rotation IS NULL", (request,))
@@ -111,13 +133,16 @@ class Log:
 
         return self._ask(look)
 
-    def touch(self) -> Future[None]:
-        """Done once something was written: a log that can only be read is not ready."""
+    def touch(self) -> Any:
+        """A future, done once something was written: a log that can only be read is not ready."""
         when = str(now())
         return self._ask(lambda database: database.execute(INSERT_TOUCH, (when,)) and None)
 
-    def _ask(self, work: Callable[[Database], Any]) -> Future[Any]:
-        answer: Future[Any] = Future()
+    def _ask(self, work: Work) -> Answer:
+        try:
+            answer: Answer = asyncio.get_running_loop().create_future()
+        except RuntimeError:
+            answer = Future()
         began = self._began
         if began is not None and time.monotonic() - began > STUCK:
             self._database.give_up()  # the thread that waits gets an error, and connects anew
@@ -146,19 +171,42 @@ class Log:
             if group[-1] is None:
                 return
 
-    def _write(self, asked: list[tuple[Callable[[Database], Any], Future[Any]]]) -> None:
+    def _write(self, asked: list[tuple[Work, Answer]]) -> None:
         self._began = time.monotonic()
+        results: list[Any]
         try:
             if self._database.broken:
                 self._database.reconnect()
             with self._database.transaction():
-                results = [work(self._database) for work, _ in asked]
-        except Exception as error:  # whatever it is, nobody may be told that the record is safe
-            for _, answer in asked:
-                answer.set_exception(LogError(f"the log could not be written ({error})."))
-            return
+                write_requests(self._database, [work for work, _ in asked if isinstance(work, Request)])
+                results = [isinstance(work, Request) or work(self._database) for work, _ in asked]
+        except Exception as error:  # whatever failed, the record must not be acknowledged
+            results = [LogError(f"the log could not be written ({error}).") for _ in asked]
+        else:
+            self.records, self.transactions = self.records + len(asked), self.transactions + 1
         finally:
             self._began = None
-        self.records, self.transactions = self.records + len(asked), self.transactions + 1
-        for (_, answer), result in zip(asked, results, strict=True):
+        _tell([answer for _, answer in asked], results)
+
+
+def _tell(answers: Sequence[Answer], results: Sequence[Any]) -> None:
+    """Hand results to those who wait: to threads at once, to an event loop by one call for all of its own."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[Answer, Any]]] = {}
+    for answer, result in zip(answers, results, strict=True):
+        if isinstance(answer, Future):
+            _settle([(answer, result)])
+        else:
+            loops.setdefault(answer.get_loop(), []).append((answer, result))
+    for loop, pairs in loops.items():
+        with suppress(RuntimeError):  # the loop is closed, so no one waits
+            loop.call_soon_threadsafe(_settle, pairs)
+
+
+def _settle(pairs: Sequence[tuple[Answer, Any]]) -> None:
+    for answer, result in pairs:
+        if answer.done():  # who waited has given up
+            continue
+        if isinstance(result, LogError):
+            answer.set_exception(result)
+        else:
             answer.set_result(result)

@@ -74,7 +74,7 @@ class AccessLog:
 
     def __init__(self, app: Any, *, metrics: Metrics, paths: frozenset[str], write: bool) -> None:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
-        if write and not ACCESS.handlers:  # lines are whole: nothing before them, and nobody else's format
+        if write and not ACCESS.handlers:  # a line of JSON alone, without the format of other handlers
             ACCESS.addHandler(logging.StreamHandler())
             ACCESS.setLevel(logging.INFO)
             ACCESS.propagate = False

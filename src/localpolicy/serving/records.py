@@ -65,7 +65,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Shadowed:
-    """The candidate was asked too, and nobody saw its list."""
+    """A list of the candidate that was made and logged, but not shown."""
 
     request: str
     policy: str
@@ -82,7 +82,7 @@ def now() -> int:
 
 
 def new_id(moment: int, key: bytes = b"") -> str:
-    """An id that nobody else has: the time, then 80 random bits; or 40, and 40 that only who has the key can tell."""
+    """A unique id: the time, then 80 random bits; with a key 40, and 40 that only the key's owner can compute."""
     if not key:
         return f"{moment:0{TIME_DIGITS}x}{os.urandom(10).hex()}"
     start = f"{moment:0{TIME_DIGITS}x}{os.urandom(5).hex()}"

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -44,13 +45,15 @@ def read_requests(path: Path, kind: type) -> Iterator[BatchRequest]:
 
 
 def all_requests(data: Prepared) -> Iterator[BatchRequest]:
-    """Every sequence of a data set, whole, under the id that the log gave it."""
+    """Every sequence of a data set, under the id that the log gave it: all of its last history."""
     names, items = data.events, data.catalogue["item_id"].to_pylist()
     for name in SPLITS:
         ids = data.sequence_ids(name).to_pylist()
         for number, sequence in enumerate(data[name]):
-            history = [items[item] for item in sequence["item"].tolist()]
-            yield BatchRequest(history, [names[event] for event in sequence["event"].tolist()], ids[number])
+            first = max(np.flatnonzero(sequence["anew"]), default=0) if "anew" in sequence else 0
+            history = [items[item] for item in sequence["item"][first:].tolist()]
+            events = sequence.get("past_event", sequence["event"])[first:]
+            yield BatchRequest(history, [names[event] for event in events.tolist()], ids[number])
 
 
 def _of_lines(path: Path, kind: type) -> Iterator[BatchRequest]:
@@ -85,7 +88,7 @@ def _parsed(content: bytes, where: str, kind: type) -> BatchRequest:
 
 
 def _listed(values: Any, kind: type) -> bool:
-    """Whether this is a list of such values; to Python `true` is a whole number, to nobody else."""
+    """Whether this is a list of such values; `true` does not count as a whole number."""
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from pydantic import Field
 from localpolicy.data.rewards import RewardMap
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.folders import only_writer
 from localpolicy.serving.assignment import BACK, SHADOW
 from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig
@@ -102,7 +104,14 @@ def plan(
     shares = {stage: _share(stage) for stage in stages}
     if list(shares.values()) != sorted(shares.values()) or len(shares) != len(stages) or not stages:
         raise ConfigError(f"stages must rise, as in {', '.join(STAGES)}; got {', '.join(stages)}.")
-    low, high = rules.range
+    with only_writer(path):
+        return _planned(path, candidate, shares, salt, rules)
+
+
+def _planned(
+    path: Path, candidate: Path | str | None, shares: dict[str, float], salt: str | None, rules: RolloutRules
+) -> dict[str, Any]:
+    (low, high), stages = rules.range, list(shares)
     if path.exists():
         old = read_plan(path)
         if old["stage"] != BACK and not old["done"]:
@@ -113,7 +122,7 @@ def plan(
     name = new_id(moment)
     content = {
         "format": FORMAT, "id": name, "candidate": None if candidate is None else _candidate(Path(candidate)),
-        "salt": salt or name, "stages": list(stages), "stage": stages[0], "share": shares[stages[0]], "done": False,
+        "salt": salt or name, "stages": stages, "stage": stages[0], "share": shares[stages[0]], "done": False,
         "rules": {**rules.model_dump(), "smallest_reward": low, "largest_reward": high}, "since": moment,
         "history": [{"time": moment, "stage": stages[0], "why": "planned"}],
     }  # fmt: skip
@@ -264,7 +273,15 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def judge(path: Path | str, *, log: Path | str, apply: bool = True, at: int | None = None) -> RolloutVerdict:
-    """Look at the log, and move the rollout accordingly (unless `apply` is off)."""
+    """Look at the log, and move the rollout accordingly (unless `apply` is off).
+
+    One process at a time: a second one, which looked before the first had rolled back, would advance.
+    """
+    with only_writer(Path(path)) if apply else nullcontext():
+        return _judged(Path(path), log, apply, at)
+
+
+def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> RolloutVerdict:
     rollout = read_plan(path)
     stage, stages = rollout["stage"], rollout["stages"]
     if stage == BACK:
@@ -279,7 +296,7 @@ def judge(path: Path | str, *, log: Path | str, apply: bool = True, at: int | No
         new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
         entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
         changed = {"stage": new, "share": 0.0 if new == BACK else shares[new], "done": verdict.decision == "done"}
-        write_json(Path(path), {**rollout, **changed, "history": [*rollout["history"], entry]})
+        write_json(path, {**rollout, **changed, "history": [*rollout["history"], entry]})
     return verdict
 
 

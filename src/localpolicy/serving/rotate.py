@@ -1,6 +1,6 @@
 """The log's older part, moved to Parquet files that `lpi prepare events` reads.
 
-A rotation first claims its rows: in one transaction in which nobody else writes, lists whose window is over and the
+A rotation first claims its rows: in one transaction that no other writer joins, lists whose window is over and the
 answers to them get the rotation's number. What comes later carries no number: it waits in the log, marked as late. The
 claimed rows are then joined and written to whole files, and leave the database in the transaction that writes down the
 file's digest. After a kill at any moment the next rotation finishes the one that was begun, with the same rows: nothing
@@ -9,7 +9,6 @@ is lost, and nothing is written twice. Two rotations at once do not happen: the 
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections.abc import Iterator, Mapping
@@ -23,8 +22,7 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, Known, Worth, joined
-from localpolicy.serving.log import dumps
+from localpolicy.serving.join import JoinConfig, Worth, joined
 from localpolicy.serving.records import now
 from localpolicy.serving.units import keep_evidence
 
@@ -35,7 +33,7 @@ TYPES = {
     "propensity": pa.float64(), "policy": pa.string(), "request": pa.string(), "place": pa.int16(),
     "filter": pa.string(), "filter_content": pa.string(),
     "beta": pa.float64(), "mode": pa.string(), "floor": pa.float64(), "share": pa.float64(),
-    "arm": pa.string(), "stage": pa.string(),
+    "arm": pa.string(), "stage": pa.string(), "context_id": pa.string(), "past_event": pa.string(),
 }  # fmt: skip
 REQUESTS, FEEDBACK = "_requests", "_feedback"  # folders beside the events, which `prepare` passes over
 RAW = {
@@ -50,11 +48,19 @@ RAW_FEEDBACK = {
 
 
 def rotate(
-    log: Path | str, *, out: Path | str, config: JoinConfig | None = None, upto: int | None = None
+    log: Path | str,
+    *,
+    out: Path | str,
+    config: JoinConfig | None = None,
+    upto: int | None = None,
+    grace: float = 0.0,
 ) -> list[Path]:
-    """Move requests whose window is over (or those before `upto`, in milliseconds) to Parquet; the files written."""
+    """Move requests whose window is over (or those before `upto`, in milliseconds) to Parquet; the files written.
+
+    `grace` seconds longer they wait for answers that happened within the window and arrive after it.
+    """
     config, out = config or JoinConfig(), Path(out)
-    end = now() - config.window_ms if upto is None else upto
+    end = now() - config.window_ms - round(grace * 1000) if upto is None else upto
     database = Database(log)
     try:
         with database.told(), database.only_mover():
@@ -70,10 +76,6 @@ def rotate(
 CLAIM_ANSWERS = """UPDATE feedback SET rotation = ? WHERE request IN (SELECT id FROM requests WHERE rotation = ?)
 AND (late = 0 OR time <= (SELECT COALESCE(s.time, r.time) + ? FROM requests r LEFT JOIN shown s ON s.request = r.id
                           WHERE r.id = feedback.request))"""
-PERSONS = "SELECT person, items FROM persons WHERE person IN (SELECT person FROM requests WHERE rotation = ?)"
-INSERT_PERSON = (
-    "INSERT INTO persons (person, items) VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET items = excluded.items"
-)
 UNFINISHED = "SELECT number, file FROM rotations WHERE sha256 IS NULL ORDER BY number"
 
 
@@ -94,11 +96,8 @@ def _claim(database: Database, upto: int, config: JoinConfig) -> tuple[int, str]
 def _finish(database: Database, out: Path, config: JoinConfig, number: int, name: str) -> Path | None:
     """Write what was claimed, then let it go; the file, where there are events to write."""
     path = out / name
-    known: dict[str, Known] = {}
-    for person, items in database.stream(PERSONS, (number,)):
-        known[person] = None if items is None else json.loads(items)
     worth = Worth(config)
-    rows = _write(path, joined(database, worth, config, rotation=number, known=known))
+    rows = _write(path, joined(database, worth, config, rotation=number))
     if worth.set_aside:
         LOG.warning("%s; as they came they are in %s", worth.said(), out / FEEDBACK)
     lists = ("FROM requests r LEFT JOIN filters f ON f.digest = r.filter WHERE r.rotation = ? ORDER BY time, id",
@@ -109,8 +108,6 @@ def _finish(database: Database, out: Path, config: JoinConfig, number: int, name
     _write_raw(out / FEEDBACK / name.replace("events", "feedback"), database, RAW_FEEDBACK, *answers)
     digest = sha256(path) if rows else ""
     with database.transaction(alone=True):
-        for person, items in known.items():
-            database.execute(INSERT_PERSON, (person, dumps(items)))
         keep_evidence(database, number)
         moved = "(SELECT id FROM requests WHERE rotation = ?)"
         database.execute(f"DELETE FROM shown WHERE request IN {moved}", (number,))

@@ -34,10 +34,10 @@ from localpolicy.measure.score import device_of
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.runtime.lanes import Steps, give_back_memory
 from localpolicy.simulation.truth import load_world
-from localpolicy.study.jobs import Job, Sharing, different, in_processes, refuse_other
+from localpolicy.study.jobs import Job, different, in_processes, refuse_other
 from localpolicy.study.measured import Measured, save_positions
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import training
@@ -90,7 +90,6 @@ class Study:
     references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
     against: Sequence[Path] = ()  # or runs that are there already
     processes: int | None = None
-    lanes: int | None = None  # runs that one process trains in turn
     deadline: float | None = None
     keep: str = "runs"
     imputation: Path | None = None
@@ -176,9 +175,8 @@ class Study:
             LOG.info("references first: %s", ", ".join(job.name for job in untrained))
         tasks.sort(key=lambda task: task.job.name not in names)
         queue, held, done = deque(self._groups(tasks)), list[_Task](), 0
-        sharing = Sharing.of([task.job.config for task in tasks], processes=self.processes, lanes=self.lanes)
         try:
-            for group, outcomes in in_processes(_measure_all, queue, sharing=sharing, deadline=self.deadline):
+            for group, outcomes in in_processes(_measure_all, queue, processes=self.processes, deadline=self.deadline):
                 over = []
                 for task, outcome in zip(group, outcomes, strict=True):
                     name = task.job.name
@@ -298,17 +296,15 @@ def _networks(task: _Task) -> str:
     return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
 
 
-def _measure_all(tasks: Sequence[_Task]) -> Steps[list[_Outcome]]:
+def _measure_all(tasks: Sequence[_Task]) -> list[_Outcome]:
     """Arms of the same networks, in turn; these go when all are done."""
-    outcomes = []
-    for task in tasks:
-        outcomes.append((yield from _measure_one(task)))
+    outcomes = [_measure_one(task) for task in tasks]
     for towers in {task.towers for task in tasks if task.towers is not None}:
         shutil.rmtree(towers, ignore_errors=True)
     return outcomes
 
 
-def _measure_one(task: _Task) -> Steps[_Outcome]:
+def _measure_one(task: _Task) -> _Outcome:
     """Train one arm; measure it if its references are there."""
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
@@ -316,7 +312,7 @@ def _measure_one(task: _Task) -> Steps[_Outcome]:
     try:
         run = Run(job.out)
         if not task.trained:
-            yield from training(data, run, job.config, resume=True, towers=task.towers)
+            training(data, run, job.config, resume=True, towers=task.towers)
     except TrainingError as error:
         if task.figures is not None:
             write_json(task.figures / "arm.json", {**about, "failed": str(error)})
@@ -326,14 +322,13 @@ def _measure_one(task: _Task) -> Steps[_Outcome]:
     if not all(Run(path).finished for path in task.against):
         return _Outcome(held=True)
     device = config.train.device
-    give_back_memory(device)  # training needs other sizes than measuring
+    give_back_memory()  # training needs other sizes than measuring
     candidate = open_run(run, job.name, device=device)
     references = [open_run(Run(path), path.name, device=device) for path in task.against]
     refuse_incomparable([candidate, *references])
     for split in SPLITS:
         evaluation = _evaluate(candidate, references, data, split, task)
         about[split] = evaluation.to_dict()
-        yield None
     if task.truth and (world := world_of(data, None)) is not None:
         about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
     save_positions(evaluation.scores, task.figures / "test.parquet")

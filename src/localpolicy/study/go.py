@@ -15,8 +15,6 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,24 +38,31 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, utf8, whole_file, write_json
 from localpolicy.runtime.folders import remove_abandoned
+from localpolicy.study.go_time import (
+    ALL_OF_IT,
+    FEWEST_JUDGED,
+    LEAST_TRAINING,
+    OF_AN_ESTIMATE,
+    OF_THE_IMPROVEMENT,
+    PASSES,
+    REPORT_SHARE,
+    SIDE_BY_SIDE,
+    TRAINING_SHARE,
+    Clock,
+    affordable,
+    epoch_seconds,
+)
 from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, cores, train_all
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
-from localpolicy.training.trainer import Trainer
-from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
 IMPROVED = "improved"  # the run that is judged
 FEWEST, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
 NOTHING = "nothing to decide"
+LISTED = ("notes", "by_log", "seeds")  # of a plan, as YAML holds them
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
-TRAINING_SHARE = 0.7  # of the minutes; the rest is for judging
-LEAST_SHARE = 0.2  # of the minutes, for judging and for training, whatever came before
-PASSES = 20  # over the test split, in validations of one policy, that judging all of them costs
-FEWEST_JUDGED = 200  # sequences
-PROBE = 6  # steps that are timed; the first two warm up
-LONG_PASS = 5.0  # seconds of a validation that is not timed twice
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Plan:
     epoch_seconds: float  # of one run
     seconds: float  # of all, at most: early stopping may end them sooner
     scoring_seconds: float = 0.0  # of one pass over the validation split
+    seeds: tuple[int, ...] = REFERENCE_SEEDS  # of the estimates: the second one is left out where time is short
+    side_by_side: bool = True  # whether the estimates are trained at the same time
     by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
 
@@ -92,23 +99,23 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
 
 
 def plan(
-    data: Prepared, out: Path, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto"
+    data: Prepared, out: Path, *, clock: Clock, seed: int, changes: Sequence[str] = (), device: str = "auto"
 ) -> Plan:
     """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
     noted = out / "go.yaml"
     content = _noted(noted)
-    asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
+    asked = {"minutes": clock.minutes, "seed": seed, "changes": list(changes)}
     if "plan" in content:
         if content.get("asked") != asked:
             raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
         try:
             known = {**content["plan"]}
-            listed = {name: tuple(known[name]) for name in ("notes", "by_log")}
+            listed = {name: tuple(known[name]) for name in LISTED}
             return Plan(**{**known, **listed, "config": Config.parse(known["config"])})
         except (KeyError, TypeError):
             raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
-    made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
-    plain = {"notes": list(made.notes), "by_log": list(made.by_log), "config": made.config.model_dump()}
+    made = make_plan(data, clock=clock, seed=seed, changes=changes, device=device)
+    plain = {**{name: list(getattr(made, name)) for name in LISTED}, "config": made.config.model_dump()}
     content |= {"asked": asked, "plan": {**vars(made), **plain}}
     with whole_file(noted) as partial:
         partial.write_bytes(utf8(yaml.safe_dump(content, sort_keys=False)))
@@ -123,7 +130,7 @@ def _noted(path: Path) -> dict[str, Any]:
     return content
 
 
-def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
+def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
     """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
     notes = []
     lengths = np.diff(data["train"].offsets)
@@ -140,54 +147,53 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
         },
     }  # fmt: skip
     config = resolve(Config.parse(settings).with_changes(changes), data)
-    runs = len(REFERENCE_SEEDS) + (improve is not None)
     epoch, scoring = epoch_seconds(data, config)
-    # The estimates are trained side by side, the improvement's critic after them.
-    together = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1)) + (improve is not None)
+    side_by_side = clock.minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
+    seeds: tuple[int, ...] = REFERENCE_SEEDS
+    minutes = "1 minute" if clock.minutes == 1 else f"{clock.minutes:g} minutes"
     asked = any(change.startswith("train.epochs=") for change in changes)
+    budget = TRAINING_SHARE * clock.left
+
+    def together() -> int:
+        """How many times as long as one run all of them take: the improvement's critic comes after the estimates."""
+        return (1 if side_by_side else len(seeds)) + (improve is not None)
+
+    if budget < FEWEST * together() * epoch and not asked:
+        seeds = REFERENCE_SEEDS[:1]
+        notes.append(
+            f"there is little time ({minutes}) for this log on this machine: the second estimate of the "
+            "logging policy is left out, so how far two seeds differ (the noise floor) is not known"
+        )
     if not asked:
         most, wanted = config.train.epochs, min(config.train.epochs, ENOUGH_EPOCHS)
-        epochs = int(np.clip(60 * minutes * TRAINING_SHARE / (together * epoch), 1, most))
+        epochs = int(np.clip(budget / (together() * epoch), 1, most))
         if epochs < wanted:
-            needed = math.ceil(wanted * together * epoch / (60 * TRAINING_SHARE))
+            needed = math.ceil(wanted * together() * epoch / (60 * TRAINING_SHARE * (1 - REPORT_SHARE)))
             notes.append(
-                f"{minutes:g} minutes allow {epochs} epochs a run, where `lpi train` takes up to {most} and often "
-                f"needs {wanted}: the policies may be weaker than they could be. --minutes {needed} allows {wanted}"
+                f"there is time ({minutes}) for {epochs} epochs a run, where `lpi train` takes up to {most} and "
+                f"often needs {wanted}: the policies may be weaker than they could be. --minutes {needed} allows "
+                f"{wanted}"
             )
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
-    seconds = together * epoch * config.train.epochs
     if config.train.epochs < FEWEST and not asked:
         notes.append(
-            f"{minutes:g} minutes are enough for {config.train.epochs} epochs of this log on this machine: too few to "
-            "learn much. Give more --minutes"
+            f"there is time ({minutes}) for {config.train.epochs} epochs of this log on this machine: too few to learn "
+            "much. Give more --minutes"
+        )
+    judged = min(len(data["test"]), FEWEST_JUDGED) / max(len(data["validation"]), 1)
+    runs = len(seeds) + (improve is not None)
+    passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT + PASSES * ALL_OF_IT * judged
+    least = clock.spent + passes * scoring + REPORT_SHARE * clock.total
+    if least > clock.total:
+        notes.insert(
+            0,
+            f"even the least takes about {math.ceil(least / 60)} minutes for this log on this machine: {minutes} "
+            "cannot be kept",
         )
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     by_log = (THE_LOG,) if question.kind == "value" else ()
-    return Plan(config, improve, runs, epoch, seconds, scoring, by_log, tuple(notes))
-
-
-def epoch_seconds(data: Prepared, config: Config) -> tuple[float, float]:
-    """How long an epoch takes here, and a pass over the validation split: a few steps and one validation, timed."""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.start(data, Run(folder), config)
-        batches = trainer.windows.shuffled(config.train.batch_size, seed=0, epoch=0)
-        trainer.network.train()
-        began, steps = time.perf_counter(), 0
-        for number, batch in zip(range(PROBE), batches, strict=False):
-            if number == 2:
-                began, steps = time.perf_counter(), 0
-            if len(batch.scored):
-                trainer.step(batch, number)
-            steps += 1
-        step = (time.perf_counter() - began) / max(steps, 1)
-        scoring = math.inf
-        for _ in range(2):  # the first also pays for imports; one that takes long hardly notices them
-            began = time.perf_counter()
-            validate(trainer.policy(), trainer.held_out, config, data=data, step=0, ranks=trainer.ranks)
-            scoring = min(scoring, time.perf_counter() - began)
-            if scoring > LONG_PASS:
-                break
-        return step * trainer.batches + scoring, scoring
+    seconds = together() * epoch * config.train.epochs
+    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,55 +261,55 @@ def carry_out(
     plan: Plan,
     out: Path,
     *,
-    minutes: float = 15.0,
     seed: int = 0,
     rules: GateRules | None = None,
     titles: Path | None = None,
     own: Path | None = None,
     exclude_seen: bool = False,
-    started: float | None = None,
+    clock: Clock,
 ) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate, or against `own`:
     the lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on
-    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over; the
-    `minutes` are counted from `started` (a time.monotonic()), so that all of it keeps them.
+    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over,
+    and of a large test split as much is judged as the clock allows.
     """
-    began = time.monotonic()
-    ends = (began if started is None else started) + 60 * minutes
-    left = max(ends - began, LEAST_SHARE * 60 * minutes)  # reading and preparing may have taken most of it
-    budget = max(left - _judging_seconds(data, plan, len(data["test"])), TRAINING_SHARE * left)
-    config = plan.config
+    config, judging = plan.config, _judging_seconds(data, plan, len(data["test"]))
+    until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
     with whole_file(out / "config.yaml") as partial:
         partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
     _write_commands(out, plan, log, guessed, seed=seed, titles=titles, own=own, exclude_seen=exclude_seen)
-    rounds = -(-len(REFERENCE_SEEDS) // (cores() if config.train.device == "cpu" else 1))
-    share = budget / (rounds + (plan.improve is not None))
-    jobs = [
-        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", _within(with_seed(config, seed), share))
-        for seed in REFERENCE_SEEDS
+    waiting = [
+        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
+        for seed in plan.seeds
     ]
-    references = list(train_all(jobs).values())
+    stages = [waiting] if plan.side_by_side else [[job] for job in waiting]
+
+    def trained(jobs: Sequence[Job], after: int) -> list[Run]:
+        """Trained in an even share of the time, with `after` stages to come; a run ends with a validation or two."""
+        share = (until - clock.spent) / (after + 1) - 2 * plan.scoring_seconds
+        timed = [replace(job, config=_within(job.config, max(share, LEAST_TRAINING))) for job in jobs]
+        return list(train_all(timed, processes=None if plan.side_by_side else 1).values())
+
+    references: list[Run] = []
+    for number, jobs in enumerate(stages, start=1):
+        references += trained(jobs, len(stages) - number + (plan.improve is not None))
     chosen = max(references, key=lambda run: run.manifest["selected"]["value"])
     if plan.improve is not None:
         objective = {"name": plan.improve, "logging": str(references[0].folder)}
         improved = Config.parse({**config.model_dump(), "objective": objective})
-        left = max(budget - (time.monotonic() - began), share / 4)
-        job = Job(IMPROVED, data.path, out / "runs" / IMPROVED, _within(improved, left))
-        chosen = train_all([job])[IMPROVED]
+        (chosen,) = trained([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)], 0)
     for name in BASELINES:
         folder = out / "baselines" / name.replace(" ", "-").lower()
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
     measure: dict[str, Any] = {"exclude_seen": True} if exclude_seen else {}
-    sequences = _affordable(data, plan, max(ends - time.monotonic(), LEAST_SHARE * 60 * minutes))
+    sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
         measure |= {"sequences": sequences, "min_history": config.train.min_history}
-        left_out.append(
-            f"only about {sequences:,} of {len(data['test']):,} test sequences are judged, to keep the time"
-        )
+        left_out.append(f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to keep the time")
     device = config.train.device
     verdict = None
     mine = [] if own is None else [own]
@@ -349,7 +355,7 @@ def _cut_short(runs: Sequence[Run], epochs: int) -> list[str]:
         limit, manifest = run.config.train.minutes, run.manifest
         if limit is not None and manifest["seconds"] >= 60 * limit and manifest["epochs"] < epochs:
             said.append(
-                f"{run.folder.name} stopped after {manifest['epochs']} of {epochs} epochs, since its time was over: "
+                f"{run.folder.name} stopped in epoch {manifest['epochs'] + 1} of {epochs}, since its time was over: "
                 "more --minutes would train it further"
             )
     return said
@@ -358,14 +364,6 @@ def _cut_short(runs: Sequence[Run], epochs: int) -> list[str]:
 def _judging_seconds(data: Prepared, plan: Plan, sequences: int) -> float:
     """How long judging on so many sequences takes, by the validation that was timed."""
     return PASSES * plan.scoring_seconds * sequences / max(len(data["validation"]), 1)
-
-
-def _affordable(data: Prepared, plan: Plan, seconds: float) -> int | None:
-    """How many test sequences can be judged in the time that is left; None: all of them."""
-    whole = _judging_seconds(data, plan, len(data["test"]))
-    fitting = int(len(data["test"]) * seconds / whole) if whole > 0 else len(data["test"])
-    fitting = max(fitting, FEWEST_JUDGED)
-    return None if fitting >= len(data["test"]) else fitting
 
 
 def with_seed(config: Config, seed: int) -> Config:
@@ -387,16 +385,17 @@ def _write_commands(
     """The same steps as single commands, from the log on."""
     seen = " --exclude-seen" if exclude_seen else ""
     here = shlex.quote(str(out))
-    estimates = [f"{here}/runs/mle-seed-{seed}" for seed in REFERENCE_SEEDS]
+    estimates = [f"{here}/runs/mle-seed-{seed}" for seed in plan.seeds]
     judged = f"{here}/runs/{IMPROVED}" if plan.improve else None
     mine = [] if own is None else [shlex.quote(str(own))]
     deployed = mine or list(plan.by_log)
     settings = f"--config {here}/config.yaml"
     told = {name: value for name, value in guessed.settings().items() if value}
-    words = " ".join(
-        f"--{name} {shlex.quote(value if isinstance(value, str) else ','.join(f'{a}={b}' for a, b in value.items()))}"
+    texts = {
+        name: ",".join(f"{a}={b}" for a, b in value.items()) if isinstance(value, dict) else str(value)
         for name, value in told.items()
-    )
+    }
+    words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in texts.items())
     prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
     first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}"
     if ROW in guessed.columns.values():  # no option of a command line can say so
@@ -407,7 +406,7 @@ def _write_commands(
         first,
         *(
             f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
-            for seed, folder in zip(REFERENCE_SEEDS, estimates, strict=True)
+            for seed, folder in zip(plan.seeds, estimates, strict=True)
         ),
         *(
             f"lpi train {here}/data --objective {name} --out {here}/baselines/{name} --resume"

@@ -17,21 +17,29 @@ from typing import Any
 
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.names import RATINGS, REWARDING, columns_meant, plain
-from localpolicy.data.reading import COLUMNS, ROW, alias
+from localpolicy.data.reading import COLUMNS, ROW, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
 NEEDED = ("sequence_id", "item_id")
-# Words in the name of an event -> its likely reward; the first that fits.
+# Words in the name of an event -> its likely reward; the first that fits. English first, then other languages.
 LIKELY_REWARDS = (
-    (("unlike", "dislike", "remove", "none", "impression", "show", "skip", "noclick"), 0.0),
-    (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion"), 1.0),
-    (("cart", "basket", "wish", "fav", "like", "share", "save", "follow", "subscribe"), 0.5),
-    (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv"), 0.2),
-)
+    (("unlike", "dislike", "remove", "none", "impression", "show", "skip", "noclick", "einblendung", "показ", "曝光",
+      "表示"), 0.0),
+    (("cart", "basket", "einkaufswagen", "warenkorb", "panier", "carrito", "carrello", "carrinho", "корзин", "カート",
+      "加购", "购物车"), 0.5),
+    (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion", "kauf", "bestell",
+      "achat", "achet", "commande", "compra", "acquist", "покуп", "заказ", "購入", "購買", "购买", "下单",
+      "支付"), 1.0),
+    (("wish", "fav", "like", "share", "save", "follow", "subscribe", "merkliste", "gefallt", "收藏",
+      "お気に入り"), 0.5),
+    (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv", "klick", "ansicht", "aufruf",
+      "vue", "clic", "consult", "vista", "visualiz", "просмотр", "клик", "閲覧", "クリック", "浏览", "点击"), 0.2),
+)  # fmt: skip
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
 MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
+FEW_WORDS = 8  # values of a column that may be events, where no other is
 MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
@@ -40,6 +48,7 @@ ANSWERS = {"0": "none", "1": "click", "0.0": "none", "1.0": "click", "false": "n
            "False": "none", "True": "click"}  # fmt: skip
 EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
 TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # words of a name
+SHOWN = 20  # columns that an error names
 SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
 FEWEST_STEPS = 50  # … of so many
 
@@ -65,11 +74,14 @@ class Guess:
     unsure: tuple[str, ...] = ()  # what the user should look at
     uses: tuple[Use, ...] = ()  # every column of the log
     sorted_by: str | None = None  # without times: the column that the rows of a sequence are sorted by
+    sequences: int = 0  # about so many
+    held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
         settings = {
-            "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename)
+            "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
+            "validation": self.held_out, "test": self.held_out,
         }  # fmt: skip
         return {name: value for name, value in settings.items() if value}
 
@@ -79,10 +91,14 @@ class UnknownColumns(DataError):
 
     def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str]) -> None:
         self.missing, self.names = list(missing), list(names)
-        super().__init__(
-            f"{path}: no column looks like {' or '.join(missing)} (its columns: {', '.join(names)}). Say which it is: "
-            f"--columns {','.join(f'{name}=NAME' for name in missing)}"
+        listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        headless = sum(_number(name) is not None for name in names) > len(names) / 2
+        remedy = (
+            "These are numbers: has the file no header? Write the columns' names into its first line"
+            if headless
+            else f"Say which it is: --columns {','.join(f'{name}=NAME' for name in missing)}"
         )
+        super().__init__(f"{path}: no column looks like {' or '.join(missing)} (its columns: {listed}). {remedy}")
 
 
 def guess(
@@ -94,10 +110,11 @@ def guess(
 ) -> Guess:
     """Read the names, and the values; what the user says holds."""
     rename, given = dict(rename or {}), dict(columns or {})
-    names = column_names(path)
+    names, why = column_names(path), "as you said"
     if not given and set(names) >= OPEN_BANDIT and path.name.partition(".")[0] not in PUBLISHED:
         given = {"sequence_id": ROW, "event": "click", "propensity": "propensity_score"}  # each row is a decision alone
         rename, rewards = rename or {"0": "none", "1": "click"}, rewards or "none=0,click=1"
+        why = "its name, as in the Open Bandit data"
     elif not given and set(names) >= OPEN_BANDIT:
         return Guess("openbandit", {}, rewards, uses=tuple(Use(name, "openbandit", "as published") for name in names))
     taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
@@ -110,7 +127,7 @@ def guess(
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
     with opened(path) as (engine, table):
-        return _Reading(path, engine, table, meant, given, rewards, rename).guess()
+        return _Reading(path, engine, table, meant, given, rewards, rename, why).guess()
 
 
 class _Reading:
@@ -125,10 +142,11 @@ class _Reading:
         given: Mapping[str, str],
         rewards: str | None,
         rename: dict[str, str],
+        why: str,
     ) -> None:
         self.path, self.engine, self.table = path, engine, table
         self.meant, self.given, self.rewards, self.rename = meant, given, rewards, rename
-        self.why = {part: "as you said" for theirs in given.values() for part in theirs.split("+")}
+        self.why = {part: why for theirs in given.values() for part in theirs.split("+")}
         self.event: str | None = None
         self.unsure: list[str] = []
 
@@ -148,8 +166,9 @@ class _Reading:
         order = None if "timestamp" in self.meant else self._order()
         ours = {name: theirs for name, theirs in self.meant.items() if name != theirs}
         return Guess(
-            "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()), order
-        )
+            "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()), order,
+            self._sequences(),
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ the roles
 
@@ -162,7 +181,8 @@ class _Reading:
             return
         for name in self._left():
             words = set(name.lower().replace("-", "_").split("_"))
-            timelike, unit = bool(words & set(TIMELIKE)) or "time" in name.lower(), self._epoch(name)
+            timelike = bool(words & set(TIMELIKE)) or "time" in name.lower() or plain(name).endswith("date")
+            unit = self._epoch(name)
             if unit is not None and (timelike or (unit != "s" and not plain(name).endswith("id"))):
                 self.meant["timestamp"], self.why[name] = name, f"its numbers are epoch times ({unit})"
                 return
@@ -199,6 +219,10 @@ class _Reading:
         """A number that varies and is named like one; beside events of several kinds it is only asked about."""
         if "reward" in self.meant or self.rewards is not None:
             return
+        answers = [name for name in self._left() if self._answers(name) and _likely_reward(name)]
+        if len(answers) > 1 and "event" not in self.meant:
+            self._several_answers(sorted(answers, key=lambda name: _likely_reward(name) or 0.0))
+            return
         likely = [name for name in self._left() if self._rewarding(name)]
         if not likely:
             return
@@ -226,6 +250,18 @@ class _Reading:
                          for name in likely[1:]}  # fmt: skip
             self.unsure.append(f"{first} is taken for the reward, not {' or '.join(likely[1:])}")
 
+    def _several_answers(self, names: list[str]) -> None:
+        """is_click and is_buy, 0 or 1 each: the event of a row is the dearest that came of it."""
+        together = "+".join(names)
+        self.meant["event"] = together
+        called = [plain(name).removeprefix("is").removeprefix("has") for name in names]
+        self.why |= {name: "0 and 1: whether it came of what was shown; the dearest one counts" for name in names}
+        for value in self._values(together):
+            came = [word for word, part in zip(called, value.split("+"), strict=True) if ANSWERS.get(part) == "click"]
+            self.rename.setdefault(value, came[-1] if came else "none")
+        worth = {word: _likely_reward(word) for word in called}
+        self.rewards = ",".join(["none=0", *(f"{word}={reward:g}" for word, reward in worth.items())])
+
     def _one_event(self) -> None:
         """Every row is the same event: with a reward of its own, or all worth the same."""
         if "reward" in self.meant:
@@ -233,6 +269,11 @@ class _Reading:
             return
         self.event = ONE_EVENT
         self.rewards = self.rewards or f"{ONE_EVENT}=1"
+        for name in self._left():
+            if plain(name) not in SCORES and 2 <= self._distinct(name) <= FEW_WORDS:
+                listed = ", ".join(self._values(name))
+                self.why[name] = f"few values ({listed}): is it what people did? Then say --columns event={name}"
+                self.unsure.append(f"{name} holds {listed}: if that is what people did, say --columns event={name}")
         self.unsure.append(
             f"there is neither an event nor a reward column: every row is a '{ONE_EVENT}', no event is worth more than "
             "another, and there is nothing to improve but the likelihood"
@@ -252,6 +293,11 @@ class _Reading:
             return theirs
         self.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else")
         return None
+
+    def _sequences(self) -> int:
+        theirs = self.meant["sequence_id"]
+        counted = "*" if theirs == ROW else f"DISTINCT {self._joined(theirs)}"
+        return int(self.engine.rows(f"SELECT COUNT({counted}) FROM log")[0][0])
 
     # ------------------------------------------------------------------ looking at the values
 
@@ -303,10 +349,12 @@ class _Reading:
 
     def _values(self, column: str) -> dict[str, int]:
         """The values of a column (a+b: the two together), the most frequent first."""
-        parts = [f"CAST({alias(self.table, name)} AS VARCHAR)" for name in column.split("+")]
-        value = parts[0] if len(parts) == 1 else f"CONCAT_WS('+', {', '.join(parts)})"
+        value = self._joined(column)
         query = f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
         return {str(value): int(count) for value, count in self.engine.rows(query)}
+
+    def _joined(self, column: str) -> str:
+        return f"CAST({joined([alias(self.table, name) for name in column.split('+')])} AS VARCHAR)"
 
     def _uses(self) -> Iterator[Use]:
         roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
@@ -362,12 +410,17 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
     listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in likely.items())
     unsure = [value for value, reward in likely.items() if reward is None]
     note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"
+    if len(unsure) == len(likely) > 1:
+        note = (
+            f"what {', '.join(unsure)} are worth is not known: all are taken for the same, so nothing can be decided. "
+            f"Say it with --rewards {unsure[0]}=1,{unsure[1]}=0"
+        )
     return listed, (note,) if unsure else ()
 
 
 def _likely_reward(event: str) -> float | None:
     called = plain(event)
-    return next((reward for words, reward in LIKELY_REWARDS if any(word in called for word in words)), None)
+    return next((reward for words, reward in LIKELY_REWARDS if any(plain(word) in called for word in words)), None)
 
 
 def _number(value: str) -> float | None:

@@ -1,6 +1,6 @@
 """Many runs, several at a time: one process per core, one thread each. What is done already is not done again.
 
-On a GPU a process may train several runs in turn (see `runtime.lanes`): small models leave room for that.
+On a GPU several processes share the device; under MPS their steps run side by side.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, Stopped, TrainingError
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.devices import device_called
+from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.interrupt import heard
-from localpolicy.runtime.lanes import Steps, in_turn
 from localpolicy.training.setup import resolve
-from localpolicy.training.train import training
+from localpolicy.training.train import tidy, training
 
 LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
@@ -55,7 +54,6 @@ def train_all(
     jobs: Sequence[Job],
     *,
     processes: int | None = None,
-    lanes: int | None = None,
     deadline: float | None = None,
     failures: dict[str, str] | None = None,
     label: str = "",
@@ -73,10 +71,10 @@ def train_all(
     waiting = [job for job in jobs if not Run(job.out).finished]
     for job in jobs:
         if job not in waiting:
+            tidy(Run(job.out))
             LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
-    sharing = Sharing.of([job.config for job in waiting], processes=processes, lanes=lanes)
-    trained = in_processes(train_job, waiting, sharing=sharing, deadline=deadline)
+    trained = in_processes(train_job, waiting, processes=processes, deadline=deadline)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
@@ -95,84 +93,57 @@ def cores() -> int:
     return max(1, min(free, MOST))
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """How runs share the machine: so many processes, each with so many lanes on one device."""
-
-    processes: int
-    lanes: int = 1
-    device: str = "cpu"
-
-    @classmethod
-    def of(cls, configs: Sequence[Config], *, processes: int | None = None, lanes: int | None = None) -> Sharing:
-        """What is asked for; by default a process per core, and one run at a time in each.
-
-        Runs of which only some must be deterministic do not share a process: that is set for a whole process.
-        """
-        devices = {device_called(config.train.device) for config in configs} or {"cpu"}
-        alike = len(devices) == 1 and len({config.train.deterministic for config in configs}) <= 1
-        return cls(processes or cores(), (lanes or 1) if alike else 1, min(devices))
-
-
 def in_processes(
-    work: Callable[[Task], Steps[Outcome]],
+    work: Callable[[Task], Outcome],
     tasks: Sequence[Task],
     *,
-    sharing: Sharing,
+    processes: int | None = None,
     deadline: float | None = None,
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
 
-    Tasks in a deque may grow while this goes on: whoever hears of an outcome may add what follows from it.
-    A single process is this one: nothing is gained by another.
+    Tasks in a deque may grow while this goes on: a caller that is told of an outcome may add what follows from it.
+    `processes` are by default one per core. A single one is this one: nothing is gained by another.
     """
     waiting = tasks if isinstance(tasks, deque) else deque(tasks)
-    count = min(sharing.processes, len(waiting))
+    count = min(processes or cores(), len(waiting))
     if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
-        yield from _here(work, waiting, sharing, deadline)
+        yield from _here(work, waiting, deadline)
         return
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
     )
     with pool, _terminated_as_interrupted():
-        at_work: set[Future[list[tuple[Task, Outcome]]]] = set()
+        at_work: dict[Future[Outcome], Task] = {}
         try:
             while waiting or at_work:
-                for group in _dealt(waiting, count - len(at_work), lanes=sharing.lanes):
-                    at_work.add(pool.submit(_within, work, group, sharing, deadline))
-                ended, at_work = wait(at_work, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    yield from future.result()
+                while waiting and len(at_work) < count:
+                    task = waiting.popleft()
+                    at_work[pool.submit(_done, work, task, deadline)] = task
+                for future in wait(at_work, return_when=FIRST_COMPLETED).done:
+                    yield at_work.pop(future), future.result()
         except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 raise _asked() from None
             if isinstance(error, BrokenProcessPool):
                 lack = (
-                    "a process was killed, perhaps for want of memory: use fewer processes. (A script of your own must "
-                    "start its work under `if __name__ == '__main__':`.)"
+                    "a process was killed, perhaps because memory ran out: use fewer processes. (A script of your own "
+                    "must start its work under `if __name__ == '__main__':`.)"
                 )
                 raise RunError(f"{lack} {GO_ON}") from None
             raise
 
 
-def _dealt(waiting: deque[Task], processes: int, *, lanes: int) -> list[list[Task]]:
-    """What each free process is given: one task; with lanes its share of all that wait, in the order they came."""
-    if lanes == 1:
-        return [[waiting.popleft()] for _ in range(min(processes, len(waiting)))]
-    every = list(waiting)
-    if processes:
-        waiting.clear()
-    return [group for number in range(processes) if (group := every[number::processes])]
-
-
 def _here(
-    work: Callable[[Task], Steps[Outcome]], tasks: deque[Task], sharing: Sharing, deadline: float | None
+    work: Callable[[Task], Outcome], tasks: deque[Task], deadline: float | None
 ) -> Iterator[tuple[Task, Outcome]]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same
     try:
-        yield from _until(work, tasks, sharing, deadline)
+        while tasks:
+            task = tasks.popleft()
+            yield task, _done(work, task, deadline)
     except KeyboardInterrupt:
         raise _asked() from None
     finally:
@@ -209,22 +180,15 @@ def _begin(modules: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _within(
-    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
-) -> list[tuple[Task, Outcome]]:
-    """What came of them, in a process of their own."""
-    return list(_until(work, tasks, sharing, deadline))
-
-
-def _until(
-    work: Callable[[Task], Steps[Outcome]], tasks: Sequence[Task], sharing: Sharing, deadline: float | None
-) -> Iterator[tuple[Task, Outcome]]:
-    """Each task and what came of it, unless the deadline comes first."""
+def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
+    """What comes of a task, unless the deadline comes first."""
     try:
         with _alarm(deadline):
-            yield from in_turn(work, tasks, lanes=sharing.lanes, device=sharing.device)
+            return work(task)
     except Stopped:  # a training says how to go on with it alone
         raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
+    finally:
+        give_back_memory()
 
 
 @contextmanager
@@ -267,10 +231,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def train_job(job: Job) -> Steps[str | None]:
+def train_job(job: Job) -> str | None:
     """Train one run to its end; why it could not be trained, or None."""
     try:
-        yield from training(Prepared(job.data), Run(job.out), job.config, resume=True)
+        training(Prepared(job.data), Run(job.out), job.config, resume=True)
     except TrainingError as error:
         return str(error)
     return None

@@ -33,11 +33,10 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
-from localpolicy.runtime.lanes import Steps
 from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
 from localpolicy.study.demo import PolicySpec
-from localpolicy.study.jobs import Job, Sharing, cores, in_processes, refuse_other, train_job
+from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
 from localpolicy.study.rounds import Loop, LoopConfig, RoundMeasure, arms_of, scenario_of, world_of
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
@@ -102,7 +101,7 @@ class Chain:
             return None
         return len(entries) + 1
 
-    def steps(self, number: int) -> Steps[dict[str, Any]]:
+    def step(self, number: int) -> dict[str, Any]:
         """Do one round; what was measured."""
         self._serve(number - 1)
         config = self.training(number)
@@ -111,10 +110,10 @@ class Chain:
         try:
             check_data(data, resolve(config, data).objective)
         except DataError as error:
-            # A policy that shows nobody what they want leaves a log from which nothing can be learnt.
+            # A policy whose lists are never answered leaves a log from which nothing can be learnt.
             return self._write(number, {"stopped": str(error)})
         refuse_other(job)
-        failure = yield from train_job(job)
+        failure = train_job(job)
         return self._write(number, self._measure(number) if failure is None else {"stopped": failure})
 
     def training(self, number: int) -> Config:
@@ -199,11 +198,11 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     _claim(folder, config)
     of_seed = {chain.seed: chain for chain in chains}
     unwritten = [chain for chain in of_seed.values() if chain.entry(0) is None]
-    for chain, _ in in_processes(_start, unwritten, sharing=Sharing(1)):
+    for chain, _ in in_processes(_start, unwritten, processes=1):
         LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
 
     tasks = deque(task for chain in chains if (task := _next(chain, rounds)) is not None)
-    for (chain, number), entry in in_processes(_do, tasks, sharing=Sharing(processes or cores())):
+    for (chain, number), entry in in_processes(_do, tasks, processes=processes):
         said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
         LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
         if (following := _next(chain, rounds)) is not None:
@@ -218,13 +217,12 @@ def _next(chain: Chain, rounds: int) -> _Round | None:
     return None if number is None else _Round(chain, number)
 
 
-def _do(task: _Round) -> Steps[dict[str, Any]]:
-    return (yield from task.chain.steps(task.number))
+def _do(task: _Round) -> dict[str, Any]:
+    return task.chain.step(task.number)
 
 
-def _start(chain: Chain) -> Steps[None]:
+def _start(chain: Chain) -> None:
     """The log that all arms of the chain's seed start from."""
-    yield from ()
     write_start(chain.config, chain.seed, chain.at(0))
 
 

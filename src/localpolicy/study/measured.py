@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy import stats
 
 from localpolicy.errors import RunError
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, mean_estimate
+from localpolicy.measure.estimate import Estimate, Interval, mean_estimate, t_quantile
 from localpolicy.measure.score import Scores
 from localpolicy.measure.summary import groups
 from localpolicy.runs.config import Config
@@ -34,7 +33,7 @@ def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
     if len(means) == 1:
         return Interval.of(means[0], errors[0])
     mean, se = float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means)))
-    reach = float(stats.t.ppf(0.975, len(means) - 1)) * se
+    reach = t_quantile(0.975, len(means) - 1) * se
     return Interval(mean, mean - reach, mean + reach)
 
 

@@ -174,7 +174,6 @@ def sweep(
     search: str = "grid",
     trials: int | None = None,
     processes: int | None = None,
-    lanes: int | None = None,
     exclude_seen: bool = False,
     **settings: Any,
 ) -> Sweep:
@@ -211,7 +210,6 @@ def sweep(
         references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
         against=[Path(run).resolve() for run in against],
         processes=processes,
-        lanes=lanes,
         exclude_seen=exclude_seen,
     )
     _refuse_ambiguous(study)

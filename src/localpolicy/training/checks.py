@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config
 from localpolicy.training.numerics import check_numerics
@@ -25,6 +26,19 @@ def check_settings(config: Config, folder: Path) -> None:
     if config.train.tensorboard:
         require_tensorboard()
     check_numerics(config.train)
+
+
+def check_features(data: Prepared, config: Config) -> None:
+    """Raise where features are asked for that the item table does not have, or that rows cannot be made of."""
+    columns = learnt_columns(data.catalogue)
+    for name in config.model.features:
+        if name not in columns:
+            known = (
+                nearest(name, columns) if columns else ": it was prepared without an item table (lpi prepare --items)"
+            )
+            raise ConfigError(f"model.features: {data.path} has no column '{name}'{known}")
+    if config.model.features and not config.model.tied:
+        raise ConfigError("model.features needs tied heads: untied ones have rows of their own. Set model.tied=true.")
 
 
 def check_history(data: Prepared, config: Config) -> None:

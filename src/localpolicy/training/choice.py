@@ -103,6 +103,7 @@ class HeldOut(NamedTuple):
     log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
     known: bool  # whether the log states μ
     begins: np.ndarray  # where in its sequence the list begins
+    stated: np.ndarray | None = None  # its place as the log states it
 
     def decisions(self, logp: np.ndarray, taken: np.ndarray | None, expected: np.ndarray | None) -> Decisions:
         """Of a policy with these log π(a|x): of whole lists, where the log has any."""
@@ -110,7 +111,8 @@ class HeldOut(NamedTuple):
         if estimand_of(self.place) == "decision":
             return log.at(~np.isnan(log.weight))
         another = (np.diff(self.sequence, prepend=-1) != 0) | (np.diff(self.begins, prepend=-1) != 0)
-        return whole_lists(log, self.place, np.cumsum(another))
+        another |= np.diff(self.place, prepend=-1) <= 0  # two histories of one sequence may be equally long
+        return whole_lists(log, self.place, np.cumsum(another), place=self.stated)
 
 
 @torch.no_grad()
@@ -131,16 +133,23 @@ def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Con
             log_mu = log_mu.masked_fill(open_items.unknown, torch.nan)
         log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
         above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
+        window = batch.sequences[batch.row[at]]
+        place = windows.places_at(window, batch.history[at]) if batch.context is not None else None
         columns.append(
-            (batch.sequences[batch.row[at]], item, above, batch.history[at] - above, batch.reward[at],
-             *critic_targets(batch, gamma=gamma), q.at(item), mean_q, log_mu, log_propensity)
+            (batch.owners[batch.row[at]], item, above, batch.history[at] - above, above if place is None else place,
+             batch.reward[at], *critic_targets(batch, gamma=gamma), q.at(item), mean_q, log_mu, log_propensity)
         )  # fmt: skip
     gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    (sequence, items, place, begins), numbers = gathered[:4], [column.astype(np.float64) for column in gathered[4:]]
+    (sequences, items, above_each, begins, places), numbers = (
+        gathered[:5],
+        [column.astype(np.float64) for column in gathered[5:]],
+    )
     reward, returns, weight, q_taken, q_mean, estimated, stated = numbers
     known = bool(len(stated)) and not np.isnan(stated).any()
     log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
-    return HeldOut(sequence, reward, returns, weight, q_taken, q_mean, items, place, log_mu, known, begins)
+    return HeldOut(
+        sequences, reward, returns, weight, q_taken, q_mean, items, above_each, log_mu, known, begins, places
+    )
 
 
 def choose(
@@ -161,7 +170,7 @@ def choose(
     calibration = calibrate(
         read.returns, read.expected, read.taken, read.sequence, weight=read.weight, place=read.place
     )
-    slope = 1.0 if objective.believe else calibration.factor
+    slope = calibration.factor if objective.calibrate_critic else 1.0
     spread = calibration.spread if calibration.spread > 0 else 1.0
     usual = objective.beta or USUAL * spread
     if slope == 0:
@@ -185,7 +194,8 @@ def choose(
 
 SILENT = (
     "the log does not tell good items from bad: on held-out actions the slope of the return on the critic's advantage "
-    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; objective.believe=true tilts it anyway."
+    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; "
+    "objective.calibrate_critic=false tilts it anyway."
 )
 
 

@@ -9,7 +9,7 @@ around 1 wipes out everything for returns around 0.01. A critic's head is linear
 multiplied by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
 
 On an interaction log neither is done. An item's mean return is there that of the visitors who answered, and says
-nothing of how many do not: a critic that starts from it is heard where it had better be silent (see docs/demo.md).
+nothing of how many do not: a critic that starts from it speaks where it should be silent (docs/results/demo.md).
 """
 
 from __future__ import annotations

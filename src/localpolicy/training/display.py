@@ -11,14 +11,39 @@ import time
 from localpolicy.training.checkpoint import Progress
 from localpolicy.training.epoch_log import EpochLog, effective_share
 
+SKIPPED, TIMED = 3, 3.0  # first steps that are not timed, and seconds that are, before a forecast
+LONG = 600.0  # seconds: the least that a run takes, from which on it is said first
+
 
 class Display:
     """Words for how far a run has come."""
 
-    def __init__(self, begun: Progress, *, sequences: int, batch_size: int, epochs: int) -> None:
-        self.sequences, self.batch_size, self.epochs = sequences, batch_size, epochs
-        self.first = self._seen(begun)
-        self.began = time.perf_counter()
+    def __init__(
+        self, begun: Progress, *, sequences: int, batch_size: int, epochs: int, patience: int | None = None
+    ) -> None:
+        self.sequences, self.batch_size, self.epochs, self.patience = sequences, batch_size, epochs, patience
+        self.first, self.first_step = self._seen(begun), begun.step
+        self.began = self.timed = time.perf_counter()
+        self.told = False
+
+    def forecast(self, done: Progress) -> str | None:
+        """How long it will take, by its first steps: once, and where that is long."""
+        made, now = done.step - self.first_step, time.perf_counter()
+        if made <= SKIPPED:
+            self.timed = now
+        if self.told or made <= SKIPPED or now - self.timed < TIMED:
+            return None
+        self.told = True
+        epoch = (now - self.timed) / (made - SKIPPED) * -(-self.sequences // self.batch_size)
+        least = min(self.epochs, self.epochs if self.patience is None else self.patience + 1) - done.epoch
+        if least * epoch < LONG:
+            return None
+        ends = "" if self.patience is None else f", until {self.patience} bring nothing better"
+        return (
+            f"an epoch takes about {_clock(epoch)} here: {max(least, 1)} to {self.epochs} epochs{ends}, so "
+            f"{_clock(max(least, 1) * epoch)} to {_clock(self.epochs * epoch)} (h:mm:ss). --minutes M stops it after "
+            "M minutes with the best weights so far"
+        )
 
     def _seen(self, done: Progress) -> int:
         """Sequences seen in all."""

@@ -31,7 +31,6 @@ from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.lanes import Steps
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
@@ -57,16 +56,16 @@ class Fitting:
     towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
     began: float = field(default_factory=time.perf_counter)
 
-    def network(self) -> Steps[Run]:
+    def network(self) -> Run:
         """One network, trained by the objective's own terms: the run."""
         check_data(self.data, self.config.objective)
         return self._trained(self.run, self.config, self.backbone)
 
-    def logging_policy(self, given: str) -> Steps[Run]:
+    def logging_policy(self, given: str) -> Run:
         """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
         check_data(self.data, self.config.objective)
         if given == "head":
-            return (yield from self._stage("logging", MLE(), select="logp"))
+            return self._stage("logging", MLE(), select="logp")
         run = Run(given)
         policy = run.policy()
         known = policy.origin.estimates_logging == "policy" or served_by(run, self.data)
@@ -79,10 +78,10 @@ class Fitting:
         if self.improved_before is not None:
             start = self.config.train.warm_start or given
             teacher = Distill(teacher=given)
-            return (yield from self._stage("logging", teacher, select=teacher.default_selection, warm_start=start))
+            return self._stage("logging", teacher, select=teacher.default_selection, warm_start=start)
         return run
 
-    def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Steps[Run]:
+    def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Run:
         """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
         train = self.config.train
         return self._stage(
@@ -118,7 +117,7 @@ class Fitting:
             )
         return windows.part(number, 2)
 
-    def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Steps[Run]:
+    def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Run:
         self.run.folder.mkdir(parents=True, exist_ok=True)
         if self.ranks.leads:
             self.run.write_config(self.config)
@@ -135,15 +134,13 @@ class Fitting:
         LOG.info("%s: training", name)
         check_data(self.data, config.objective)
         try:
-            return (yield from self._trained(run, config, copy.deepcopy(self.backbone), self.half(0)))
+            return self._trained(run, config, copy.deepcopy(self.backbone), self.half(0))
         except Stopped as stopped:
             raise Stopped(f"{str(stopped).rpartition(': ')[0]}: {self.run.folder}") from None
 
-    def _trained(
-        self, run: Run, config: Config, backbone: nn.Module | None, held_out: Windows | None = None
-    ) -> Steps[Run]:
+    def _trained(self, run: Run, config: Config, backbone: nn.Module | None, held_out: Windows | None = None) -> Run:
         trainer = Trainer.start(self.data, run, config, ranks=self.ranks, backbone=backbone, held_out=held_out)
-        return trainer.steps(resume=self.resume, older=self.older)
+        return trainer.train(resume=self.resume, older=self.older)
 
     def _refuse_other(self, run: Run, config: Config) -> None:
         """A stage that is done must be one of this very run."""

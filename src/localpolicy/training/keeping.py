@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
+from localpolicy.training.new_items import fit_rise
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.validation import batch_size
 
@@ -83,16 +85,24 @@ class Keeping:
         if not (config.train.calibrate and config.objective.calibrated and scales(network)):
             self._choose(name)
             return {}
-        catalogue = backend(config.train.catalogue) if network.shard is None else sharded
         size = batch_size(config)
-        s = sharpness(network, self.held_out, self.data, catalogue, batch_size=size, ranks=self.ranks)
+        s = sharpness(network, self.held_out, self.data, self._catalogue, batch_size=size, ranks=self.ranks)
         with sharpened(network, s):
+            self.fit_rise()
             self._choose(name)
         return {"temperature": 1 / s}
 
+    @property
+    def _catalogue(self) -> ModuleType:
+        return backend(self.config.train.catalogue) if self.network.shard is None else sharded
+
+    def fit_rise(self) -> None:
+        """How far items without events may rise, by the held-out sequences."""
+        fit_rise(self.network, self.held_out, self._catalogue, batch_size=batch_size(self.config), ranks=self.ranks)
+
     def _choose(self, name: str) -> None:
         if self._save_every:
-            self.chosen[name] = {key: tensor.clone() for key, tensor in unique(self.network.state_dict()).items()}
+            self.chosen[name] = {key: tensor.clone() for key, tensor in unique(self.network.plain_state()).items()}
         else:
             self._save_weights(name)
 
@@ -103,7 +113,7 @@ class Keeping:
 
     def _save_weights(self, name: str) -> None:
         """All ranks call; the leader writes."""
-        state = whole_tables(self.network.state_dict(), split=self.network.split, shard=self.network.shard)
+        state = whole_tables(self.network.plain_state(), split=self.network.split, shard=self.network.shard)
         if self.ranks.leads:
             save_weights(state, self.run.folder / name)
 

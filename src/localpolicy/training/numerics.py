@@ -47,7 +47,7 @@ _before = (False, False, False)
 def deterministic(wanted: bool) -> Iterator[None]:
     """Operations that could give another result next time raise; what was set before is set again afterwards.
 
-    Blocks may overlap, as they do where several runs are trained in turn: the last one to end sets it back.
+    Blocks may be nested or overlap: the last one to end sets it back.
     """
     global _wanted, _before
     if not wanted:

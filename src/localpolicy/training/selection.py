@@ -54,7 +54,7 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
     what = f"so the epoch is selected by {selected_by}" if select == "auto" else f"and '{select}' rests on them"
     return (
         f"too few held-out positions to tell a small difference ({said}; {ENOUGH} are needed), {what}. "
-        "A larger validation share, or more data, mends it."
+        "A larger validation share, or more data, helps."
     )
 
 
@@ -78,7 +78,7 @@ def _decisions(data: Prepared) -> int:
 def _paid(data: Prepared) -> dict[str, float]:
     """Rewards of the events held out that pay and have a name: a rule must not ask for what is not there.
 
-    Ratings are events too, but nobody asks for the nDCG of a 3: they are judged as in the paper's bandit.
+    Ratings are events too, but the nDCG of a 3 means nothing: they are judged as in the paper's bandit.
     """
     held_out, rewards = _held_out(data), data.manifest["rewards"]
     return {

@@ -11,8 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy.catalogue import backend, chosen, fused, sharded
 from localpolicy.catalogue.shards import Shard
+from localpolicy.data.item_features import ItemFeatures
+from localpolicy.data.neighbours import NewItems
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
+from localpolicy.model.item_rows import ItemInputs
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for
@@ -21,28 +24,31 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.settings import AUTO
 from localpolicy.training.adam import TableAdamW
 from localpolicy.training.logging_policy import over_catalogue, served
 from localpolicy.training.losses import Losses
 from localpolicy.training.numerics import half
 from localpolicy.training.selection import rule
 
-# Decay bounds a weight by its inverse, and that of gains bounds how sure a policy can be: without it sparse logs are
-# overfitted, with all of it predictable logs are not learnt (docs/results/defaults.md).
+# Decay bounds a weight by its inverse, and that of gains bounds probabilities: without it sparse logs are overfitted,
+# with all of it predictable logs are not learnt (docs/results/defaults.md).
 OF_VECTORS = 0.4
+OF_FEATURES = 1.0  # of W: what many items share is learnt from more
 
 
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
     """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
     older = _inherited(config) if begun is None else begun.config.model_dump()
+    if config.objective.reads().teacher and config.model.features == AUTO:  # a student learns rows that are there
+        config = config.model_copy(update={"model": config.model.model_copy(update={"features": []})})
     config = fill(config, data, older, resumed=begun is not None)
     embedded = config.model.event_embeddings
-    if embedded is None and older is not None:
-        embedded = older["model"]["event_embeddings"]
-    if embedded is None:
-        embedded = _events_differ(data)
+    if embedded is None:  # a first log of answers begins with them: they start at zero, so nothing known is lost
+        embedded = bool(older and older["model"]["event_embeddings"]) or _events_differ(data)
     device = device_called(config.train.device)
-    train = {
+    train: dict[str, Any] = {} if "min_history" in config.train.model_fields_set else _histories(data)
+    train |= {
         "device": device,
         "select": rule(config.train.select, data, config.objective),
         "catalogue": chosen(config.train.catalogue, device),
@@ -54,6 +60,14 @@ def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
         "train": config.train.model_copy(update=train),
     }
     return config.model_copy(update=changes)
+
+
+def _histories(data: Prepared) -> dict[str, int]:
+    """Where sequences are single actions, or single lists, empty contexts are all that there is to evaluate."""
+    offsets, arrays = data["validation"].offsets, data["validation"].arrays
+    before = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+    before = before - arrays["above"] if "above" in arrays else before
+    return {"min_history": 0} if len(before) and before.max() == 0 else {}
 
 
 def states_propensities(data: Prepared) -> bool:
@@ -108,6 +122,7 @@ def build_reader(
         heads=heads_for(reads, logging_given=logging_policy is not None),
         backbone=backbone,
         shard=shard,
+        features=item_inputs(data, config),
     )
     return NetworkReader(
         network.to(config.train.device),
@@ -115,6 +130,15 @@ def build_reader(
         backend(config.train.catalogue) if shard is None else sharded,
         logging_policy=logging_policy,
     )
+
+
+def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
+    """What the network is told of the items; None where nothing is used."""
+    if not config.model.features:
+        return None
+    encoded = ItemFeatures.fit(data.catalogue, config.model.features, data.known_items).encode(data.catalogue)
+    counts = np.bincount(data["train"].arrays["item"], minlength=data.n_items)
+    return ItemInputs(encoded, data.known_items, NewItems.of(encoded, counts, bound=config.model.new_items))
 
 
 def build_losses(reader: NetworkReader, config: Config, ranks: Ranks) -> nn.Module:
@@ -134,7 +158,7 @@ def build_losses(reader: NetworkReader, config: Config, ranks: Ranks) -> nn.Modu
 def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> torch.optim.Optimizer:
     """Adam, with decoupled weight decay. The value head has its own; heads take steps of `unit` times the rate."""
     train, device = config.train, network.embedding.device
-    parameters: dict[str, list[nn.Parameter]] = {"heads.value.": [], "heads.": [], "": []}
+    parameters: dict[str, list[nn.Parameter]] = {"heads.value.": [], "heads.": [], "features.": [], "": []}
     for name, parameter in network.named_parameters():
         parameters[next(prefix for prefix in parameters if name.startswith(prefix))].append(parameter)
     groups: list[dict[str, Any]] = []
@@ -147,6 +171,7 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
                 rate = torch.tensor(rate, device=device)
             decay = train.weight_decay * (OF_VECTORS if vectors else 1.0)
             decay = train.value_decay if prefix == "heads.value." else decay
+            decay *= OF_FEATURES if prefix == "features." else 1.0
             # A step shrinks weights by rate · decay: by the same share, whatever the unit of rewards, and so of steps.
             groups += [{"params": chosen, "weight_decay": decay / step, "lr": rate, "unit": step}] if chosen else []
     if network.embedding.is_cuda and fused.missing() is None:

@@ -69,12 +69,15 @@ class Step:
         ranks, network = self.ranks, self.network
         self.optimiser.zero_grad(set_to_none=True)
         terms: Terms
+        leaf = ranks.alone or network.shard is not None  # DDP looks for the parameters themselves
+        network.form(leaf=leaf)
         with tables or nullcontext():
             loss, means, terms = self.losses(batch, number, coin, count)
             refuse_broken_terms(means, terms, number)  # a batch that is filled up has no means: its log tells
             logging = Branch(loss.device)
             # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
             (loss * ranks.total if ranks.total > 1 and network.shard is None else loss).backward()
+        network.pull_back()
         if network.shard is not None:
             sum_copies(network, ranks)
         if self.config.gradient_clip is not None:

@@ -1,7 +1,7 @@
 """The temperature at which a policy's held-out likelihood is largest (Guo et al. 2017), folded into its weights.
 
-A network grows too sure of itself long before its ranking stops to improve. One number, by which all logits are
-multiplied, mends much of that and leaves every ranking as it is. Departures: the number is sought by bisection (the
+A network becomes overconfident long before its ranking stops to improve. One number, by which all logits are
+multiplied, corrects much of that and leaves every ranking as it is. Departures: the number is sought by bisection (the
 likelihood is concave in it), on the first held-out positions alone.
 """
 
@@ -82,12 +82,14 @@ def _scaled(network: Network, hidden: Tensor, s: float) -> Logits:
     return head.replaced(head.weight, head.bias * s).logits(hidden * s)
 
 
-def scales(network: Network) -> list[nn.Parameter] | None:
+def scales(network: Network) -> list[Tensor] | None:
     """What logits are linear in, beside the item embeddings: the final norm and the biases. None: unknown."""
     norm = getattr(network.backbone, "norm", None)
     if network.own_backbone or list(network.heads) != ["policy"] or not isinstance(norm, nn.LayerNorm):
         return None
-    return [norm.weight, norm.bias, network.heads["policy"].bias]  # type: ignore[list-item]
+    head = network.heads["policy"]
+    biases = [head.bias] if network.features is None else [head.bias, head.features]
+    return [norm.weight, norm.bias, *biases]  # type: ignore[list-item]
 
 
 @contextmanager

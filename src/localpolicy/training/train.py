@@ -18,11 +18,10 @@ from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.auto import sentence
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import FOLDERS, Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
-from localpolicy.runtime.lanes import Steps, to_end
 from localpolicy.runtime.ranks import joined
-from localpolicy.training.checks import check_estimator, check_history, check_settings
+from localpolicy.training.checks import check_estimator, check_features, check_history, check_settings
 from localpolicy.training.fitting import Fitting
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
@@ -62,7 +61,7 @@ def train(
         remember(backbone)
     config = config_of(objective, config, **settings)
     run = Run(out if out is not None else _own_folder(config))
-    return to_end(training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone))
+    return training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone)
 
 
 def _fitted(
@@ -87,17 +86,18 @@ def training(
     force: bool = False,
     backbone: nn.Module | None = None,
     towers: Path | None = None,
-) -> Steps[Run]:
-    """What `train` does, pausing after every step: so several runs take turns (see `runtime.lanes`).
+) -> Run:
+    """What `train` does, for a run and a config that are known.
 
     `towers` is a folder where the networks of a closed form stay, for the next run that differs in the dial alone.
     """
     if resume and run.finished:
-        _tidy(run)
+        tidy(run)
         return run
     check_select(config.train.select, data)
     config = resolve(config, data, run if resume and run.started else None)
     check_settings(config, run.folder)
+    check_features(data, config)
     check_history(data, config)
     check_estimator(data, config)
     with (
@@ -109,7 +109,7 @@ def training(
             if not (resume and run.started):
                 refuse_occupied(run.folder, force=force)
                 run.clear()
-            remove_partial_files(run.folder)
+            remove_partial_files(run.folder, within=FOLDERS)
             data.verify()
             if (said := sentence(config, data)) is not None:
                 LOG.info(said)
@@ -120,7 +120,7 @@ def training(
 
         fitting = Fitting(data, run, config, ranks, resume, resume_older, backbone, towers)
         try:
-            return (yield from config.objective.fit(fitting))  # type: ignore[no-any-return]
+            return config.objective.fit(fitting)  # type: ignore[no-any-return]
         except LocalPolicyError:
             if ranks.leads and not run.saved:  # the same command, corrected, must not find the folder occupied
                 run.clear()
@@ -135,7 +135,7 @@ def _own_folder(config: Config) -> Path:
     return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
-def _tidy(run: Run) -> None:
+def tidy(run: Run) -> None:
     """Remove what a kill after the end of training left: everything that a finished run has no more."""
     left = (run.folder / "checkpoint", run.stages)
     if any(path.exists() for path in (*left, run.folder / LOCK)):

@@ -26,7 +26,6 @@ from localpolicy.model.policy import Origin, Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.interrupt import stop_asked_for
-from localpolicy.runtime.lanes import Steps, caught_up
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import averaged, keep_average
@@ -120,8 +119,8 @@ class Trainer:
         """Of an epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
-    def steps(self, *, resume: bool, older: bool = False) -> Steps[Run]:
-        """All epochs, from the start or from a checkpoint; it pauses after every step."""
+    def train(self, *, resume: bool, older: bool = False) -> Run:
+        """All epochs, from the start or from a checkpoint."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +136,10 @@ class Trainer:
         if self.ranks.leads:
             run.write_config(self.config)
             run.keep_metric_lines(done.metric_lines)
-        display = Display(done, sequences=len(self.windows), batch_size=config.batch_size, epochs=config.epochs)
+        display = Display(
+            done, sequences=len(self.windows), batch_size=config.batch_size, epochs=config.epochs,
+            patience=config.patience,
+        )  # fmt: skip
         bar = progress_bar(self.config.objective.name, self.batches * config.epochs)
         writes_events = config.tensorboard and self.ranks.leads
         records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
@@ -147,7 +149,7 @@ class Trainer:
                 done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates
             self.ends = None if config.minutes is None else began + 60 * config.minutes
             while done.epoch < config.epochs and not self._out_of_patience(done) and not self._late(done):
-                done = yield from self._epoch(done, display, advance, asked)
+                done = self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
     def _epoch(
@@ -156,7 +158,7 @@ class Trainer:
         display: Display,
         advance: Any,
         asked: Callable[[], bool],
-    ) -> Steps[Progress]:
+    ) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, self._log(done)
         self.network.train()
@@ -167,12 +169,14 @@ class Trainer:
                 self.step(batch, done.step, positions=positions, log=log)
             done = done._replace(step=done.step + 1, batch=done.batch + 1)
             advance(1, note=partial(display.note, done, log))
+            # A GPU's first steps are compiled and captured: they say nothing of the others.
+            if not config.device.startswith("cuda") and ranks.leads and (said := display.forecast(done)) is not None:
+                LOG.warning(said)
             (stop,) = ranks.summed(asked())
             # At the epoch's end there is a validation anyway.
             late = self._late(done)
             validates = (late or due(config.validate_every, done.step)) and done.batch < self.batches
             if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
-                yield from caught_up(config.device)
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
                 checked = done.step
             if validates:
@@ -184,8 +188,6 @@ class Trainer:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
             if validates and (late or self._out_of_patience(done)):
                 return done
-            yield None
-        yield from caught_up(config.device)
         refuse_broken_sums(log, checked, done.step)
         log = log.over(ranks)
         done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
@@ -198,7 +200,8 @@ class Trainer:
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
         """Judge the averaged weights, where there are such."""
-        with averaged(self.optimiser):
+        with averaged(self.optimiser), self.network.formed():
+            self.keeping.fit_rise()
             return self._judged(done, log, epoch=epoch)
 
     def _judged(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
@@ -296,7 +299,8 @@ class Trainer:
         return bool(late)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
-        with averaged(self.optimiser):
+        with averaged(self.optimiser), self.network.formed():
+            self.keeping.fit_rise()
             self.keeping.finish()
         if not self.ranks.leads:
             self.ranks.wait()

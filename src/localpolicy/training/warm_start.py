@@ -6,7 +6,7 @@ A new item starts as the mean item:
 - its embedding is the mean of the known ones: a history reads it as nothing in particular. Logits are trained each by
   its own items, so equal starts do not stay equal;
 - its row in a critic (q_a, q_b, reward) and that row's bias are the means too: its value starts as the mean value
-  Σ_a Q(x,a)/n, so it is nobody's maximum;
+  Σ_a Q(x,a)/n, so it is the maximum in no context;
 - its row in a policy or logging head is the mean w̄, and its bias is b̄ - δ. With n known items, Jensen's inequality
   gives Σ_a exp(h·w_a + b_a) >= n exp(h·w̄ + b̄) in every context h, so m new items hold together at most
   (m/n) e^-δ times the mass of the known ones. δ = max(0, log(m / (n NEWCOMERS))) makes that at most NEWCOMERS: no
@@ -28,15 +28,15 @@ from torch import Tensor
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.model.network import Network
+from localpolicy.model.network import FEATURES, Network
 from localpolicy.model.newer_catalogue import match_items
-from localpolicy.model.weights import load_weights
+from localpolicy.model.weights import load_weights, without_features
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 
 NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
 SOFTMAX_HEADS = ("policy", "logging")
-FREE = ("dropout",)  # of the model: no weight depends on it
+FREE = ("dropout", "features", "id_dropout", "new_items")  # of the model: no weight depends on them
 
 
 @torch.no_grad()
@@ -52,13 +52,14 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
         weights = {
             name.removeprefix("logging."): weight for name, weight in weights.items() if name.startswith("logging.")
         }
+    features, weights = without_features(weights)
     older_index = torch.from_numpy(match_items(data.catalogue, pq.read_table(run.folder / "items.parquet")))
     if not bool((older_index >= 0).any()):
         raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
     copied = []
     for name, target in network.state_dict().items():
-        if name not in weights and name.startswith("heads."):
-            continue  # a head the older run lacks, or the embedding again where the policy head is tied
+        if name not in weights and (name.startswith(("heads.", FEATURES)) or name == "answer"):
+            continue  # a head or events the older run lacks, or the embedding again where the policy head is tied
         if name not in weights or (name.startswith("backbone.") and weights[name].shape != target.shape):
             raise RunError(f"--warm-start: {run.folder} has another backbone: its weights do not fit {name}.")
         start = weights[name].to(target)
@@ -69,6 +70,8 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
             start = start if network.shard is None else start[network.shard.own]
         target.copy_(start)
         copied.append(name)
+    if features:
+        network.take_features(features)
     heads = [name for name in network.heads if f"heads.{name}.bias" in copied]
     return {
         "run": str(run.folder),
@@ -111,6 +114,8 @@ def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -
         return {**shape, "data.length": described["length"], "a backbone of the user's": described["own_backbone"]}
 
     there, here = named(older), named(network.describe())
+    if not there.get("model.event_embeddings"):  # they start at zero: the network gives what the older one gives
+        del here["model.event_embeddings"]
     different = [name for name in here if here[name] != there.get(name)]
     if different:
         said = ", ".join(f"{name} is {there.get(name)} there and {here[name]} here" for name in different)

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.sources import SourceTable
+from localpolicy.data.sources import SourceTable, other_line_end
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.full_disk import says_full
 
@@ -27,6 +27,7 @@ TYPES = {
 }
 
 
+NANOSECONDS = ("TIMESTAMP_NS", "TIMESTAMPTZ_NS")
 PATTERN = "*?["  # letters that make a name a pattern to DuckDB
 OURS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)  # about SQL, which no user writes
 MEMORY = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b|%)", re.IGNORECASE)
@@ -49,9 +50,10 @@ class DuckDB:
         except duckdb.Error as error:
             raise ConfigError(f"DuckDB does not accept memory={memory}, threads={threads}: {error}") from None
         # As Spark's, which cuts off what is below a millisecond; DuckDB's own rounds it.
-        parts = "((epoch_us(instant) % 1000 + 1000) % 1000)"
-        self._connection.execute(f"CREATE MACRO unix_millis(instant) AS (epoch_us(instant) - {parts}) // 1000")
+        self._connection.execute("CREATE MACRO floor_div(a, b) AS (a - ((a % b + b) % b)) // b")
+        self._connection.execute("CREATE MACRO unix_millis(instant) AS floor_div(epoch_us(instant), 1000)")
         self._rejects = ""
+        self._texts: tuple[Path, ...] = ()  # text files that were opened
 
     def skip_malformed(self) -> None:
         self._rejects = ", store_rejects = true, rejects_limit = 0"
@@ -79,13 +81,22 @@ class DuckDB:
             )
         if rows:  # a window without an order keeps the files' own
             query = f"SELECT row_number() OVER () AS _row, * FROM ({query})"
-        with _errors(table):
+        self._texts += table.files if table.format == "csv" else ()
+        with self._errors():
             self.view(view, query)
-            described = dict(row[:2] for row in self._connection.execute(f"DESCRIBE {view}").fetchall())
+            described = self._described(view)
+            if fine := [name for name, kind in described.items() if kind in NANOSECONDS]:
+                # A cast would round them, and some have no other function: what is below a microsecond is cut off.
+                cut = (f"make_timestamp(CAST(floor_div(epoch_ns({name}), 1000) AS BIGINT)) AS {name}" for name in fine)
+                self.view(view, f"SELECT * REPLACE ({', '.join(cut)}) FROM ({query})")
+                described = self._described(view)
         return {name: _kind(described[f"c{number}"]) for number, name in enumerate(table.names)}
 
+    def _described(self, view: str) -> dict[str, str]:
+        return dict(row[:2] for row in self._connection.execute(f"DESCRIBE {view}").fetchall())
+
     def table(self, name: str, sql: str) -> None:
-        with _errors():
+        with self._errors():
             self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {sql}")
 
     def drop(self, *tables: str) -> None:
@@ -101,14 +112,14 @@ class DuckDB:
         self._connection.unregister("arriving")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with _errors():
+        with self._errors():
             return list(self._connection.execute(sql).fetchall())
 
     def arrow(self, sql: str) -> pa.Table:
         return self._connection.sql(sql).to_arrow_table()
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        with _errors():
+        with self._errors():
             result = self._connection.sql(sql)
             # DuckDB 2 renamed it; both stream, so that Python never holds the whole result.
             stream = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
@@ -116,6 +127,38 @@ class DuckDB:
 
     def close(self) -> None:
         self._connection.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """DuckDB's errors about files, memory and disk, in our words."""
+        try:
+            yield
+        except duckdb.Error as error:
+            if says_full(error):
+                remedy = "Free some space, choose --scratch on another, or raise --memory so that less goes there."
+                raise DataError(f"the disk is full ({_first(error)}). {remedy}") from None
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise ConfigError(
+                    f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory."
+                ) from None
+            if isinstance(error, duckdb.NotImplementedException):
+                raise DataError(
+                    "DuckDB cannot read this log to its end. A line or a quoted value may be longer than 32 MB."
+                ) from None
+            if isinstance(error, OURS):
+                raise
+            raise DataError(
+                self._mixed_ends(error) or _malformed(error)
+            ) from None  # a flipped bit may be anything to whoever decodes it
+
+    def _mixed_ends(self, error: Exception) -> str:
+        """What to tell of a file whose lines end in two ways, which DuckDB does not name; empty for other errors."""
+        if "state machine" in str(error):
+            for file in self._texts:
+                if found := other_line_end(file):
+                    number, end, first = found
+                    return f"{file}, line {number}: it ends in {end}, and line 1 in {first}. End all lines alike."
+        return ""
 
 
 def _literal(file: Path) -> str:
@@ -136,7 +179,8 @@ def _compression(table: SourceTable) -> str:
 def _places(table: SourceTable) -> list[int]:
     """Where the table's columns stand in its Parquet files, from 1."""
     all_names = pq.read_schema(table.files[0]).names
-    return [all_names.index(name) + 1 for name in table.names]
+    places = {name: place for place, name in reversed(list(enumerate(all_names, 1)))}
+    return [places[name] for name in table.names]
 
 
 def _text(value: str) -> str:
@@ -145,28 +189,6 @@ def _text(value: str) -> str:
 
 def _kind(sql_type: str) -> str:
     return next((kind for pattern, kind in TYPES.items() if re.fullmatch(pattern, sql_type)), "other")
-
-
-@contextmanager
-def _errors(table: SourceTable | None = None) -> Iterator[None]:
-    """DuckDB's errors about files, memory and disk, in our words."""
-    try:
-        yield
-    except duckdb.Error as error:
-        if says_full(error):
-            remedy = "Free some space, choose --scratch on another, or raise --memory so that less goes there."
-            raise DataError(f"the disk is full ({_first(error)}). {remedy}") from None
-        if isinstance(error, duckdb.OutOfMemoryException):
-            raise ConfigError(
-                f"DuckDB needs more memory than it was given ({_first(error)}). Raise --memory."
-            ) from None
-        if isinstance(error, duckdb.NotImplementedException):
-            raise DataError(
-                "DuckDB cannot read this log to its end. A line or a quoted value may be longer than 32 MB."
-            ) from None
-        if isinstance(error, OURS):
-            raise
-        raise DataError(_malformed(error)) from None  # a flipped bit may be anything to whoever decodes it
 
 
 def _malformed(error: Exception) -> str:
@@ -178,7 +200,7 @@ def _malformed(error: Exception) -> str:
     if line and file:
         what = column_counts[0] if column_counts else "the line cannot be cut into columns"
         quoted = f" ('{original[1][:80]}')" if original else ""
-        return f"{file[1]}, line {line[1]}{quoted}: {what}. Mend it, or pass over such lines with --skip-bad-rows."
+        return f"{file[1]}, line {line[1]}{quoted}: {what}. Fix it, or skip such lines with --skip-bad-rows."
     return f"{_first(error)} The file was cut short or altered, or is not what its name says: fetch it again."
 
 

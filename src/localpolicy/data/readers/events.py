@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
 from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
+    MOST_COLUMNS,
     SourceTable,
     delimiter_of,
     file_format,
@@ -24,6 +26,9 @@ from localpolicy.data.sources import (
 )
 from localpolicy.errors import DataError
 from localpolicy.runtime.frames import arrow_stream, plain, plain_type, table_name
+
+log = logging.getLogger("localpolicy.data.prepare")
+OF_LISTS = ("request", "place", "context_id", "past_event")  # columns that mean something together
 
 Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimiter
 
@@ -60,7 +65,7 @@ def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int
         columns=_columns(names, config),
         names=names,
         constants={} if config.event is None else {"event": config.event},
-        label=table_name(frame) + (f" ({number} of {of})" if of > 1 else ""),
+        label=getattr(frame, "label", table_name(frame)) + (f" ({number} of {of})" if of > 1 else ""),
     )
     check_columns(table)
     read = {name for theirs in table.columns.values() for name in table.parts(theirs)}
@@ -80,10 +85,21 @@ def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int
 def _layout(file: Path, config: PrepareConfig) -> Layout:
     if file_format(file) == "parquet":
         schema = parquet_schema(file)
+        _refuse_wide(file, schema.names)
         return "parquet", tuple(schema.names), str(schema.types), ""
     line = first_line(file)
     delimiter = config.delimiter or delimiter_of(line)
-    return "csv", config.names or split_line(line, delimiter), "", delimiter
+    names = config.names or split_line(line, delimiter)
+    _refuse_wide(file, names)
+    return "csv", names, "", delimiter
+
+
+def _refuse_wide(file: Path, names: Sequence[str]) -> None:
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{file} has {len(names):,} columns; expected at most {MOST_COLUMNS:,}. Write those that say who, what and "
+            "when to a file of their own (for text: cut -d, -f1-4)."
+        )
 
 
 def _columns(names: tuple[str, ...], config: PrepareConfig) -> dict[str, str]:
@@ -93,7 +109,12 @@ def _columns(names: tuple[str, ...], config: PrepareConfig) -> dict[str, str]:
     if config.split_column is not None:
         columns["split"] = config.split_column
     if not {"request", "place"} <= columns.keys():  # one alone means something else: a place may be a town
-        columns = {name: theirs for name, theirs in columns.items() if name not in ("request", "place")}
+        if "request" in columns and "propensity" in columns:
+            log.warning(
+                "rows say which request they belong to, and not their place in its list: each is read as a decision "
+                "of its own. Name the column of places too: --columns place=COLUMN."
+            )
+        columns = {name: theirs for name, theirs in columns.items() if name not in OF_LISTS}
     if config.event is not None:
         columns.pop("event", None)
     return columns

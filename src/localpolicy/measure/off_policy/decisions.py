@@ -69,7 +69,9 @@ class Decisions(NamedTuple):
     @property
     def whole_weight(self) -> np.ndarray:
         """π/μ of each whole list, or of each decision [U]."""
-        return self.weight if self.place is None else self.weight[np.append(self.starts[1:], len(self.weight)) - 1]
+        if self.place is None or not len(self.weight):
+            return self.weight
+        return np.asarray(self.weight[np.append(self.starts[1:], len(self.weight)) - 1])
 
     @property
     def earned(self) -> np.ndarray:
@@ -109,7 +111,7 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     log = Decisions(np.exp(logp - log_mu), scores.reward.astype(np.float64), scores.sequence, *model)
     estimand = estimand or estimand_of(scores.above)
     if scores.above is not None and estimand == "whole list":
-        log = whole_lists(log, scores.above, scores.list_number)
+        log = whole_lists(log, scores.above, scores.list_number, place=scores.place)
     elif scores.above is not None and estimand == "first place":
         log = log.at(scores.above == 0)
     log = log if log.lists else log.at(~np.isnan(log.weight))
@@ -121,16 +123,22 @@ def estimand_of(above: np.ndarray | None) -> Estimand:
     return "decision" if above is None or not (above > 0).any() else "whole list"
 
 
-def whole_lists(log: Decisions, above: np.ndarray, list_number: np.ndarray) -> Decisions:
-    """The same as whole lists, from ratios of single places. Lists of which a place is not known are left out."""
+def whole_lists(
+    log: Decisions, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
+) -> Decisions:
+    """The same as whole lists, from ratios of single places. Lists of which a place is not known are left out.
+
+    So are lists that the log does not hold whole: a `place` other than the number of rows above it says that a row is
+    missing, or there twice, and a product over the others would be of another list.
+    """
     begins = np.flatnonzero(np.diff(list_number, prepend=-1))
     step = np.arange(len(above)) - np.repeat(begins, np.diff(np.append(begins, len(above))))
-    broken = np.isnan(log.weight) | (above != step)
+    broken = np.isnan(log.weight) | (above != step) | (above != (above if place is None else place))
     whole = ~np.isin(list_number, list_number[broken])
     log, step = log.at(whole), step[whole].astype(np.int64)
     before, weight = np.ones(len(step)), log.weight.copy()
-    for place in range(1, int(step.max(initial=0)) + 1):
-        here = np.flatnonzero(step == place)
+    for number in range(1, int(step.max(initial=0)) + 1):
+        here = np.flatnonzero(step == number)
         before[here] = weight[here - 1]
         weight[here] *= before[here]
     return log._replace(weight=weight, before=before, place=step)

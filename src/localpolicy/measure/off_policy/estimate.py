@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from localpolicy.measure.estimate import clustered_se, finite
 from localpolicy.measure.off_policy.decisions import Decisions, Estimand, decisions, estimand_of
@@ -50,6 +50,11 @@ class OffPolicy:
     beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
 
     @property
+    def unit(self) -> Literal["lists", "decisions"]:
+        """What is counted."""
+        return "lists" if self.estimand == "whole list" else "decisions"
+
+    @property
     def refusal(self) -> str | None:
         """Why there is no estimate."""
         return self.overlap.refusal
@@ -75,10 +80,11 @@ def value_of_scores(
 ) -> OffPolicy | None:
     """What a scored policy earns: per decision, or per list where the log has lists, beside the two other questions.
 
-    None where the log has no propensities.
+    None where the log has no propensities. Where a list has one reward, there are no other questions.
     """
     asked: list[Estimand] = [estimand_of(scores.above)]
-    asked += ["first place", "one place changed"] if asked == ["whole list"] else []
+    if asked == ["whole list"] and not scores.one_reward:
+        asked += ["first place", "one place changed"]
     found = {}
     for estimand in asked:
         log = decisions(scores, propensities=propensities, estimand=estimand)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from localpolicy.errors import DataError
-from localpolicy.measure.estimate import cluster_sums, clustered_se
+from localpolicy.measure.estimate import cluster_sums, clustered_se, t_quantile
 from localpolicy.measure.off_policy.decisions import Decisions
 from localpolicy.measure.off_policy.estimators import Contributions, importance
 from localpolicy.measure.off_policy.overlap import effective_sample
@@ -33,7 +32,7 @@ def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95
     """mean ± t se, clustered by sequence: right for many sequences and weights that are not heavy-tailed."""
     mean, se = float(values.mean()), clustered_se(values, clusters)
     freedom = len(np.unique(clusters)) - 1
-    reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * se if freedom > 0 else math.nan
+    reach = t_quantile((1 + confidence) / 2, freedom) * se if freedom > 0 else math.nan
     return Bounds(mean - reach, mean + reach)
 
 
@@ -61,7 +60,7 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
         moments.append(seen + BELIEF / (BELIEF + earning) * max(dealt - seen, 0.0))
     variance, third = moments
     unit = math.sqrt(variance / (count - 1)) * count / len(found.values)  # the standard error of the mean
-    tilt, z = third / variance**1.5 / math.sqrt(count), float(stats.t.ppf((1 + confidence) / 2, count - 1))
+    tilt, z = third / variance**1.5 / math.sqrt(count), t_quantile((1 + confidence) / 2, count - 1)
     ends = [found.mean - unit * _hall(side, tilt) for side in (z, -z)]
     return Bounds(min(plain.low, *ends), max(plain.high, *ends))
 
@@ -74,7 +73,7 @@ def _hall(z: float, tilt: float) -> float:
 def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> float:
     """mean - t se, one-sided, clustered by sequence."""
     freedom = len(np.unique(clusters)) - 1
-    reach = float(stats.t.ppf(confidence, freedom)) * clustered_se(values, clusters) if freedom > 0 else math.inf
+    reach = t_quantile(confidence, freedom) * clustered_se(values, clusters) if freedom > 0 else math.inf
     return float(values.mean()) - reach
 
 

@@ -1,7 +1,7 @@
 """What chooses between policies: a lower confidence bound of the value, by one of three estimators.
 
 - `snips`: self-normalised importance weights, with the bound of a normal mean. The default: it chose best where the
-  truth is known (docs/evaluation.md).
+  truth is known (docs/results/evaluation.md).
 - `dr`: doubly robust, with items' mean rewards as r̂; the same bound.
 - `log_smoothing`: a bound that holds for any number of sequences and any tails of the weights, for rewards >= 0 (see
   `smoothed_lower_bound`).

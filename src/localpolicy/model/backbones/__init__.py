@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from localpolicy import plugins
 from localpolicy.errors import ConfigError, RunError, nearest, shown
 from localpolicy.model.backbones.convolution import Convolution
+from localpolicy.model.backbones.gated import Gated
 from localpolicy.model.backbones.gru import GRU
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import SASRec
@@ -35,7 +36,12 @@ class Backbone(Protocol):
         ...
 
 
-BACKBONES: dict[str, type[nn.Module]] = {"sasrec": SASRec, "gru": GRU, "convolution": Convolution}
+BACKBONES: dict[str, type[nn.Module]] = {
+    "sasrec": SASRec,
+    "gated": Gated,
+    "gru": GRU,
+    "convolution": Convolution,
+}
 # Modules that were passed in this process, by name and as they came: runs trained with them can be opened here.
 _PASSED: dict[str, nn.Module] = {}
 

@@ -22,6 +22,14 @@ def _fits(steps: int, width: int) -> bool:
     return steps <= 64 and width <= 128
 
 
+def attend(flat: Tensor, layout: Layout, *, heads: int, dropout: float) -> Tensor:
+    """Causal attention within each sequence, of queries, keys and values side by side: [M, 3D] -> [M, D]."""
+    block = layout.pad(flat)  # [B, T, 3D]
+    query, key, value = block.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, T, d]
+    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+    return layout.flatten(mixed.transpose(1, 2).flatten(2))
+
+
 class Block(nn.Module):
     """h + attention(norm(h)), then h + mlp(norm(h))."""
 
@@ -36,14 +44,10 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def _attend(self, flat: Tensor, layout: Layout) -> Tensor:
-        block = layout.pad(flat)  # [B, T, 3D]
-        query, key, value = block.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, T, d]
-        dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
-        return layout.flatten(mixed.transpose(1, 2).flatten(2))
+        return attend(flat, layout, heads=self.heads, dropout=self.dropout if self.training else 0.0)
 
     def forward(self, hidden: Tensor, layout: Layout, *, last: bool = False) -> Tensor:
-        """[M, D] -> [M, D]; of the last block, zeros at tokens that nobody will ask for."""
+        """[M, D] -> [M, D]; of the last block, zeros at tokens that are not read."""
         mixed = self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
         if last and layout.wanted is not None:
             ends = self._with_mlp(hidden[layout.wanted], mixed[layout.wanted])

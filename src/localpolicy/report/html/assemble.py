@@ -96,6 +96,24 @@ def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -
     return table(content, identity=identity, sortable=True)
 
 
+def at_k(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
+    """Every policy at k = 5, 10 and 20; empty if no row has them."""
+    names = list(dict.fromkeys(name for row in section.rows for name in row.at_k))
+    if not names:
+        return ""
+    digits = [decimals([_mean(row.at_k.get(name)) for row in section.rows]) for name in names]
+    rows = [
+        [
+            named(row, style),
+            *(interval_cell(row.at_k.get(name), many) for name, many in zip(names, digits, strict=True)),
+        ]
+        for row, style in zip(section.rows, styles, strict=True)
+    ]
+    columns = [Column("policy", numeric=False), *map(Column, names)]
+    note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
+    return table(Table("Ranking at k = 5, 10 and 20", columns, rows, note), identity=identity, sortable=True)
+
+
 def _figures(section: Section) -> list[Figures]:
     def near(row: PolicyRow) -> Mark | None:
         if row.unseen_by_js:
@@ -270,6 +288,8 @@ def _blocks(section: Section, styles: Sequence[SeriesStyle], name: str) -> list[
         blocks.append(Block("Round after round", charts, legend(lambda row: row.rounds, line=True), "", behind, NOTE))
     if section.rows:
         blocks.append(Block("Comparison", table=comparison(section, styles, f"{name}-comparison")))
+    if ranked := at_k(section, styles, f"{name}-at-k"):
+        blocks.append(Block("At other k", table=ranked))
     if charts := curves(section, styles, f"{name}-curves"):
         trained = legend(lambda row: row.curve or row.stages, line=True)
         blocks.append(Block("Training", charts, trained, behind=curve_tables(section, f"{name}-epochs")))

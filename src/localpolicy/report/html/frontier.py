@@ -133,7 +133,7 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     left = [shortened(row.name) for key, row in enumerate(section.rows) if key not in drawn_keys]
     more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
     if left:
-        said.append(f"Not drawn, for want of a figure or a divergence: {joined(left[:SAID] + more)}.")
+        said.append(f"Not drawn, because a figure or a divergence is missing: {joined(left[:SAID] + more)}.")
     return " ".join(said)
 
 

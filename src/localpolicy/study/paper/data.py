@@ -152,7 +152,7 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) 
 
 
 def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
-    reader = READERS[source] if source in PAPERS else None  # MovieLens, say, is nobody's original here
+    reader = READERS[source] if source in PAPERS else None  # MovieLens, say, is not one of the paper's data sets
     rows = sum(data.manifest.get("rows", {}).values())
     original = reader is not None and any(rows == edition.rows for edition in reader.editions)
     return DataSet(name, data, source, original)

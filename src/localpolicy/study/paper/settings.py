@@ -41,9 +41,6 @@ class PaperConfig(Settings):
     truth: bool = Field(False, description="also show J(π), if the data was simulated")
     ours: bool = Field(False, description="also train four rows of ours: tied heads and LPI in closed form")
     processes: int | None = Field(None, ge=1, description="processes that train in parallel (default: one per core)")
-    lanes: int | None = Field(
-        None, ge=1, description="runs that one process trains in turn (default: 1; try 8 on a GPU)"
-    )
     device: str = Field("auto", description="cpu, cuda or auto")
     minutes: float | None = Field(
         None, gt=0, description="stop after this many minutes (exit code 130); the same command goes on"
@@ -72,8 +69,7 @@ class PaperConfig(Settings):
             refuse_foreign(out / data.folder)
         deadline = None if self.minutes is None else time.time() + 60 * self.minutes
         shared: dict[str, Any] = {
-            "processes": self.processes, "lanes": self.lanes, "deadline": deadline, "keep": self.keep,
-            "truth": self.truth,
+            "processes": self.processes, "deadline": deadline, "keep": self.keep, "truth": self.truth,
         }  # fmt: skip
         return [(data, Study(data.data, out / data.folder, **shared)) for data in sets]
 
@@ -107,7 +103,7 @@ class PaperConfig(Settings):
 
 
 DATA = ("data", "fast", "simulate", "sequences", "items")
-TRAINED = (*DATA, "seeds", "set", "processes", "lanes", "device", "minutes", "keep")
+TRAINED = (*DATA, "seeds", "set", "processes", "device", "minutes", "keep")
 WHAT = {
     "table1": ("betas", *TRAINED),
     "table2": DATA,

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The CPU's part of the speed table in one sitting: about ten minutes on two cores with nothing else to do.
+#   benchmarks/table.sh OUT [RECTOOLS_PYTHON [REPLAY_PYTHON]]      prints Markdown, keeps every figure under OUT
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$1; rectools=${2:-}; replay=${3:-}; mkdir -p "$out"
+python=.venv/bin/python
+peers=(); [ -n "$rectools" ] && peers+=(--rectools "$rectools"); [ -n "$replay" ] && peers+=(--replay "$replay")
+part() { echo; echo "### $1"; shift; timeout "$1" "${@:2}" 2>"$out/errors.txt" || { echo "failed ($?):"; tail -2 "$out/errors.txt"; }; }
+echo "$(date -u +%F), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+part "training, beside peers" 240 $python benchmarks/training.py cpu --sequences 2560 --rounds 1 "${peers[@]}" --out "$out/cpu.json"
+part "a step's overhead" 60 $python benchmarks/training.py overhead --sequences 2560 --out "$out/overhead.json"
+part "two processes" 90 $python benchmarks/processes.py processes --rounds 1
+part "lists of 1,000,000 items, one thread" 60 env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+  $python benchmarks/serving.py lists --items 1000000 --threads 1 --repeats 20
+part "the service, 50,000 items" 60 $python benchmarks/serving.py load --seconds 10 --clients 32

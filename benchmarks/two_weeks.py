@@ -1,0 +1,386 @@
+"""Two weeks of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
+
+    python benchmarks/two_weeks.py [--days 14] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--keep FOLDER]
+
+A shop of 20 items has four kinds of visitor; what they like drifts a little every day. The first policy is learnt from
+what people did (a CSV file). From then on the days are alike: visitors come in three parts of the day and get lists of
+three by the very routes that the service takes; between the parts rollout.sh judges; at night daily.sh rotates the log,
+audits it, appends it (a window of days), trains from what is deployed, asks the gate, exports, and plans a rollout.
+A tenth of the evening's answers arrive the next morning. On one day the candidate is a network that was never trained,
+and the gate is overruled; one night is killed (SIGKILL) while it trains, and is never run again: the next night finds
+what it left. A clock of the world's own replaces the machine's.
+
+Printed for each day, as JSON: the true reward of a list of what was served in the morning and in the evening, of all
+that was shown, and of the night's candidate; exit codes; at the end whether all that was acknowledged is there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parents[1]
+DAILY, FURTHER = (ROOT / "examples" / name for name in ("daily.sh", "rollout.sh"))
+ITEMS, KINDS, PLACES = 20, 4, 3
+BUYS = 0.5  # of those who answer: the others look
+REWARDS = "buy=1.0,view=0.2"
+MEAN_REWARD = BUYS * 1.0 + (1 - BUYS) * 0.2  # of an answer
+START, HOUR = 1_790_035_200_000, 3_600_000  # a midnight
+PARTS = ((6.0, 9.0, 11.2), (12.0, 14.0, 16.2), (17.0, 20.0, 22.2))  # hours: visitors from, to, then a judgement
+NIGHT, MORNING = 27.5, 30.5  # when daily.sh runs; when answers that were held up arrive
+HELD_UP = 0.1  # of the evening's answers
+SETTINGS = ("model.width=16", "model.event_embeddings=true", "data.length=16", "train.batch_size=64",
+            "train.learning_rate=0.01")  # fmt: skip
+CLIENT = """#!{python} -SE
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({place!r})
+    line.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
+    answer = json.loads(line.makefile().readline())
+sys.stdout.write(answer["stdout"]); sys.stderr.write(answer["stderr"]); sys.exit(answer["code"])
+"""
+ALONE = """#!{python}
+import sys
+from localpolicy.serving import records
+records.now = lambda: {now}
+from localpolicy.cli.main import main
+sys.argv[0] = "lpi"
+main()
+"""
+
+
+class World:
+    """What each kind of visitor likes, and how it changes."""
+
+    def __init__(self, seed: int, *, drift: float) -> None:
+        self.rng, self.drift = np.random.default_rng([seed, 1]), drift
+        self.z = self.rng.standard_normal((KINDS, ITEMS))
+        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(400, 1, ITEMS))  # shared by all policies and days
+        self.contexts = [self.history(kind, np.random.default_rng([seed, 3, kind])) for kind in range(KINDS)
+                         for _ in range(5)]  # fmt: skip
+
+    def pass_day(self) -> None:
+        """z changes by a share of `drift`, and keeps its spread."""
+        self.z = np.sqrt(1 - self.drift**2) * self.z + self.drift * self.rng.standard_normal(self.z.shape)
+
+    @property
+    def worth(self) -> np.ndarray:
+        """The chance of an answer, [KINDS, ITEMS]."""
+        return np.asarray(1 / (1 + np.exp(2.0 - 1.2 * self.z)))
+
+    @staticmethod
+    def history(kind: int, rng: np.random.Generator) -> list[tuple[str, str]]:
+        """An item that tells the kind, and perhaps another that says nothing."""
+        other = [(f"i{rng.integers(KINDS, ITEMS)}", "buy" if rng.random() < 0.5 else "view")]
+        return [*(other if rng.random() < 0.5 else []), (f"i{kind}", "view")]
+
+    def value(self, policy: Any) -> float:
+        """The mean reward of a list of three, drawn by a policy now."""
+        items, events = ([[one[part] for one in history] for history in self.contexts] for part in (0, 1))
+        logits = policy.logits(items, events).astype(np.float64)
+        column = np.array([policy.index[f"i{item}"] for item in range(ITEMS)])
+        best = np.argsort(-(logits[None][:, :, column] + self.noise), axis=2)[:, :, :PLACES]
+        kind = np.repeat(np.arange(KINDS), len(self.contexts) // KINDS)
+        return float(MEAN_REWARD * self.worth[kind[None, :, None], best].sum(2).mean())
+
+
+class Played(NamedTuple):
+    """What a script said."""
+
+    code: int
+    told: str
+
+
+class Shop:
+    """The folder of one shop: its scripts, its log, and its clock."""
+
+    def __init__(self, folder: Path, *, training: str, stages: str, people: int) -> None:
+        self.folder, self.now = folder, START
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.bind(str(folder / "line"))
+        self.line.listen()
+        self.line.settimeout(0.05)
+        (folder / "bin").mkdir()
+        (folder / "alone").mkdir()
+        self._script(folder / "bin" / "lpi", CLIENT.format(python=sys.executable, place=str(folder / "line")))
+        self.environment = {
+            **os.environ, "TRAINING": training, "REWARDS": REWARDS, "DAYS": "3", "PREPARATION": "--test 0.3",
+            "ROTATION": "--grace 43200",
+            "ROLLOUT": f"--stages {stages} --units {4 * people} --people {people} --places {PLACES} "
+            f"--set lists={people}",
+        }  # fmt: skip
+        self.requests: list[str] = []  # acknowledged
+        self.answers: list[str] = []
+        self.late: list[Any] = []  # answers that have not arrived
+
+    @staticmethod
+    def _script(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def play(self, script: Path, *words: str, changed: dict[str, Any] | None = None) -> Played:
+        """Run a script; `lpi` is answered by this process, in which torch is imported already."""
+        from typer.testing import CliRunner
+
+        from localpolicy.cli.main import app
+        from localpolicy.errors import LocalPolicyError
+
+        changed = changed or {}
+        environment = {**self.environment, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        running = subprocess.Popen(["sh", str(script), *words], env=environment, text=True, cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        while running.poll() is None:
+            try:
+                line, _ = self.line.accept()
+            except TimeoutError:
+                continue
+            with line, line.makefile() as words_of:
+                asked = json.loads(words_of.readline())
+                asked = changed[asked[0]](asked) if callable(changed.get(asked[0])) else asked
+                if isinstance(changed.get(asked[0]), int):
+                    answer = {"stdout": "", "stderr": "", "code": changed[asked[0]]}
+                else:
+                    done = CliRunner().invoke(app, asked)
+                    ours = isinstance(done.exception, LocalPolicyError)
+                    if done.exception and not ours and not isinstance(done.exception, SystemExit):
+                        running.kill()
+                        raise done.exception
+                    said = f"lpi {asked[0]}: {done.exception}\n" if ours else ""
+                    answer = {"stdout": done.stdout, "stderr": said, "code": 2 if ours else done.exit_code}
+                line.sendall(json.dumps(answer).encode() + b"\n")
+        told, _ = running.communicate()
+        return Played(running.returncode, told)
+
+    def play_and_kill(self, script: Path, *words: str, when: Path) -> str:
+        """Run a script with an `lpi` of its own, and kill all of it (SIGKILL) once a file is there."""
+        self._script(self.folder / "alone" / "lpi", ALONE.format(python=sys.executable, now=self.now))
+        environment = {**self.environment, "PATH": f"{self.folder / 'alone'}:{os.environ['PATH']}"}
+        running = subprocess.Popen(
+            ["sh", str(script), *words], env=environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        while not when.exists() and running.poll() is None:
+            time.sleep(0.05)
+        if running.poll() is not None:
+            raise RuntimeError(f"it ended before it could be killed:\n{running.communicate()[0]}")
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+        return f"killed once {when.relative_to(self.folder)} was there"
+
+    def visits(self, world: World, count: int, hours: tuple[float, float], rng: np.random.Generator, *, held_up: float,
+               day: int) -> dict[str, int]:  # fmt: skip
+        """People come, get lists by the service's own routes, and answer; lists by arm."""
+        from localpolicy.serving.database import Database
+        from localpolicy.serving.deployment import Deployment
+        from localpolicy.serving.filters import Filter
+        from localpolicy.serving.log import write
+        from localpolicy.serving.records import Feedback, Request, new_id
+
+        deployment = Deployment(self.folder / "served", rollout=self.folder / "rollout.json")
+        worth, begin = world.worth, START + day * 24 * HOUR
+        database = Database(self.folder / "log.db", create=True)
+        shown: dict[str, int] = {}
+        with database.transaction():
+            for number in range(count):
+                at = begin + int((hours[0] + (hours[1] - hours[0]) * number / count) * HOUR)
+                kind, person = int(rng.integers(KINDS)), f"d{day}h{hours[0]:g}n{number}"
+                route, past = deployment.route(person), world.history(kind, rng)
+                drawn = route.recommender.recommend([[item for item, _ in past]], PLACES, seed=int(rng.integers(2**31)),
+                                                    events=[[event for _, event in past]])  # fmt: skip
+                request = Request(
+                    id=new_id(at), time=at, person=person, history=past, items=drawn.items[0],
+                    propensities=drawn.propensity[0].tolist(), policy=route.recommender.version, beta=None,
+                    mode="drawn", floor=0.0, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
+                    stage=route.stage, rollout=route.rollout,
+                )  # fmt: skip
+                write(database, request)
+                self.requests.append(request.id)
+                shown[route.arm or "current"] = shown.get(route.arm or "current", 0) + 1
+                for item in drawn.items[0]:
+                    if rng.random() < worth[kind, int(item[1:])]:
+                        event = "buy" if rng.random() < BUYS else "view"
+                        answer = Feedback(
+                            new_id(at), request.id, item, event, None, at + HOUR // 2, False, at + HOUR // 2
+                        )
+                        self.answers.append(answer.id)
+                        if rng.random() < held_up:
+                            self.late.append(replace(answer, arrived=begin + int(MORNING * HOUR)))
+                        else:
+                            write(database, answer)
+        database.close()
+        return shown
+
+    def deliver(self) -> int:
+        """The answers that were held up arrive."""
+        from localpolicy.serving.database import Database
+        from localpolicy.serving.log import write
+
+        database, count = Database(self.folder / "log.db"), len(self.late)
+        with database.transaction():
+            for answer in self.late:
+                write(database, answer)
+        database.close()
+        self.late.clear()
+        return count
+
+    def accounts(self) -> dict[str, int]:
+        """How many acknowledged records are in the files or the log, once; and how many answers became events."""
+        from localpolicy.serving.database import Database
+
+        found = {}
+        database = Database(self.folder / "log.db")
+        for name, expected in (("requests", self.requests), ("feedback", self.answers)):
+            ids = [id for (id,) in database.rows(f"SELECT id FROM {name}")]
+            for file in sorted((self.folder / "events").glob(f"*/_{name}/*.parquet")):
+                ids += pq.read_table(file)["id"].to_pylist()
+            found[name] = len(expected)
+            found[f"{name} lost"] = len(set(expected) - set(ids))
+            found[f"{name} twice"] = len(ids) - len(set(ids))
+        found["answers late"] = int(database.rows("SELECT COUNT(*) FROM feedback WHERE late = 1")[0][0])
+        database.close()
+        return found
+
+
+@contextmanager
+def clock_of(shop: Shop) -> Iterator[None]:
+    """The shop's clock in the place of the machine's."""
+    from localpolicy.serving import records, rollout, rotate
+
+    before = [(module, module.now) for module in (records, rollout, rotate)]
+    for module, _ in before:
+        module.now = lambda: shop.now  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for module, now in before:
+            module.now = now  # type: ignore[attr-defined]
+
+
+def organic(world: World, path: Path, day: str, *, sessions: int, seed: int, finds: float) -> None:
+    """What people did before there was a service; `finds`: how well they found what they like."""
+    rng = np.random.default_rng([seed, 4])
+    lines = ["session,product,what,when"]
+    for session in range(sessions):
+        kind, step = int(rng.integers(KINDS)), 0
+        share = np.exp(finds * world.z[kind])
+        for item, event in world.history(kind, rng):
+            lines.append(f"s{session},{item},{event},{day}T10:{session % 60:02d}:{step:02d}")
+            step += 1
+        for item in rng.choice(ITEMS, 2, replace=False, p=share / share.sum()):
+            event = "buy" if rng.random() < BUYS else "view"
+            lines.append(f"s{session},i{item},{event},{day}T10:{session % 60:02d}:{step:02d}")
+            step += 1
+    path.write_text("\n".join(lines) + "\n")
+
+
+def untrained(words: list[str]) -> list[str]:
+    """`lpi train` from nothing, and hardly at all."""
+    at = words.index("--warm-start")
+    kept = [*words[:at], *words[at + 2 :]]
+    return [*kept, "--epochs", "1", "--set", "train.learning_rate=1e-9", "--set", "train.average=0"]
+
+
+def two_weeks(
+    folder: Path, *, days: int = 14, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
+    drift: float = 0.12, epochs: int = 6, stages: str = "10,30,100", people: int | None = None, finds: float = 0.8,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Play them: one entry per day, and the accounts at the end."""
+    from localpolicy.serving.export import export
+    from localpolicy.serving.recommender import Recommender
+
+    world = World(seed, drift=drift)
+    objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
+    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 30))
+    name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
+    organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
+    shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
+    with closing(shop.line), chdir(folder), clock_of(shop):
+        first = shop.play(DAILY, name[0], "first.csv")
+        if first.code:
+            raise RuntimeError(first.told)
+        shop.environment["TRAINING"] = objective
+        export(folder / "deployed", out=folder / "exports" / name[0])
+        shutil.copytree(folder / "exports" / name[0], folder / "served")
+        for day in range(1, days + 1):
+            began = time.perf_counter()
+            entry: dict[str, Any] = {"day": day, "served": name.index((folder / "deployed").resolve().name)}
+            world.pass_day()
+            rng = np.random.default_rng([seed, 5, day])
+            entry["morning"] = world.value(Recommender(folder / "served"))
+            earned, codes, lists = 0.0, [], 0
+            for number, (start, stop, judged) in enumerate(PARTS):
+                evening = number == len(PARTS) - 1
+                plan = folder / "rollout.json"
+                candidate = json.loads(plan.read_text())["candidate"]["export"] if plan.exists() else ""
+                value = {"current": world.value(Recommender(folder / "served"))}
+                arms = shop.visits(world, visits, (start, stop), rng, held_up=HELD_UP if evening else 0.0, day=day)
+                value |= {"candidate": world.value(Recommender(Path(candidate)))} if "candidate" in arms else {}
+                earned, lists = (
+                    earned + sum(value[arm] * count for arm, count in arms.items()),
+                    lists + sum(arms.values()),
+                )
+                shop.now = START + day * 24 * HOUR + int(judged * HOUR)
+                codes.append(shop.play(FURTHER, "log.db").code)
+                if number == 0 and day > 1:
+                    entry["arrived late"] = shop.deliver()
+            entry |= {"shown": earned / lists, "judged": codes, "evening": world.value(Recommender(folder / "served"))}
+            shop.now = START + day * 24 * HOUR + int(NIGHT * HOUR)
+            if day == killed:
+                entry["night"] = shop.play_and_kill(DAILY, name[day], "log.db", when=folder / "data" / name[day])
+            else:
+                changed = {"train": untrained, "gate": 0} if day == bad else None
+                night = shop.play(DAILY, name[day], "log.db", changed=changed)
+                if night.code not in (0, 3, 4):
+                    raise RuntimeError(f"day {day}, exit code {night.code}:\n{night.told}")
+                entry["night"] = night.code
+                if (folder / "exports" / name[day]).exists():
+                    entry["candidate"] = world.value(Recommender(folder / "exports" / name[day]))
+                verdict = folder / "verdicts" / f"{name[day]}.json"
+                if verdict.exists():
+                    entry["gate"] = json.loads(verdict.read_text())["answer"]
+            entry["seconds"] = round(time.perf_counter() - began, 1)
+            yield {key: round(value, 4) if isinstance(value, float) else value for key, value in entry.items()}
+        shop.deliver()
+        yield {"accounts": shop.accounts()}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--visits", type=int, default=2000, help="in each of a day's three parts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bad", type=int, default=6, help="the night that makes a bad candidate; 0: none")
+    parser.add_argument("--killed", type=int, default=10, help="the night that is killed; 0: none")
+    parser.add_argument("--drift", type=float, default=0.12)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
+    given = parser.parse_args(words)
+    with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
+        folder = (given.keep or Path(scratch)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        for entry in two_weeks(
+            folder, days=given.days, visits=given.visits, seed=given.seed, bad=given.bad or None,
+            killed=given.killed or None, drift=given.drift, epochs=given.epochs,
+        ):  # fmt: skip
+            print(json.dumps(entry, ensure_ascii=False), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""The item table: what is known of items beside the log (`prepare(…, items=…)`), read, checked and understood.
+
+Every column gets a kind, guessed unless it is given, and shown: `id`, `category`, `categories` (a list), `number`,
+`vector`, `name` (shown, never learnt from) or `skip`. The columns are kept in the data set's items.parquet, each with
+its kind in its field's metadata: so they travel with every run that is trained on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pc_csv
+import pyarrow.parquet as pq
+
+from localpolicy.data.item_features import KIND, kinds_of
+from localpolicy.data.sources import delimiter_of, file_format, first_line
+from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
+
+KINDS = ("id", "category", "categories", "number", "vector", "name", "skip")
+OURS = ("index", "item_id", "count")
+NAMES = ("name", "title", "label", "description", "text", "url", "link", "image")  # by which a column is only shown
+CODES = (
+    "id",
+    "code",
+    "category",
+    "brand",
+    "type",
+    "class",
+    "genre",
+    "group",
+    "cluster",
+)  # whole numbers that are names
+FEW = 20  # distinct whole numbers that are rather codes than amounts
+MOST_VALUES = 100_000  # of a category
+SEPARATOR = "|"
+
+log = logging.getLogger("localpolicy.data.prepare")
+
+
+class ItemTable(NamedTuple):
+    """An item table: `item_id`, and one column per thing that is known."""
+
+    table: pa.Table  # item_id first; every other field has its kind
+    label: str
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Of its columns."""
+        return kinds_of(self.table)
+
+
+def read_item_table(
+    given: Any, *, kinds: Mapping[str, str], id_column: str | None, integer_ids: bool, partly: bool = False
+) -> ItemTable:
+    """Read a file or a frame. `kinds` are the user's words on columns, `id_column` the log's name for item ids.
+
+    `partly`: the kinds are those of an older table, whose columns this one may lack, and its values may be few.
+    """
+    table, label = _read(given)
+    if partly:
+        table = _ids_named(table, kinds, label)
+        strange = [name for name in table.column_names if name not in ("item_id", *kinds)]
+        if strange:
+            log.info(f"  left out of {label}: {', '.join(strange)} (the run does not know such a column)")
+        table = table.select([name for name in table.column_names if name in ("item_id", *kinds)])
+        kinds = {name: kind for name, kind in kinds.items() if name in table.column_names}
+    for column, kind in kinds.items():
+        if column not in table.column_names:
+            raise ConfigError(f"item_columns: {label} has no column '{column}'{nearest(column, table.column_names)}")
+        if kind not in KINDS:
+            raise ConfigError(f"item_columns: '{column}' cannot be '{kind}'{nearest(kind, KINDS)}")
+    named = [column for column, kind in kinds.items() if kind == "id"]
+    found = named or [name for name in ("item_id", id_column or "") if name in table.column_names]
+    if not found:
+        raise DataError(
+            f"{label} has no column of item ids: expected 'item_id', found {', '.join(table.column_names)}. Say which "
+            "it is: --item-columns COLUMN=id."
+        )
+    ids = _ids(table[found[0]], label, integer=integer_ids)
+    columns: dict[str, tuple[pa.Array, str]] = {}
+    skipped: list[str] = []
+    for name in table.column_names:
+        if name == found[0] or kinds.get(name) == "skip":
+            continue
+        kept = f"{name}_of_table" if name in OURS else name
+        values = _parsed(table[name], explicit=kinds.get(name))
+        kind, values, why = _understood(name, values, kinds.get(name), label, few=partly)
+        if kind == "skip":
+            skipped.append(f"{name} ({why})")
+            continue
+        columns[kept] = values, kind
+    if skipped:
+        log.info(f"  left out of {label}: {', '.join(skipped)}")
+    fields = [pa.field("item_id", ids.type), *(
+        pa.field(name, values.type, metadata={KIND: kind.encode()}) for name, (values, kind) in columns.items()
+    )]  # fmt: skip
+    return ItemTable(pa.table([ids, *(values for values, _ in columns.values())], schema=pa.schema(fields)), label)
+
+
+def _ids_named(table: pa.Table, kinds: Mapping[str, str], label: str) -> pa.Table:
+    """With its ids called `item_id`: a single column that the run does not know must be them."""
+    unknown = [name for name in table.column_names if name not in kinds]
+    if "item_id" in unknown:
+        return table
+    if len(unknown) != 1:
+        raise DataError(
+            f"{label} has no column 'item_id', found {', '.join(table.column_names)}. Rename its column of item ids to "
+            "item_id."
+        )
+    return table.rename_columns(["item_id" if name == unknown[0] else name for name in table.column_names])
+
+
+def _read(given: Any) -> tuple[pa.Table, str]:
+    if is_table(given):
+        table, label = plain_table(arrow_stream(given)), table_name(given)
+    else:
+        path = Path(given)
+        if not path.is_file():
+            raise DataError(f"{path} does not exist: expected an item table, a CSV or Parquet file.")
+        label = str(path)
+        try:
+            if file_format(path) == "parquet":
+                table = pq.read_table(path)
+            else:
+                parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
+                table = pc_csv.read_csv(path, parse_options=parsing)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{path} cannot be read as an item table: {str(error)[:300]}") from None
+        table = plain_table(table.to_reader())
+    if len(set(table.column_names)) < len(table.column_names):
+        raise DataError(f"{label} has two columns of one name: {', '.join(table.column_names)}.")
+    if not len(table):
+        raise DataError(f"{label} has no rows: expected one per item.")
+    return table, label
+
+
+def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
+    """As the log's ids are."""
+    column = values.combine_chunks()
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise DataError(f"{label}: {column.null_count:,} rows have no item id (first at row {row + 1}). Remove them.")
+    try:
+        ids = column.cast(pa.int64() if integer else pa.string())
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"{label}: item ids are {'whole numbers' if integer else 'texts'} in the log and {column.type} here "
+            f"(such as {str(column[0].as_py())!r}): they cannot be matched. Is it the right column? "
+            "--item-columns COLUMN=id names another."
+        ) from None
+    if len(distinct := pc.value_counts(ids)) < len(ids):
+        twice = distinct.filter(pc.greater(distinct.field("counts"), 1))
+        raise DataError(
+            f"{label}: {len(twice):,} ids have several rows (first {twice[0]['values'].as_py()!r}, "
+            f"{twice[0]['counts'].as_py()} times). An item has one row: several values belong into a list "
+            f"(a{SEPARATOR}b{SEPARATOR}c)."
+        )
+    return ids
+
+
+def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
+    """Texts that are lists become lists: a|b|c, [1, 2, 3]; times become numbers, truth values texts."""
+    column = values.combine_chunks()
+    kind = column.type
+    if pa.types.is_large_string(kind):
+        column, kind = column.cast(pa.string()), pa.string()
+    if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+        kind = column.type
+    if pa.types.is_temporal(kind):
+        return (
+            column.cast(pa.timestamp("ms")).cast(pa.int64()) if not pa.types.is_time(kind) else column.cast(pa.string())
+        )
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.string())
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.float64())
+    if not pa.types.is_string(kind):
+        return column
+    column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), pa.scalar(None, pa.string()), column)
+    given = column.drop_null()
+    if explicit == "vector" or (len(given) and _all(pc.match_substring_regex(given, r"^\s*\[.*\]\s*$"))):
+        inner = pc.utf8_trim(column, " []()")
+        parts = pc.split_pattern_regex(inner, r"[,;\s]+")
+        try:
+            return parts.cast(pa.list_(pa.float64()))
+        except pa.ArrowInvalid:
+            return pc.split_pattern_regex(inner, r"\s*,\s*")
+    split = explicit == "categories" or (explicit is None and _share(pc.match_substring(given, SEPARATOR)) > 0.1)
+    return pc.split_pattern(column, SEPARATOR) if split else column
+
+
+def _understood(
+    name: str, values: pa.Array, explicit: str | None, label: str, *, few: bool = False
+) -> tuple[str, pa.Array, str]:
+    """The column's kind, its values as that kind has them, and why it is left out where it is."""
+    kind = explicit or _guess(name, values)
+    given = values.drop_null()
+    if kind == "skip" or not len(given):
+        return "skip", values, "no values" if not len(given) else f"a column of {values.type}"
+    where = f"{label}: column '{name}'"
+    if kind == "number":
+        try:
+            numbers = values.cast(pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise DataError(
+                f"{where} holds {values.type}, not numbers. Say what it is: --item-columns {name}=category."
+            ) from None
+        array = numbers.to_numpy(zero_copy_only=False)
+        if np.isinf(array).any():
+            raise DataError(f"{where}: {int(np.isinf(array).sum()):,} numbers are not finite. Leave such values empty.")
+        values = pa.array(array, pa.float64(), from_pandas=True)  # NaN is how frames say that a number is missing
+        given = values.drop_null()
+    elif kind == "vector":
+        values = _checked_vectors(values, where)
+    elif kind == "categories":
+        if not pa.types.is_list(values.type):
+            values = pc.split_pattern(values.cast(pa.string()), SEPARATOR)
+        values = values.cast(pa.list_(pa.string()))
+        given = pc.list_flatten(values).drop_null()
+    else:
+        if pa.types.is_nested(values.type):
+            raise DataError(f"{where} holds {values.type}; a {kind} is one value an item. Is it categories?")
+        values = values.cast(pa.string())
+        given = values.drop_null()
+    if kind in ("category", "categories", "number") and not few:
+        distinct = len(pc.unique(given))
+        if distinct <= 1 and not values.null_count:
+            if explicit:
+                raise DataError(f"{where} has the same value for every item, which tells nothing. Leave it out.")
+            return "skip", values, "the same for every item"
+        if kind != "number" and distinct > MOST_VALUES:
+            raise DataError(
+                f"{where} has {distinct:,} values for {len(values):,} items; a category has at most {MOST_VALUES:,}. "
+                f"A name is shown and not learnt from (--item-columns {name}=name); or leave it out ({name}=skip)."
+            )
+    return kind, values, ""
+
+
+def _checked_vectors(values: pa.Array, where: str) -> pa.Array:
+    try:
+        vectors = values.cast(pa.list_(pa.float32()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"{where} holds {values.type}, not vectors of numbers.") from None
+    lengths = pc.value_counts(pc.list_value_length(vectors).drop_null())
+    if len(lengths) > 1:
+        seen = ", ".join(f"{each['values'].as_py()} ({each['counts'].as_py():,} items)" for each in lengths[:3])
+        raise DataError(f"{where} holds vectors of several lengths: {seen}. Give all of them one length, or none.")
+    inner = pc.list_flatten(vectors)
+    broken = inner.null_count + int((~np.isfinite(inner.drop_null().to_numpy(zero_copy_only=False))).sum())
+    if broken:
+        raise DataError(
+            f"{where}: {broken:,} numbers in its vectors are missing or not finite. Leave such items empty."
+        )
+    return vectors
+
+
+def _guess(name: str, values: pa.Array) -> str:
+    kind, word = values.type, name.lower()
+    if pa.types.is_list(kind):
+        if not pa.types.is_floating(kind.value_type):
+            return (
+                "categories" if pa.types.is_integer(kind.value_type) or pa.types.is_string(kind.value_type) else "skip"
+            )
+        return "vector"
+    given = values.drop_null()
+    if pa.types.is_floating(kind):
+        return "number"
+    if pa.types.is_integer(kind):
+        coded = any(word == code or word.endswith((f"_{code}", f"{code}_id")) for code in CODES)
+        return "category" if coded or len(pc.unique(given)) <= FEW else "number"
+    if pa.types.is_string(kind):
+        shown = any(word == each or word.endswith(f"_{each}") for each in NAMES)
+        return "name" if shown or (len(given) > FEW and len(pc.unique(given)) > 0.5 * len(given)) else "category"
+    return "skip"
+
+
+def _all(truths: pa.Array) -> bool:
+    return bool(pc.all(truths).as_py())
+
+
+def _share(truths: pa.Array) -> float:
+    return float(pc.mean(truths.cast(pa.float64())).as_py() or 0.0)
+
+
+def beside(catalogue: pa.Table, items: ItemTable | None) -> pa.Table:
+    """The catalogue with the table's columns: an item that the table lacks has none of its values."""
+    if items is None:
+        return catalogue
+    ids = catalogue["item_id"].combine_chunks()
+    at = pc.index_in(ids, value_set=items.table["item_id"].combine_chunks().cast(ids.type))
+    for field in items.table.schema:
+        if field.name != "item_id":
+            catalogue = catalogue.append_column(field, items.table[field.name].combine_chunks().take(at))
+    return catalogue
+
+
+def check_overlap(catalogue: pa.Table, items: ItemTable) -> None:
+    """Raise where none of the log's items is in the table; say how many are."""
+    ids, listed = catalogue["item_id"].combine_chunks(), items.table["item_id"].combine_chunks()
+    taken = catalogue["count"].to_numpy() > 0
+    found = np.asarray(pc.is_in(ids, value_set=listed.cast(ids.type)).to_numpy(zero_copy_only=False), bool)
+    if not (found & taken).any():
+        raise DataError(
+            f"{items.label} knows none of the log's {int(taken.sum()):,} items (the log has {ids[0].as_py()!r}, the "
+            f"table {listed[0].as_py()!r}). Is its id column another? --item-columns COLUMN=id."
+        )
+    kinds = ", ".join(f"{name} ({kind})" for name, kind in items.kinds.items())
+    log.info(f"item table: {kinds or 'no columns'}")
+    log.info(f"  {int((found & taken).sum()):,} of the log's {int(taken.sum()):,} items are in it; it adds "
+             f"{int((~taken).sum()):,} that the log never shows")  # fmt: skip
+
+
+def earlier_table(catalogue: pa.Table) -> ItemTable | None:
+    """The item table that is part of a catalogue."""
+    kinds = kinds_of(catalogue)
+    if not kinds:
+        return None
+    return ItemTable(catalogue.select(["item_id", *kinds]), "the earlier item table")
+
+
+def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
+    """The older table under the newer one: items that only the older one has keep their values. Says what changed."""
+    if lost := [name for name in before.kinds if name not in newer.kinds]:
+        raise DataError(
+            f"{newer.label} lacks the column {lost[0]!r} of the earlier item table. Add it, or prepare anew."
+        )
+    for name, kind in before.kinds.items():
+        if newer.kinds[name] != kind:
+            raise DataError(
+                f"{newer.label}: column '{name}' is {newer.kinds[name]}, and was {kind} before. Say so: "
+                f"--item-columns {name}={kind}."
+            )
+    old_ids, new_ids = (each.table["item_id"].combine_chunks() for each in (before, newer))
+    at = pc.index_in(new_ids, value_set=old_ids.cast(new_ids.type))
+    known = pc.is_valid(at)
+    changed = np.zeros(len(new_ids), bool)
+    for name in before.kinds:
+        was, now = before.table[name].combine_chunks().take(at).to_pylist(), newer.table[name].to_pylist()
+        changed |= np.array([one != other for one, other in zip(was, now, strict=True)], bool)
+    changed &= np.asarray(known.to_numpy(zero_copy_only=False), bool)
+    gone = pc.invert(pc.is_in(old_ids, value_set=new_ids.cast(old_ids.type)))
+    log.info(
+        f"item table: {int(pc.sum(pc.invert(known)).as_py() or 0):,} new items, {int(changed.sum()):,} with other "
+        f"values, {int(pc.sum(gone).as_py() or 0):,} that it no longer names and that keep what they had"
+    )
+    kept = before.table.filter(gone)
+    rows = {
+        field.name: pa.concat_arrays([
+            newer.table[field.name].combine_chunks(),
+            kept[field.name].combine_chunks().cast(field.type) if field.name in kept.column_names
+            else pa.nulls(len(kept), field.type),
+        ])
+        for field in newer.table.schema
+    }  # fmt: skip
+    return ItemTable(pa.table(rows, schema=newer.table.schema), newer.label)
+
+
+def described(catalogue: pa.Table) -> list[dict[str, Any]]:
+    """Of every column of the item table: its kind, how many items have a value, and how many values there are."""
+    found = []
+    for name, kind in kinds_of(catalogue).items():
+        values = catalogue[name].combine_chunks()
+        inner = pc.list_flatten(values) if kind == "categories" else values
+        distinct = None if kind == "vector" else len(pc.unique(inner.drop_null()))
+        found.append({"column": name, "kind": kind, "items": len(values) - values.null_count, "values": distinct})
+    return found

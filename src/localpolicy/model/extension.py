@@ -1,0 +1,99 @@
+"""A policy over more items, without training: old items keep their rows, new ones are mixtures of those like them.
+
+See `data.neighbours` for what a new item may hold: together they have at most `model.new_items` times the mass of the
+others, in every context. That holds for a trained policy, for μ̂ and for a tilt by a critic. Where a tilt is capped, the
+cap of its neighbours does not bind a new item, so that it may exceed the bound by what the cap took from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from localpolicy.data.item_features import ItemFeatures, kinds_of
+from localpolicy.data.item_table import read_item_table
+from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
+from localpolicy.errors import DataError, RunError
+from localpolicy.model.item_rows import mixed
+from localpolicy.model.network import SOFTMAX_HEADS, Network
+from localpolicy.model.towers import Towers
+
+
+class Extension:
+    """New items for the catalogue `items` of a policy whose network is `network`."""
+
+    def __init__(self, items: pa.Table, network: Network | Towers, given: Any) -> None:
+        kinds, names = kinds_of(items), [name for name in network.config.features if name in kinds_of(items)]
+        if not names:
+            why = "was trained without an item table" if not kinds else "found nothing told by the columns of its table"
+            raise RunError(
+                f"this policy {why}, so it cannot say what a new item is like. Prepare its log with --items, train, "
+                "and extend that run."
+            )
+        ids = items["item_id"].combine_chunks()
+        table = read_item_table(
+            given, kinds=kinds, id_column=None, integer_ids=pa.types.is_integer(ids.type), partly=True
+        ).table
+        new = table.filter(pa.compute.invert(pa.compute.is_in(table["item_id"].combine_chunks().cast(ids.type), ids)))
+        self.known_already = len(table) - len(new)
+        if not len(new):
+            raise DataError(f"all {len(table):,} items of the table are in the policy's catalogue already.")
+        self.items = _appended(items, new, kinds)
+        self.n_new = len(new)
+        counts = self.items["count"].to_numpy()
+        fitted = ItemFeatures.fit(items, names, counts[: len(items)] > 0)
+        encoded = fitted.encode(self.items)
+        known = by_frequency(counts, counts > 0)
+        self.made: Mixtures = mixtures(encoded, np.arange(len(items), len(self.items)), known)
+        self.ceilings = ceilings(self.made, len(items), bound=network.config.new_items)
+
+    def state(self, network: Network | Towers, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The network's weights with the new items' rows; `learnt` is what was saved beside them of features."""
+        state = dict(network.state_dict())
+        prefixes = [""] if isinstance(network, Network) else ["logging.", *_critics(network)]
+        near = torch.from_numpy(self.made.near)
+        for prefix, tower in zip(prefixes, network.towers, strict=True):
+            rise = float(learnt[f"{prefix}features.rise"]) if f"{prefix}features.rise" in learnt else 0.0
+            log_weight = torch.from_numpy(np.minimum(self.ceilings, rise))
+            rows: dict[int, Tensor] = {}  # a tied head is the embedding, and stays it
+            for name in sorted(tower.tables):
+                table = state[f"{prefix}{name}"].cpu()
+                if table.data_ptr() not in rows:
+                    wide = table if table.ndim == 2 else table[:, None]
+                    added = mixed(wide, near, torch.from_numpy(self.made.share).to(wide))
+                    added = added if table.ndim == 2 else added.squeeze(1)
+                    if name.endswith(".bias") and name.split(".")[1] in SOFTMAX_HEADS:
+                        added = added + log_weight.to(added)
+                    rows[table.data_ptr()] = torch.cat([table, added])
+                state[f"{prefix}{name}"] = rows[table.data_ptr()]
+        return state
+
+    def described(self, made: Mapping[str, Any]) -> dict[str, Any]:
+        """What `describe` says of the extended network."""
+        wider = {**made, "items": len(self.items)}
+        if "critics" in made:
+            wider["critics"] = [{**critic, "items": len(self.items)} for critic in made["critics"]]
+        return wider
+
+
+def _critics(network: Towers) -> list[str]:
+    return [f"critics.{number}." for number in range(len(network.towers) - 1)]
+
+
+def _appended(items: pa.Table, new: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
+    """The catalogue with the new items after the old ones: they have no events."""
+    columns = {
+        "index": pa.array(np.arange(len(items), len(items) + len(new)), items.schema.field("index").type),
+        "item_id": new["item_id"].combine_chunks().cast(items.schema.field("item_id").type),
+        "count": pa.array(np.zeros(len(new)), items.schema.field("count").type),
+    }
+    for name in kinds:
+        kind = items.schema.field(name).type
+        columns[name] = new[name].combine_chunks().cast(kind) if name in new.column_names else pa.nulls(len(new), kind)
+    rows = pa.table([columns[field.name] for field in items.schema], schema=items.schema)
+    return pa.concat_tables([items, rows])

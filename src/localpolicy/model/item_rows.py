@@ -1,0 +1,207 @@
+"""The one row of an item: e_a = features_a W + δ_a, and its biases likewise.
+
+The rows are formed once per step and once per evaluation, as one table; everything else reads that table as if it were
+a parameter. In a step it is a leaf of the graph: its gradient is gathered as that of any table (kernels, chunks, shards
+and captured steps see no difference), and `pull_back` then carries it through the sum to W and δ.
+
+δ is dropped for a share of the items in every step, so that features learn to speak alone. An item that the training
+split never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is a mixture of
+the rows of items like it (see `data.neighbours`), so that what it holds is bounded in every context.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from localpolicy.catalogue.shards import Shard
+from localpolicy.data.item_features import Encoded
+from localpolicy.data.neighbours import NewItems
+
+LONGEST_BAG = 64  # entries that are summed one after another
+AT_ONCE = 4096  # new items that are mixed together
+ABSENT = -1e4  # bias of an item that is no alternative
+
+
+class Level(NamedTuple):
+    """Sums over bags of rows."""
+
+    row: Tensor
+    offsets: Tensor
+    weight: Tensor | None
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """Σ over each bag of weight · row."""
+        return functional.embedding_bag(
+            self.row, rows, self.offsets, mode="sum", per_sample_weights=self.weight, include_last_offset=True
+        )
+
+
+def _numbers(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(torch.get_default_dtype())
+
+
+def _levels(offsets: np.ndarray, index: np.ndarray, weight: np.ndarray | None) -> list[Level]:
+    """Long bags are cut, and the sums of their pieces summed: in a fixed order, and spread over the device."""
+    lengths = np.diff(offsets)
+    pieces = np.maximum(-(-lengths // LONGEST_BAG), 1)
+    levels: list[Level] = []
+    if pieces.max(initial=1) > 1:
+        bag = np.repeat(np.arange(len(lengths)), pieces)
+        number = np.arange(len(bag)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        starts = offsets[bag] + number * LONGEST_BAG
+        cut = np.concatenate([starts, offsets[-1:]])
+        levels = _levels(np.concatenate([[0], np.cumsum(pieces)]), np.arange(len(bag)), None)
+        offsets = cut
+    first = Level(
+        torch.from_numpy(np.ascontiguousarray(index, np.int32)),
+        torch.from_numpy(np.ascontiguousarray(offsets, np.int32)),
+        None if weight is None else _numbers(weight),
+    )
+    return [first, *levels]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, features: Features) -> Tensor:
+        ctx.features = features
+        return features.sums("forward", weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        return ctx.features.sums("back", upstream.contiguous()), None
+
+
+class ItemInputs(NamedTuple):
+    """What a network is told of its items."""
+
+    encoded: Encoded
+    known: np.ndarray  # [V]: which of them the training split shows
+    new: NewItems | None  # the others
+
+
+class Features(nn.Module):
+    """X of the items here, W, and which items are known."""
+
+    dense: Tensor  # [V, F_dense]
+    known: Tensor  # [V]
+    keys: Tensor  # [F]
+    rise: Tensor  # log w: how far a new item may rise, by what was held out
+    new_items: Tensor  # [m], of this rank's items
+    new_near: Tensor  # [m, k], of all items
+    new_share: Tensor
+    new_ceiling: Tensor  # [m]
+
+    def __init__(self, given: ItemInputs, width: int, *, shard: Shard | None = None) -> None:
+        super().__init__()
+        encoded, known, self.new, self.shard = *given, shard
+        self.n_features, self.n_sparse = encoded.n_features, encoded.n_sparse
+        if shard is not None:
+            encoded, known = encoded.rows(shard.own), known[shard.own]
+        # From zero: at first items are what they would be without features.
+        self.weight = nn.Parameter(torch.zeros(self.n_features, width))
+        items = np.repeat(np.arange(len(known)), np.diff(encoded.offsets))
+        order = np.argsort(encoded.row, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(encoded.row, minlength=self.n_sparse))])
+        self._count = {
+            "forward": self._keep("forward", _levels(encoded.offsets, encoded.row, encoded.weight)),
+            "back": self._keep("back", _levels(ends, items[order], encoded.weight[order])),
+        }
+        self._buffer("dense", _numbers(encoded.dense))
+        self._buffer("known", torch.from_numpy(np.ascontiguousarray(known, bool)))
+        self._buffer("keys", torch.from_numpy(encoded.keys))
+        self._buffer("rise", torch.zeros(()))
+        if self.new is not None:
+            here = np.arange(len(self.new.items))
+            if shard is not None:
+                here = np.flatnonzero((self.new.items >= shard.own.start) & (self.new.items < shard.own.stop))
+            first = 0 if shard is None else shard.own.start
+            self._buffer("new_items", torch.from_numpy(self.new.items[here] - first))
+            self._buffer("new_near", torch.from_numpy(self.new.made.near[here]))
+            self._buffer("new_share", _numbers(self.new.made.share[here]))
+            self._buffer("new_ceiling", _numbers(self.new.ceilings[here]))
+
+    def _buffer(self, name: str, tensor: Tensor) -> None:
+        self.register_buffer(name, tensor, persistent=False)
+
+    def _keep(self, prefix: str, levels: list[Level]) -> int:
+        for number, level in enumerate(levels):
+            for part, tensor in level._asdict().items():
+                self._buffer(f"{prefix}_{number}_{part}", tensor)
+        return len(levels)
+
+    def sums(self, which: str, rows: Tensor) -> Tensor:
+        """X W ('forward') or Xᵀ G ('back'), of the sparse features."""
+        for number in range(self._count[which]):
+            level = Level(*(getattr(self, f"{which}_{number}_{part}") for part in Level._fields))
+            rows = level.sums(rows)
+        return rows
+
+    def product(self, weight: Tensor) -> Tensor:
+        """X W: [V, D]."""
+        sparse: Tensor | None = None
+        if self.n_sparse:
+            sparse = _Product.apply(weight[: self.n_sparse], self)  # type: ignore[no-untyped-call]
+        if not self.dense.shape[1]:
+            assert sparse is not None
+            return sparse
+        dense: Tensor = self.dense @ weight[self.n_sparse :]
+        return dense if sparse is None else sparse + dense
+
+    def rows(self, own: Tensor, kept: Tensor, weight: Tensor | None = None) -> Tensor:
+        """X W + δ where it is kept: [V, D]."""
+        product = self.product(self.weight if weight is None else weight)
+        return torch.addcmul(product, kept[:, None].to(own.dtype), own)
+
+    def whole(self, table: Tensor) -> Tensor:
+        """The rows of all ranks."""
+        return table if self.shard is None else self.shard.ranks.all_gather(table)[0]
+
+    def served(self, table: Tensor) -> Tensor:
+        """The table as it is served: new items are mixtures of the others."""
+        if self.new is None:
+            return table
+        served, known = table.clone(), self.whole(table)
+        served[self.new_items] = mixed(known, self.new_near, self.new_share)
+        return served
+
+    def kept(self, share_dropped: float) -> Tensor:
+        """Which items keep their δ in a step: [V]."""
+        if not share_dropped:
+            return self.known
+        return self.known & (torch.rand(len(self.known), device=self.known.device) >= share_dropped)
+
+
+def mixed(table: Tensor, near: Tensor, share: Tensor) -> Tensor:
+    """Σ_a λ_ca e_a of each item [m, D]."""
+    parts = zip(near.split(AT_ONCE), share.split(AT_ONCE), strict=True)
+    return torch.cat([torch.einsum("mk,mkd->md", part, table[index]) for index, part in parts])
+
+
+class Formed(NamedTuple):
+    """Rows and biases as they are read, and the sums whose gradients they gather, where they do."""
+
+    rows: Tensor
+    biases: dict[str, Tensor]
+    sums: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Tensor, biases: dict[str, Tensor], *, leaf: bool) -> Formed:
+        """For a step."""
+        if not leaf:
+            return cls(rows, biases)
+        leaves = {name: bias.detach().requires_grad_() for name, bias in biases.items()}
+        return cls(rows.detach().requires_grad_(), leaves, (rows, *biases.values()))
+
+    def pull_back(self) -> None:
+        """From the leaves' gradients to those of W and δ."""
+        pairs = zip(self.sums, (self.rows, *self.biases.values()), strict=False)
+        reached = [(whole, leaf.grad) for whole, leaf in pairs if leaf.grad is not None]
+        if reached:
+            torch.autograd.backward([whole for whole, _ in reached], [gradient for _, gradient in reached])

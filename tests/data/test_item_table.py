@@ -1,0 +1,176 @@
+"""The item table of `prepare`: guessed kinds, clear errors, items without events, newer tables."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from localpolicy.data.item_features import ItemFeatures, kinds_of, learnt_columns
+from localpolicy.data.prepare import prepare
+from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError
+
+
+def log_of(sequences: int = 100, items: int = 8) -> pa.Table:
+    draw = np.random.default_rng(0)
+    return pa.table(
+        {
+            "sequence_id": np.repeat(np.arange(sequences), 4),
+            "item_id": 10 + draw.integers(0, items, 4 * sequences),
+            "timestamp": np.tile(np.arange(4), sequences) * 1000,
+        }
+    )
+
+
+TABLE: dict[str, list[Any]] = {
+    "item_id": [*range(10, 18), 90],
+    "brand": ["a", "b", "a", None, "b", "a", "b", "c", "a"],
+    "genres": ["x|y", "x", "y|z", None, "x|z", "y", "z", "x", "y"],
+    "price": [1.0, 2.5, None, 4.0, 100.0, 3.0, 2.0, 1.5, 2.0],
+    "title": [f"thing {n}" for n in range(9)],
+    "text": [[0.1 * n, 1.0 - n] for n in range(9)],
+    "stock": [5] * 9,
+    "shop_id": [1, 2, 1, 2, 1, 2, 1, 2, 1],
+}
+
+
+def prepared(tmp_path: Path, items: Any, **settings: Any) -> Prepared:
+    return prepare(log_of(), out=tmp_path / "data", items=items, event="click", force=True, **settings)
+
+
+def test_kinds_are_guessed_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="localpolicy.data.prepare"):
+        data = prepared(tmp_path, pa.table({**TABLE, "text": pa.array(TABLE["text"], pa.list_(pa.float32()))}))
+    assert kinds_of(data.catalogue) == {
+        "brand": "category",
+        "genres": "categories",
+        "price": "number",
+        "title": "name",
+        "text": "vector",
+        "shop_id": "category",
+    }
+    assert "stock (the same for every item)" in caplog.text
+    assert "title" not in learnt_columns(data.catalogue)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas"])
+def test_files_and_frames_say_the_same(tmp_path: Path, form: str) -> None:
+    table = pa.table({name: TABLE[name] for name in ("item_id", "brand", "genres", "price")})
+    given: Any = tmp_path / f"items.{form}"
+    if form == "csv":
+        given.write_text(
+            "item_id,brand,genres,price\n"
+            + "\n".join(",".join("" if v is None else str(v) for v in row.values()) for row in table.to_pylist())
+        )
+    elif form == "parquet":
+        pq.write_table(table, given)
+    else:
+        given = table.to_pandas()
+    data = prepared(tmp_path, given)
+    assert data.catalogue.select(["brand", "genres", "price"]).to_pylist()[:3] == [
+        {
+            "brand": TABLE["brand"][item - 10],
+            "genres": TABLE["genres"][item - 10].split("|") if TABLE["genres"][item - 10] else None,
+            "price": TABLE["price"][item - 10],
+        }
+        for item in data.catalogue["item_id"].to_pylist()[:3]
+    ]
+
+
+def test_items_without_events_come_last_in_the_catalogue(tmp_path: Path) -> None:
+    plain = prepare(log_of(), out=tmp_path / "plain", event="click")
+    data = prepared(tmp_path, pa.table({"item_id": [95, *range(10, 18), 90], "brand": list("aabbaabbab")}))
+    ids = data.catalogue["item_id"].to_pylist()
+    assert ids[:-2] == plain.catalogue["item_id"].to_pylist()
+    assert ids[-2:] == [90, 95]
+    assert data.catalogue["count"].to_pylist()[-2:] == [0, 0]
+    assert not data.known_items[-2:].any()
+    assert np.array_equal(data["train"].arrays["item"], plain["train"].arrays["item"])
+
+
+def test_a_log_without_a_table_is_prepared_as_before(tmp_path: Path) -> None:
+    data = prepare(log_of(), out=tmp_path / "plain", event="click")
+    assert data.catalogue.column_names == ["index", "item_id", "count"]
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "said"),
+    [
+        ({"item_id": [10, 10, *range(12, 19)]}, {}, "1 ids have several rows (first 10, 2 times)"),
+        ({"item_id": [None, *range(11, 19)]}, {}, "1 rows have no item id (first at row 1)"),
+        ({"item_id": [f"sku-{n}" for n in range(9)]}, {}, "item ids are whole numbers in the log and string here"),
+        ({"item_id": [*range(1000, 1009)]}, {}, "knows none of the log's 8 items"),
+        ({"text": [[1.0]] + [[1.0, 2.0]] * 8}, {}, "vectors of several lengths: 1 (1 items), 2 (8 items)"),
+        ({"text": [[1.0, float("nan")]] + [[1.0, 2.0]] * 8}, {}, "1 numbers in its vectors are missing or not finite"),
+        ({"price": [float("inf")] + [1.0, 2.0] * 4}, {}, "1 numbers are not finite"),
+        ({}, {"item_columns": "stock=category"}, "has the same value for every item"),
+        ({}, {"item_columns": "brnad=category"}, "no column 'brnad' (did you mean 'brand'?)"),
+        ({}, {"item_columns": "brand=colour"}, "'brand' cannot be 'colour'"),
+        ({}, {"item_columns": "brand=number"}, "not numbers"),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path: Path, change: dict, settings: dict, said: str) -> None:
+    table = {**TABLE, "text": pa.array(TABLE["text"], pa.list_(pa.float64())), **change}
+    if "text" in change:
+        table["text"] = pa.array(change["text"], pa.list_(pa.float64()))
+    with pytest.raises((DataError, ConfigError), match=".*") as error:
+        prepared(tmp_path, pa.table(table), **settings)
+    assert said in str(error.value)
+
+
+def test_a_category_of_too_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localpolicy.data.item_table.MOST_VALUES", 2)
+    with pytest.raises(DataError, match="'brand' has 3 values for 9 items; a category has at most 2"):
+        prepared(tmp_path, pa.table({name: TABLE[name] for name in ("item_id", "brand")}))
+
+
+def test_append_takes_a_newer_table_and_says_what_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = prepared(tmp_path, pa.table({"item_id": [*range(10, 18)], "brand": list("aabbaabb")}))
+    more = pa.table({"sequence_id": [1000, 1000, 1000], "item_id": [10, 11, 12], "timestamp": [5000, 6000, 7000]})
+    newer = pa.table({"item_id": [10, 11, 50], "brand": ["a", "z", "b"]})
+    with caplog.at_level(logging.INFO, logger="localpolicy.data.prepare"):
+        data = prepare(more, out=tmp_path / "more", append=first, items=newer)
+    assert "1 new items, 1 with other values, 6 that it no longer names" in caplog.text
+    brands = dict(zip(data.catalogue["item_id"].to_pylist(), data.catalogue["brand"].to_pylist(), strict=True))
+    assert brands == {10: "a", 11: "z", 12: "b", 13: "b", 14: "a", 15: "a", 16: "b", 17: "b", 50: "b"}
+    kept = prepare(more, out=tmp_path / "kept", append=first)
+    assert kinds_of(kept.catalogue) == {"brand": "category"}
+
+
+def test_features_are_what_their_kinds_say(tmp_path: Path) -> None:
+    data = prepared(tmp_path, pa.table({name: TABLE[name] for name in ("item_id", "brand", "genres", "price")}))
+    features = ItemFeatures.fit(data.catalogue, ["brand", "genres", "price"], data.known_items)
+    encoded, keys = features.encode(data.catalogue), features.keys()
+    assert encoded.n_features == len(keys)
+    rows = {
+        item: {keys[i]: round(float(w), 6) for i, w in zip(
+            encoded.row[encoded.offsets[n] : encoded.offsets[n + 1]],
+            encoded.weight[encoded.offsets[n] : encoded.offsets[n + 1]], strict=True,
+        ) if w}
+        for n, item in enumerate(data.catalogue["item_id"].to_pylist())
+    }  # fmt: skip
+    assert rows[10]["brand|a"] == 1 and rows[10]["genres|x"] == rows[10]["genres|y"] == 0.5
+    assert rows[13]["brand|\0missing"] == 1 and rows[13]["genres|\0missing"] == 1
+    assert rows[17]["brand|\0other"] == 1  # one item alone has it
+    assert rows[12]["price|\0missing"] == 1
+    assert rows[14][keys[-1]] == 1  # the largest number
+    for row in rows.values():
+        for name in ("brand", "genres", "price"):
+            assert sum(w for key, w in row.items() if key.startswith(name)) == pytest.approx(1)
+
+
+def test_vectors_are_whitened_by_the_known_items(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    vectors = draw.normal(size=(200, 3)) @ np.array([[5.0, 0, 0], [4.9, 0.2, 0], [0, 0, 0.01]])
+    table = pa.table({"item_id": np.arange(10, 210), "text": pa.array(vectors.tolist(), pa.list_(pa.float32()))})
+    data = prepare(log_of(400, 200), out=tmp_path / "data", items=table, event="click")
+    assert data.known_items.all()
+    dense = ItemFeatures.fit(data.catalogue, ["text"], data.known_items).encode(data.catalogue).dense
+    spread = dense.T @ dense / len(dense) * dense.shape[1]
+    assert np.allclose(spread, np.eye(len(spread)), atol=1e-3)

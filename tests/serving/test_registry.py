@@ -1,0 +1,92 @@
+"""Runs and exports in MLflow, with a stand-in for it: what is logged, and that only the gate makes a champion."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from localpolicy.cli.main import app
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.registry import register
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    """The calls that we make, under the names and arguments of MLflow 2.14 and 3."""
+    said = SimpleNamespace(params={}, metrics=[], artifacts=[], tags={}, models=[], aliases={}, uri=None)
+    made = ModuleType("mlflow")
+    made.pyfunc, made.models = ModuleType("mlflow.pyfunc"), ModuleType("mlflow.models")
+
+    @contextmanager
+    def start_run(run_name):
+        yield SimpleNamespace(info=SimpleNamespace(run_id=f"run of {run_name}"))
+
+    def log_model(*, name, python_model, artifacts, registered_model_name, metadata, pip_requirements):
+        said.models.append((registered_model_name, python_model, artifacts, metadata))
+        return SimpleNamespace(registered_model_version=len(said.models))
+
+    class Client:
+        def set_registered_model_alias(self, name, alias, version):
+            said.aliases[name, alias] = version
+
+    made.set_tracking_uri = lambda uri: setattr(said, "uri", uri)
+    made.set_experiment = lambda name: None
+    made.start_run, made.pyfunc.log_model, made.MlflowClient = start_run, log_model, Client
+    made.log_params, made.set_tags = said.params.update, said.tags.update
+    made.log_metrics = lambda values, step: said.metrics.append((step, values))
+    made.log_artifact = said.artifacts.append
+    made.pyfunc.PythonModel = object
+    made.models.set_model = lambda model: setattr(said, "model", model)
+    for name, module in (("mlflow", made), ("mlflow.pyfunc", made.pyfunc), ("mlflow.models", made.models)):
+        monkeypatch.setitem(sys.modules, name, module)
+    return said
+
+
+def verdict(tmp_path, answer: str):
+    path = tmp_path / f"{answer}.json"
+    path.write_text(json.dumps({"answer": answer}))
+    return path
+
+
+@pytest.mark.parametrize("answer", ["deploy", "do not deploy", "cannot tell", None])
+def test_the_gate_alone_makes_a_champion(answer, run, exported, mlflow, tmp_path):
+    gate = None if answer is None else verdict(tmp_path, answer)
+    made = register(run.folder, name="shop", export=exported.folder, gate=gate, uri="file:here")
+    assert made["version"] == "1" and made["champion"] == (answer == "deploy") and mlflow.uri == "file:here"
+    assert mlflow.aliases == ({("shop", "champion"): "1"} if answer == "deploy" else {})
+    assert mlflow.params["objective.name"] == "sqn" and mlflow.params["train.epochs"] == "3"
+    assert [step for step, _ in mlflow.metrics] == list(range(len(mlflow.metrics))) and mlflow.metrics
+    assert all("@" not in name for _, values in mlflow.metrics for name in values)
+    assert mlflow.tags.get("localpolicy.gate") == answer
+    ((_, _, artifacts, metadata),) = mlflow.models
+    assert artifacts == {"export": str(exported.folder.resolve())} and metadata == {"policy": exported.version}
+
+
+def test_the_model_answers_like_the_export(run, exported, mlflow):
+    register(run.folder, name="shop", export=exported.folder)
+    ((_, code, artifacts, _),) = mlflow.models
+    runpy.run_path(code)
+    mlflow.model.load_context(SimpleNamespace(artifacts=artifacts))
+    histories = [[100, 101], [103]]
+    answers = mlflow.model.predict(None, histories, {"k": 3})
+    expected = Recommender(exported.folder).recommend(histories, 3, sample=False).items
+    assert [answer["items"] for answer in answers] == expected
+    assert mlflow.model.predict(None, [{"history": [100], "events": ["click"]}])[0]["policy"] == exported.version
+
+
+def test_what_is_refused(run, exported, tmp_path, monkeypatch, mlflow):
+    with pytest.raises(ConfigError, match="name the export too"):
+        register(run.folder, name="shop", gate=verdict(tmp_path, "deploy"))
+    with pytest.raises(DataError, match="holds no gate's answer"):
+        register(run.folder, name="shop", export=exported.folder, gate=verdict(tmp_path, "perhaps"))
+    for name in ("mlflow", "mlflow.pyfunc"):
+        monkeypatch.setitem(sys.modules, name, None)
+    asked = CliRunner().invoke(app, ["register", str(run.folder), "--name", "shop"])
+    assert isinstance(asked.exception, LocalPolicyError) and "pip install 'localpolicy[mlflow]'" in str(asked.exception)

@@ -1,0 +1,177 @@
+"""Items without events: mixtures of items like them, bounded, and given to a run without training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import localpolicy as lp
+from localpolicy.data.prepare import prepare
+from localpolicy.data.store import Prepared
+from localpolicy.errors import DataError, RunError
+from localpolicy.measure.run import evaluate
+from localpolicy.model.weights import load_weights
+from localpolicy.runs.run import Run
+from localpolicy.training.train import train
+
+ITEMS, BRANDS = 60, 6
+
+
+def walks(draw, brand, *, sequences=250, length=6, without=()):
+    """What follows an item has its brand nine times in ten."""
+    items, rows = np.setdiff1d(np.arange(len(brand)), without), []
+    for number in range(sequences):
+        item = int(draw.choice(items))
+        for step in range(length):
+            rows.append((number, item, step))
+            alike = items[brand[items] == brand[item]]
+            item = int(draw.choice(alike)) if draw.random() < 0.9 else int(draw.choice(items))
+    sequence, item, time = (np.array(each) for each in zip(*rows, strict=True))
+    event = np.where(draw.random(len(item)) < 0.3, "purchase", "click")
+    return pa.table({"sequence_id": sequence, "item_id": item, "timestamp": time, "event": event})
+
+
+BRAND = np.arange(ITEMS) % BRANDS
+COLD = np.arange(54, 60)  # one of each brand
+
+
+def item_table(items=ITEMS):
+    return pa.table(
+        {"item_id": np.arange(items), "brand": [f"b{item % BRANDS}" for item in range(items)],
+         "title": [f"thing {item}" for item in range(items)]}
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Prepared:
+    log = walks(np.random.default_rng(0), BRAND, without=COLD)
+    return prepare(log, out=tmp_path_factory.mktemp("new") / "data", items=item_table())
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory) -> Run:
+    out = tmp_path_factory.mktemp("new") / "run"
+    return train(data, "mle", out=out, epochs=8, width=16, device="cpu", learning_rate=0.01)
+
+
+def test_cold_items_are_shown_to_those_who_like_their_kind(data, run):
+    assert run.config.model.features == ["brand"]
+    policy = run.policy()
+    ids = policy.items["item_id"].to_pylist()
+    p = policy.log_probabilities([[0, 6, 12], [1, 7, 13]]).exp()
+    at = {item: number for number, item in enumerate(ids)}
+    own, other = p[0, at[54]] / p[1, at[54]], p[1, at[55]] / p[0, at[55]]
+    assert own > 3 and other > 3  # 54 has the brand of 0, 55 that of 1
+    cold = [at[item] for item in COLD]
+    bound = run.config.model.new_items
+    assert (p[:, cold].sum(1) / (1 - p[:, cold].sum(1))).max() <= bound
+
+
+def test_held_out_items_say_how_far_new_ones_rise(run):
+    """One item in nine stands for a new one, as often taken as the others: about as much is given to the new."""
+    policy = run.policy()
+    rise = float(load_weights(run.folder / "policy.safetensors")["features.rise"])
+    assert -2 < rise <= 0
+    p = policy.log_probabilities([[int(item)] for item in range(54)]).exp()
+    cold = [policy.items["item_id"].to_pylist().index(item) for item in COLD]
+    assert 0.03 < float(p[:, cold].sum(1).mean()) < 0.15  # 6 of 60 items
+
+
+def test_an_extended_run_keeps_every_old_row(data, run, tmp_path):
+    new = pa.table({"item_id": [100, 101, 3], "brand": ["b0", "b1", "b4"], "title": ["new zero", "new one", "old"]})
+    wider = lp.extend(run, new, out=tmp_path / "wider")
+    before, after = (load_weights(each.folder / "policy.safetensors") for each in (run, wider))
+    assert before.keys() == after.keys()
+    for name, old in before.items():
+        grown = name == "embedding" or (name.endswith("bias") and len(old) == ITEMS)
+        assert len(after[name]) == len(old) + (2 if grown else 0), name
+        assert torch.equal(after[name][: len(old)], old), name
+    policy = wider.policy()
+    assert policy.items["item_id"].to_pylist() == [*run.policy().items["item_id"].to_pylist(), 100, 101]
+    p = policy.log_probabilities([[0, 6, 12], [1, 7, 13]]).exp()
+    assert p[0, ITEMS] / p[1, ITEMS] > 3 and p[1, ITEMS + 1] / p[0, ITEMS + 1] > 3
+    same = run.policy().with_items(new)
+    assert torch.equal(same.log_probabilities([[0, 6, 12], [1, 7, 13]]).exp(), p)
+    assert wider.manifest["extended"]["new_items"] == 2
+    # It is a run like others: it is judged on the run's data, extended again, and read in histories.
+    counts = [evaluate(each, device="cpu").metrics["all"]["nDCG@10"].n for each in (run, wider)]
+    assert counts[0] == counts[1] > 0
+    again = lp.extend(wider, pa.table({"item_id": [200], "brand": ["b2"]}), out=tmp_path / "more")
+    assert again.policy().n_items == ITEMS + 3
+    assert policy.recommend([[100]], 3).names is not None
+
+
+def test_an_extended_closed_form(data, tmp_path):
+    wide = train(data, "lpi_rl", out=tmp_path / "run", epochs=1, width=8, device="cpu")
+    wider = lp.extend(wide, pa.table({"item_id": [100], "brand": ["b0"]}), out=tmp_path / "wider")
+    before, after = (load_weights(each.folder / "policy.safetensors") for each in (wide, wider))
+    grown = {name: len(tensor) - len(before[name]) for name, tensor in after.items()}
+    tables = ["logging.embedding", "logging.heads.policy.bias", "critics.0.embedding", "critics.0.heads.q.bias"]
+    assert {name: more for name, more in grown.items() if more} == dict.fromkeys(tables, 1)
+    assert len(wider.policy().recommend([[100, 0]], 5).items[0]) == 5
+
+
+def test_the_only_column_that_a_run_does_not_know_holds_the_ids(run):
+    new = pa.table({"product": [70, 71], "brand": ["b1", "b2"]})
+    assert run.policy().with_items(new).items["item_id"].to_pylist()[-2:] == [70, 71]
+    with pytest.raises(DataError, match="Rename its column of item ids to item_id"):
+        run.policy().with_items(new.append_column("sku", pa.array([1, 2])))
+
+
+def test_what_cannot_be_extended_says_why(data, run, tmp_path):
+    with pytest.raises(DataError, match="all 2 items of the table are in the policy's catalogue already"):
+        lp.extend(run, pa.table({"item_id": [1, 2], "brand": ["b1", "b2"]}), out=tmp_path / "a")
+    plain = train(data, "mle", out=tmp_path / "plain", features=[], epochs=1, width=8, device="cpu")
+    with pytest.raises(RunError, match="cannot say what a new item is like"):
+        lp.extend(plain, pa.table({"item_id": [100], "brand": ["b1"]}), out=tmp_path / "b")
+
+
+def test_a_swap_takes_the_extended_export(run, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from localpolicy.serving.deployment import Slot
+
+    wider = lp.extend(run, pa.table({"item_id": [100], "brand": ["b0"], "title": ["new"]}), out=tmp_path / "wider")
+    lp.export(run.folder, out=tmp_path / "export")
+    slot = Slot(tmp_path / "export", 1)
+    slot.refresh()
+    before = slot.loaded.n_items
+    lp.export(wider.folder, out=tmp_path / "export", force=True)
+    assert slot.refresh() and slot.loaded.n_items == before + 1
+    logits = slot.loaded.logits([[0, 6, 12]])
+    p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    assert np.allclose(p[0], wider.policy().log_probabilities([[0, 6, 12]]).exp().numpy()[0], atol=1e-6)
+    drawn = slot.loaded.recommend([[0, 6, 12]] * 50, 1, seed=0)
+    assert np.allclose(drawn.propensity[:, 0], p[0][drawn.indices[:, 0]], rtol=1e-4)
+
+
+def test_rows_say_what_is_alike(run, tmp_path):
+    found = lp.similar(run, [0], k=5)
+    assert list(found["similar"] % BRANDS) == [0] * 5
+    assert list(found["name"]) == [f"thing {item}" for item in found["similar"]]
+    rows = run.embeddings(tmp_path / "rows.parquet")
+    assert len(rows) == ITEMS and len(rows["embedding"][0]) == 16
+    assert (tmp_path / "rows.parquet").exists()
+    with pytest.raises(DataError, match="no item 999"):
+        lp.similar(run, [999])
+
+
+def test_cold_items_are_a_segment(tmp_path):
+    draw = np.random.default_rng(1)
+    log = walks(draw, BRAND, without=COLD)
+    last = log["timestamp"].to_numpy() == 5
+    item = log["item_id"].to_numpy().copy()
+    some = last & (draw.random(len(item)) < 0.2)
+    item[some] = 54 + item[some] % BRANDS
+    log = log.set_column(1, "item_id", pa.array(item))
+    data = prepare(log, out=tmp_path / "data", items=item_table(), split="last")
+    assert not data.known_items[[data.catalogue["item_id"].to_pylist().index(i) for i in COLD]].any()
+    run = train(data, "mle", out=tmp_path / "run", epochs=5, width=16, device="cpu", learning_rate=0.02)
+    found = evaluate(run, device="cpu")
+    cold = found.metrics["cold items"]["nDCG@10"]
+    assert cold.n == some.sum() and cold.mean > 0.05
+    plain = train(
+        data, "mle", out=tmp_path / "plain", features=[], epochs=5, width=16, device="cpu", learning_rate=0.02
+    )
+    assert cold.mean > 2 * evaluate(plain, device="cpu").metrics["cold items"]["nDCG@10"].mean
