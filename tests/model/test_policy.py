@@ -9,7 +9,7 @@ import torch
 from small import EVENTS, HEADS, ITEMS, SEQUENCES, network, policy, prepared, scores, whole
 
 from localpolicy.errors import ConfigError, DataError, RunError
-from localpolicy.model.network import ProjectedHead
+from localpolicy.model.heads import ProjectedHead
 from localpolicy.model.policy import Policy
 
 HISTORIES = [["i3", "i1", "i4"], [], ["i5", "i0", "i6", "i1", "i2", "i3", "i0"]]

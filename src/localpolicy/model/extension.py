@@ -19,8 +19,9 @@ from localpolicy.data.item_features import ItemFeatures, kinds_of
 from localpolicy.data.item_table import read_item_table
 from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.errors import DataError, RunError
+from localpolicy.model.heads import SOFTMAX_HEADS
 from localpolicy.model.item_rows import mixed
-from localpolicy.model.network import SOFTMAX_HEADS, Network
+from localpolicy.model.network import Network
 from localpolicy.model.towers import Towers
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,28 +12,25 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from localpolicy import plugins
-from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import (
-    AnyHead,
-    Head,
-    Logits,
-    copies_in,
-    formed_beside,
-    gradients_wait,
-    take,
-    tilted,
-)  # fmt: skip
-from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
+from localpolicy.catalogue.logits import AnyHead, Logits, copies_in, formed_beside, gradients_wait, take, tilted
+from localpolicy.catalogue.shards import Shard, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
+from localpolicy.model.heads import (
+    CRITICS,
+    HEADS,
+    ITEM_HEADS,
+    SOFTMAX_HEADS,
+    HeadScores,
+    ItemHead,
+    ProjectedHead,
+    as_head,
+    own_rows,
+)
 from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs
 from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import START, Batch
 
-ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
-CRITICS = ("q", "q_a", "q_b", "reward")
-HEADS = (*ITEM_HEADS, "value")  # and one per context
-SOFTMAX_HEADS = {"policy", "logging"}
 FEATURES = "features."  # what a saved network has beside that of the same without features
 
 
@@ -79,30 +75,6 @@ class ModelConfig(Settings):
         return self.model_copy(update={name: value for name, value in plain.items() if getattr(self, name) == AUTO})
 
 
-class HeadScores:
-    """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
-
-    def __init__(self, logits: Logits, hidden: Tensor, context: Tensor | None = None) -> None:
-        self.logits = logits
-        self.hidden = hidden
-        self.context = context  # v and c: [D + 1]
-
-    @cached_property
-    def shift(self) -> Tensor | None:
-        """[N]. A softmax and an argmax do not ask for it."""
-        if self.context is None:
-            return None
-        return torch.mv(self.hidden.to(self.context.dtype), self.context[:-1]) + self.context[-1]
-
-    def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]: [N]."""
-        return self.shifted(fused.taken(self.logits, items))
-
-    def shifted(self, numbers: Tensor) -> Tensor:
-        """A mean or a maximum over the logits becomes that of the scores."""
-        return numbers if self.shift is None else numbers + self.shift
-
-
 class _Begun(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
@@ -127,58 +99,6 @@ def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
     if gradients_wait(start):
         return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
     return torch.where(begins[:, None], start, embedded)
-
-
-class ItemHead(nn.Module):
-    """[V, D] weights and [V] biases, or this rank's rows of them."""
-
-    def __init__(
-        self,
-        items: int,
-        width: int,
-        *,
-        weight: nn.Parameter | None = None,
-        zero: bool = False,
-        shard: Shard | None = None,
-    ) -> None:
-        super().__init__()
-        self.shard = shard
-        # Critics start at zero: their first predictions weigh nothing, instead of adding noise to exp(A/β).
-        made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
-        self.weight = nn.Parameter(_own_rows(made, shard)) if weight is None else weight
-        self.bias = nn.Parameter(torch.zeros(len(self.weight)))
-        self.features: nn.Parameter | None = None  # [F], from which biases come too
-
-
-class ProjectedHead(nn.Module):
-    """e_a · P h + b_a + v · h + c: the item embeddings e, read through a projection P of the hidden state.
-
-    v · h + c is the same for all items of a context: what a critic knows of the context alone need not be learnt item
-    by item, and an item that was hardly seen starts as the context's average. A softmax does not see it.
-    """
-
-    def __init__(self, items: int, width: int, *, zero: bool = False, shard: Shard | None = None) -> None:
-        super().__init__()
-        self.shard = shard
-        # Drawn whichever way it starts, so that the weights made after it do not depend on which.
-        drawn = torch.eye(width) + torch.randn(width, width) * 0.02
-        self.projection = nn.Parameter(torch.zeros(width, width) if zero else drawn)
-        self.bias = nn.Parameter(_own_rows(torch.zeros(items), shard))
-        self.context = nn.Parameter(torch.zeros(width + 1))
-        self.features: nn.Parameter | None = None
-
-    def numbers(self, embedding: Tensor, bias: Tensor) -> AnyHead:
-        """What the catalogue layer reads."""
-        return _head(embedding @ self.projection + self.context[:-1], bias + self.context[-1], self.shard)
-
-
-def _head(weight: Tensor, bias: Tensor, shard: Shard | None) -> AnyHead:
-    return Head(weight, bias) if shard is None else ShardedHead(weight, bias, shard)
-
-
-def _own_rows(table: Tensor, shard: Shard | None) -> Tensor:
-    """The rows this rank holds. Tables are drawn whole and cut, so that the start does not depend on the cut."""
-    return table if shard is None else table[shard.own].clone()
 
 
 class Network(nn.Module):
@@ -206,7 +126,7 @@ class Network(nn.Module):
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
         scale = config.width**-0.5
-        self.embedding = nn.Parameter(_own_rows(torch.randn(items, config.width) * scale, shard))
+        self.embedding = nn.Parameter(own_rows(torch.randn(items, config.width) * scale, shard))
         self.start = nn.Parameter(torch.randn(config.width) * scale)
         # Event embeddings start at zero: unused events change nothing, and training finds what they mean.
         self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.event_embeddings else None
@@ -401,7 +321,7 @@ class Network(nn.Module):
             else ((a.projection + b.projection) / 2, (bias + self._bias(names[-1])) / 2, (a.context + b.context) / 2)
         )
         projected = hidden @ projection.T.to(hidden.dtype)
-        return HeadScores(_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
+        return HeadScores(as_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
 
     def _shared(self, name: str) -> Tensor:
         """The item embeddings as a projected head reads them."""
@@ -462,7 +382,7 @@ class Network(nn.Module):
             return head.numbers(self._shared(name), self._bias(name))
         assert isinstance(head, ItemHead)
         weight = self.table if head.weight is self.embedding else head.weight
-        return _head(weight, self._bias(name), self.shard)
+        return as_head(weight, self._bias(name), self.shard)
 
     def value(self, hidden: Tensor) -> Tensor:
         """V(x) of each hidden state [N]."""

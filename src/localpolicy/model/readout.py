@@ -21,7 +21,8 @@ from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import HeadScores, Network
+from localpolicy.model.heads import HeadScores
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.runtime.branch import Branch
 from localpolicy.types import Batch, Readout, Reads

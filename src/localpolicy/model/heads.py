@@ -1,0 +1,93 @@
+"""Heads: one number per item of the catalogue, read from a hidden state, and what is added for a whole context."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from localpolicy.catalogue import fused
+from localpolicy.catalogue.logits import AnyHead, Head, Logits
+from localpolicy.catalogue.shards import Shard, ShardedHead
+
+ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
+CRITICS = ("q", "q_a", "q_b", "reward")
+HEADS = (*ITEM_HEADS, "value")  # and one per context
+SOFTMAX_HEADS = {"policy", "logging"}
+
+
+class HeadScores:
+    """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
+
+    def __init__(self, logits: Logits, hidden: Tensor, context: Tensor | None = None) -> None:
+        self.logits = logits
+        self.hidden = hidden
+        self.context = context  # v and c: [D + 1]
+
+    @cached_property
+    def shift(self) -> Tensor | None:
+        """[N]. A softmax and an argmax do not ask for it."""
+        if self.context is None:
+            return None
+        return torch.mv(self.hidden.to(self.context.dtype), self.context[:-1]) + self.context[-1]
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]: [N]."""
+        return self.shifted(fused.taken(self.logits, items))
+
+    def shifted(self, numbers: Tensor) -> Tensor:
+        """A mean or a maximum over the logits becomes that of the scores."""
+        return numbers if self.shift is None else numbers + self.shift
+
+
+class ItemHead(nn.Module):
+    """[V, D] weights and [V] biases, or this rank's rows of them."""
+
+    def __init__(
+        self,
+        items: int,
+        width: int,
+        *,
+        weight: nn.Parameter | None = None,
+        zero: bool = False,
+        shard: Shard | None = None,
+    ) -> None:
+        super().__init__()
+        self.shard = shard
+        # Critics start at zero: their first predictions weigh nothing, instead of adding noise to exp(A/β).
+        made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
+        self.weight = nn.Parameter(own_rows(made, shard)) if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(len(self.weight)))
+        self.features: nn.Parameter | None = None  # [F], from which biases come too
+
+
+class ProjectedHead(nn.Module):
+    """e_a · P h + b_a + v · h + c: the item embeddings e, read through a projection P of the hidden state.
+
+    v · h + c is the same for all items of a context: what a critic knows of the context alone need not be learnt item
+    by item, and an item that was hardly seen starts as the context's average. A softmax does not see it.
+    """
+
+    def __init__(self, items: int, width: int, *, zero: bool = False, shard: Shard | None = None) -> None:
+        super().__init__()
+        self.shard = shard
+        # Drawn whichever way it starts, so that the weights made after it do not depend on which.
+        drawn = torch.eye(width) + torch.randn(width, width) * 0.02
+        self.projection = nn.Parameter(torch.zeros(width, width) if zero else drawn)
+        self.bias = nn.Parameter(own_rows(torch.zeros(items), shard))
+        self.context = nn.Parameter(torch.zeros(width + 1))
+        self.features: nn.Parameter | None = None
+
+    def numbers(self, embedding: Tensor, bias: Tensor) -> AnyHead:
+        """What the catalogue layer reads."""
+        return as_head(embedding @ self.projection + self.context[:-1], bias + self.context[-1], self.shard)
+
+
+def as_head(weight: Tensor, bias: Tensor, shard: Shard | None) -> AnyHead:
+    return Head(weight, bias) if shard is None else ShardedHead(weight, bias, shard)
+
+
+def own_rows(table: Tensor, shard: Shard | None) -> Tensor:
+    """The rows this rank holds. Tables are drawn whole and cut, so that the start does not depend on the cut."""
+    return table if shard is None else table[shard.own].clone()
