@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from localpolicy.judge.comparison import Comparison
@@ -307,25 +308,26 @@ def _gain_cell(gain: Paired) -> Cell:
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
-def bucket_cell(bucket: Bucket, name: str) -> Cell:
-    """A policy's mean in a bucket, with the paper's marks."""
+def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
+    """Sequence-level means by number of events."""
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
+    title = f"{metric} by number of {event} positions per sequence"
+    return bucket_table(title, comparison.breakdown(event, metric=metric), note)
+
+
+def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
+    """A policy's mean in each bucket, with the paper's marks."""
+    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
+    names = list(buckets[0].means) if buckets else []
+    return Table(
+        title, ["policy", *heads], [[Cell(name), *(_bucket(each, name) for each in buckets)] for name in names], note
+    )
+
+
+def _bucket(bucket: Bucket, name: str) -> Cell:
     mean = bucket.means[name].mean
     best = largest_shown(mean, [estimate.mean for estimate in bucket.means.values()])
     return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
-
-
-def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
-    """Sequence-level means by number of events."""
-    buckets = comparison.breakdown(event, metric=metric)
-    rows = []
-    for evaluation in comparison.evaluations:
-        row = [Cell(evaluation.name)]
-        for bucket in buckets:
-            row.append(bucket_cell(bucket, evaluation.name))
-        rows.append(row)
-    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
-    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
-    return Table(f"{metric} by number of {event} positions per sequence", ["policy", *heads], rows, note)
 
 
 def prediction_table(comparison: Comparison) -> Table:
