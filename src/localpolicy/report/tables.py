@@ -24,14 +24,13 @@ from localpolicy.runs.run import Run
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
-    tables = [ranking_table(evaluation), policy_table(evaluation)]
-    if evaluation.divergence is not None:
-        tables.append(divergence_table(evaluation.divergence))
-    if evaluation.off_policy is not None:
-        tables.append(off_policy_table(evaluation.off_policy))
-    if evaluation.truth is not None:
-        tables.append(truth_table(evaluation.truth))
-    return tables
+    return [
+        ranking_table(evaluation),
+        policy_table(evaluation),
+        *([divergence_table(evaluation.divergence)] if evaluation.divergence else []),
+        *([off_policy_table(evaluation.off_policy)] if evaluation.off_policy else []),
+        *([truth_table(evaluation.truth)] if evaluation.truth else []),
+    ]
 
 
 def ranking_table(evaluation: Evaluation) -> Table:
@@ -308,11 +307,11 @@ def _gain_cell(gain: Paired) -> Cell:
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
-def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
+def breakdown_table(comparison: Comparison, event: str) -> Table:
     """Sequence-level means by number of events."""
     note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
-    title = f"{metric} by number of {event} positions per sequence"
-    return bucket_table(title, comparison.breakdown(event, metric=metric), note)
+    title = f"nDCG@20 by number of {event} positions per sequence"
+    return bucket_table(title, comparison.breakdown(event), note)
 
 
 def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
