@@ -22,8 +22,7 @@ from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.html.page import MISSING, tables_page
 from localpolicy.report.paper import choices, findings, main_table, table1_table, table2_tables, table3_tables
-from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
-from localpolicy.report.paper_files import dialled
+from localpolicy.report.paper_files import breakdown_tables, dial_table, dialled, draw
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
@@ -285,13 +284,13 @@ def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(
         shown.to_dict()["points"]["1"]["JS"]["mean"], abs=5e-5
     )
-    for number, spec in enumerate((lambda: dial_spec(shown), lambda: breakdown_spec(table))):
-        svg, png = draw(spec, folder / "pictures", f"figure-{number}")
+    for number, figure in enumerate((shown, table)):
+        svg, png = draw(figure, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
-    monkeypatch.setattr("localpolicy.report.paper_figures.can_draw", lambda: False)
-    assert draw(lambda: dial_spec(shown), folder / "pictures", "none") == []
-    assert messages("localpolicy.report.paper_figures") == [MISSING]
+    monkeypatch.setattr("localpolicy.report.paper_files.can_draw", lambda: False)
+    assert draw(shown, folder / "pictures", "none") == []
+    assert messages("localpolicy.report.paper_files") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):
@@ -308,6 +307,8 @@ def test_the_breakdown_is_by_events_per_sequence(made):
 
 
 def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
+    from localpolicy.report.html.paper_figures import breakdown_spec
+
     _, _, table = made
     shown = breakdown_spec(replace(table, recipe=replace(RECIPE, fast=True)))
     assert shown["title"]["text"] == "shop: FAST VERSION"
@@ -333,6 +334,8 @@ def test_pictures_are_among_what_was_written(made, tmp_path, messages):
 
 
 def test_points_of_a_dial_stand_off_the_edges(made):
+    from localpolicy.report.html.paper_figures import dial_spec
+
     folder, data, _ = made
     shown = dial_spec(dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta"))
     assert shown["title"]["text"] == "shop"

@@ -28,7 +28,7 @@ def shop(tmp_path_factory):
 @pytest.fixture
 def order(monkeypatch):
     """What ended when: trainings, and evaluations of a split."""
-    ends, evaluated = [], arms._evaluate
+    ends, evaluated = [], arms.measure
 
     def noted(data, run, config, **how):
         if not run.finished:
@@ -36,12 +36,12 @@ def order(monkeypatch):
             ends.append(f"train {run.folder.name}")
         return run
 
-    def measured(candidate, references, data, split, *rest):
-        ends.append(f"{split} {candidate.name}")
-        return evaluated(candidate, references, data, split, *rest)
+    def measured(candidates, *given, config, **options):
+        ends.append(f"{config.split} {candidates[0].name}")
+        return evaluated(candidates, *given, config=config, **options)
 
     monkeypatch.setattr(arms, "training", noted)
-    monkeypatch.setattr(arms, "_evaluate", measured)
+    monkeypatch.setattr(arms, "measure", measured)
     return ends
 
 

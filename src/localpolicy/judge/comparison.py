@@ -15,7 +15,7 @@ from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.judge.like_with_like import Pair
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import beyond_floor, noise_floor
-from localpolicy.measure.estimate import Estimate, Interval, finite
+from localpolicy.measure.estimate import Estimate, Interval, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.measurements import Measurements
 from localpolicy.measure.significance import Paired, paired_family
@@ -107,7 +107,7 @@ class Comparison(Result):
         JS compares whole distributions: where these are spread over many items, the order of the first few weighs
         little. Popularity alone can be as close to the log as another seed.
         """
-        floor = None if self.floor is None else Interval.from_estimate(self.floor)
+        floor = Interval.known(self.floor)
         return [
             evaluation.name
             for evaluation in self.evaluations
@@ -127,11 +127,8 @@ class Comparison(Result):
         if len(self.evaluations) < 3 or any(evaluation.truth is None for evaluation in self.evaluations):
             return {}
         truth = [evaluation.truth.value for evaluation in self.evaluations if evaluation.truth is not None]
-        figures = {
-            column: [evaluation.estimate(column).mean for evaluation in self.evaluations] for column in self.columns
-        }
-        figures["AR@1"] = [evaluation.rewards["AR@1"].mean for evaluation in self.evaluations]
-        figures["logp"] = [evaluation.estimate("logp").mean for evaluation in self.evaluations]
+        names = (*self.columns, "AR@1", "logp")
+        figures = {name: [evaluation.estimate(name).mean for evaluation in self.evaluations] for name in names}
         estimates = [
             evaluation.off_policy.estimates for evaluation in self.evaluations if evaluation.off_policy is not None
         ]
@@ -183,13 +180,11 @@ class Comparison(Result):
         return {
             "policies": {evaluation.name: evaluation.to_dict() for evaluation in self.evaluations},
             "columns": self.columns,
-            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
-            "floor": None if self.floor is None else self.floor.to_dict(),
+            "leads": as_json(self.leads),
+            "floor": as_json(self.floor),
             "baseline": self.baseline,
-            "gains": {
-                name: {figure: gain.to_dict() for figure, gain in gains.items()} for name, gains in self.gains.items()
-            },
-            "breakdown": {event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in self.events},
+            "gains": as_json(self.gains),
+            "breakdown": {event: as_json(self.breakdown(event)) for event in self.events},
             "predicts_truth": self.predicts_truth,
             "notes": list(self.notes),
         }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.estimate import Estimate, as_json, mean_estimate
 from localpolicy.measure.significance import Paired, paired_bootstrap, paired_family
 from localpolicy.measure.summary import bins
 
@@ -48,14 +48,10 @@ class Bucket:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        means = {name: value.to_dict() for name, value in self.means.items()}
-        test = None if self.test is None else self.test.to_dict()
-        return {"label": self.label, "means": means, "best": self.best, "test": test, "stars": self.stars}
+        return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
-def breakdown(
-    policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20", buckets: tuple[int, ...] = BUCKETS
-) -> list[Bucket]:
+def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20") -> list[Bucket]:
     """Sequence-level means of `metric` over positions of `event`, by how many such positions a sequence has.
 
     Positions are those evaluated, so the count is of the window's events with enough history.
@@ -66,7 +62,7 @@ def breakdown(
         ids, index = np.unique(sequence, return_inverse=True)
         count = np.bincount(index)
         per_sequence[policy.name] = np.bincount(index, weights=values) / count
-    shown = {label: here for label, here in bins(event, count, buckets).items() if here.any()}
+    shown = {label: here for label, here in bins(event, count, BUCKETS).items() if here.any()}
     means = {
         label: {name: mean_estimate(values[here], ids[here]) for name, values in per_sequence.items()}
         for label, here in shown.items()

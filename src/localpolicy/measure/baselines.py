@@ -232,11 +232,12 @@ def _memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
     return counts
 
 
-BASELINES: dict[str, Callable[[Prepared], Deployable]] = {
-    "popularity": Popularity.fit,
-    "last item": LastItem.fit,
-    "item-kNN": ItemNeighbours.fit,
+KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
+    "popularity": Popularity,
+    "last item": LastItem,
+    "item-kNN": ItemNeighbours,
 }
+BASELINES: dict[str, Callable[[Prepared], Deployable]] = {name: kind.fit for name, kind in KINDS.items()}
 
 __all__ = ["BASELINES", "ItemNeighbours", "LastItem", "Popularity"]
 
@@ -245,11 +246,6 @@ __all__ = ["BASELINES", "ItemNeighbours", "LastItem", "Popularity"]
 
 
 Baseline = Popularity | LastItem | ItemNeighbours
-KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
-    "popularity": Popularity,
-    "last item": LastItem,
-    "item-kNN": ItemNeighbours,
-}
 SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
 CALLED = {"last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN"}  # as typed
 

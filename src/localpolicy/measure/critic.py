@@ -81,10 +81,10 @@ class CriticError(NamedTuple):
         return {name: finite(value) for name, value in self._asdict().items()}
 
 
-def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
+def read_decisions(windows: Windows, *, gamma: float) -> ReturnsLog:
     """The decisions of these windows, with their discounted returns."""
     columns = []
-    for batch in windows.in_order(batch_size):
+    for batch in windows.in_order(4096):
         at = batch.scored
         returns, weight = critic_targets(batch, gamma=gamma)
         reward = batch.credited[at] / weight.sqrt()
@@ -150,7 +150,6 @@ def calibrate(
     *,
     weight: np.ndarray | None = None,
     place: np.ndarray | None = None,
-    confidence: float = CONFIDENCE,
 ) -> Calibration:
     """b of G - g = c + b Â + e, with se² = Σ_c (Σ_{i in c} u_i e_i)² · C/(C-1) / (Σ u²)², u being Â less its mean.
 
@@ -172,7 +171,7 @@ def calibrate(
     slope = float(weighted @ outcome) / squares
     sums, _ = cluster_sums(weighted * (outcome - slope * centred), sequence)
     se = float(np.sqrt((sums**2).sum() * sequences / (sequences - 1))) / squares
-    low = slope - t_quantile(confidence, sequences - 1) * se
+    low = slope - t_quantile(CONFIDENCE, sequences - 1) * se
     total = float((weight * outcome) @ outcome)
     unexplained = float((weight * (outcome - centred) ** 2).sum())
     r2 = 1 - unexplained / total if total > 0 else 0.0

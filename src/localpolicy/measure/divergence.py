@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
-from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate, quantiles
+from localpolicy.measure.estimate import Estimate, Interval, as_json, finite, mean_estimate, quantiles
 from localpolicy.measure.score import Scores
 from localpolicy.measure.summary import segments
 
@@ -28,9 +28,8 @@ class Spread:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        named = {name: value.to_dict() for name, value in self.by_name.items()}
         shares = {name: finite(value) for name, value in self.quantiles.items()}
-        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": named}
+        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": as_json(self.by_name)}
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,9 @@ class Divergence:
         """For `--json`."""
         floor = None
         if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js.to_dict(), "kl": self.floor_kl.to_dict(), "ratio": finite(self.above_floor)}
-        return {
-            "js": self.js.to_dict(),
-            "kl": self.kl.to_dict(),
-            "floor": floor,
-            "reference": [reference.to_dict() for reference in self.references],
-            "segments": {name: value.to_dict() for name, value in self.segments.items()},
-        }
+            floor = {"js": self.floor_js, "kl": self.floor_kl, "ratio": finite(self.above_floor)}
+        whole = {"js": self.js, "kl": self.kl, "floor": floor, "reference": self.references, "segments": self.segments}
+        return {name: as_json(value) for name, value in whole.items()}
 
 
 def noise_floor(pairs: Iterable[Estimate]) -> Estimate | None:

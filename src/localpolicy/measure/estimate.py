@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,6 +86,11 @@ class Interval:
         """mean ± 1.96 clustered standard errors."""
         return cls.of(value.mean, value.se)
 
+    @classmethod
+    def known(cls, value: Estimate | None) -> Interval | None:
+        """The same where there is an estimate."""
+        return None if value is None else cls.from_estimate(value)
+
     @property
     def exact(self) -> bool:
         """Whether there is nothing uncertain about it."""
@@ -94,6 +100,15 @@ class Interval:
 def finite(value: Any) -> Any:
     """The number, or None where it is not one."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_json(value: Any) -> Any:
+    """Figures, alone or inside dicts and lists, as plain values for `--json`."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: as_json(each) for name, each in value.items()}
+    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def mean_estimate(values: np.ndarray, clusters: np.ndarray) -> Estimate:

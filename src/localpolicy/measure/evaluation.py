@@ -17,7 +17,7 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, Interval, finite, mean_estimate
+from localpolicy.measure.estimate import Estimate, Interval, as_json, finite, mean_estimate
 from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import own_metric
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
@@ -30,7 +30,6 @@ from localpolicy.measure.summary import (
     DEFAULT_METRICS,
     LIKED,
     WEIGHTED,
-    as_json,
     average_reward,
     coverage,
     entropy,
@@ -194,24 +193,18 @@ class Evaluation(Result):
             figures |= {("all", f"JS from {name}"): js for name, js in measured.js.by_name.items()}
             if measured.floor_js is not None:
                 figures |= {("all", "noise floor"): measured.floor_js.overall}
-        whose = self.name, self.settings.get("seed"), self.settings.get("split")
+        seed, split = self.settings.get("seed"), self.settings.get("split")
         rows = []
         for (group, name), value in figures.items():
-            if isinstance(value, Estimate):
-                bounded = value.within_unit() if (group, name) in self._ranked else Interval.from_estimate(value)
-                rows.append(
-                    Measurement(*whose, None, group, name, value.mean, value.se, bounded.low, bounded.high, value.n)
-                )
-            else:
-                rows.append(Measurement(*whose, None, group, name, value, math.nan, math.nan, math.nan, None))
-        if self.truth is not None:
-            for name, mean, se in (
-                ("true J", self.truth.value, self.truth.se),
-                ("true gain", self.truth.gain, self.truth.gain_se),
-            ):
+            figure = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
+            around = figure.within_unit() if (group, name) in self._ranked else Interval.from_estimate(figure)
+            ends, n = (around.low, around.high), figure.n if isinstance(value, Estimate) else None
+            rows.append(Measurement(self.name, seed, split, None, group, name, figure.mean, figure.se, *ends, n))
+        if (truth := self.truth) is not None:
+            for name, mean, se in (("true J", truth.value, truth.se), ("true gain", truth.gain, truth.gain_se)):
                 around = Interval.of(mean, se)
                 rows.append(
-                    Measurement(self.name, whose[1], None, None, "all", name, mean, se, around.low, around.high, None)
+                    Measurement(self.name, seed, None, None, "all", name, mean, se, around.low, around.high, None)
                 )
         return rows
 
@@ -229,14 +222,11 @@ class Evaluation(Result):
         nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
         return {
             "metrics": as_json(self.metrics),
-            "rewards": {name: value.to_dict() for name, value in self.rewards.items()},
-            "policy": {
-                name: value.to_dict() if isinstance(value, Estimate) else finite(value)
-                for name, value in self.policy.items()
-            },
-            "divergence": nothing if self.divergence is None else self.divergence.to_dict(),
-            "off_policy": None if self.off_policy is None else self.off_policy.to_dict(),
-            "truth": None if self.truth is None else self.truth.to_dict(),
+            "rewards": as_json(self.rewards),
+            "policy": {name: finite(as_json(value)) for name, value in self.policy.items()},
+            "divergence": as_json(self.divergence or nothing),
+            "off_policy": as_json(self.off_policy),
+            "truth": as_json(self.truth),
             "imputation": self.imputation,
             "settings": self.settings,
         }

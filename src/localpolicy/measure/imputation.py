@@ -211,10 +211,9 @@ def _rating(name: str) -> float:
         return np.nan
 
 
-def impute(data: Prepared, config: FactorisationConfig | None = None) -> Imputation:
+def impute(data: Prepared) -> Imputation:
     """Fit to all known ratings; measured by another fit that some were held out of."""
-    config = config or FactorisationConfig()
-    ratings = ratings_of(data)
+    config, ratings = FactorisationConfig(), ratings_of(data)
     held_out = np.random.default_rng(config.seed).random(len(ratings.user)) < HELD_OUT
     quality = measure(factorise(ratings.only(~held_out), config), ratings, held_out)
     return Imputation(factorise(ratings, config), quality, config, data.digest)

@@ -129,13 +129,9 @@ def _two_sided(mean: float, se: float, freedom: int) -> float:
     return 2 * t_tail(abs(mean / se), freedom)
 
 
-def bootstrap_means(
-    values: np.ndarray, clusters: np.ndarray, *, draws: int = 2000, seed: int = 0, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Σ w v / Σ w over sequences drawn with replacement: [draws]."""
-    weights = np.ones(len(values)) if weights is None else weights
-    sums, _ = cluster_sums(values * weights, clusters)
-    totals, _ = cluster_sums(weights, clusters)
+def bootstrap_means(values: np.ndarray, clusters: np.ndarray, *, draws: int = 2000, seed: int = 0) -> np.ndarray:
+    """Σ v / n over sequences drawn with replacement: [draws]."""
+    sums, totals = cluster_sums(values, clusters)
     rng = np.random.default_rng(seed)
     if len(sums) > MOST_UNITS:
         # Sequences thrown together at random are as good units as single ones, and the cost no longer grows.
@@ -151,22 +147,11 @@ def bootstrap_means(
     return means
 
 
-def bootstrap_interval(
-    values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95, draws: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile interval of the mean over resampled sequences."""
-    means = bootstrap_means(values, clusters, draws=draws, seed=seed)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
-def paired_bootstrap(
-    first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, draws: int = 2000, seed: int = 0
-) -> float:
+def paired_bootstrap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, draws: int = 2000) -> float:
     """Two-sided p: how often a resampled difference, centred on zero, is at least as far out as the one seen."""
     gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     seen = gap.mean()
-    centred = bootstrap_means(gap, clusters, draws=draws, seed=seed) - seen
+    centred = bootstrap_means(gap, clusters, draws=draws) - seen
     # One is added to both: a p-value from finitely many draws is never zero.
     return float((1 + (np.abs(centred) >= abs(seen) - 1e-15).sum()) / (draws + 1))
 
@@ -202,9 +187,9 @@ SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen ca
 POWER = 0.8  # of finding a difference that is there
 
 
-def sample_needed(effect: float = SMALL_EFFECT, *, power: float = POWER, confidence: float = 0.95) -> int:
+def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = 0.95) -> int:
     """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
-    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(power))
+    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(POWER))
     return math.ceil((reach / effect) ** 2)
 
 
@@ -212,12 +197,12 @@ ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than o
 LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
-def more_needed(test: Paired, gain: float, *, confidence: float = 0.95) -> int | None:
+def more_needed(test: Paired, gain: float) -> int | None:
     """Positions with which a difference of `gain` would be told from none, if they vary as those seen do."""
     if not (test.n and test.se > 0 and gain > 0):
         return None
     sd = test.se * math.sqrt(test.n)  # clustering is in it: as many sequences as now, for each position
-    return sample_needed(gain / sd, confidence=confidence)
+    return sample_needed(gain / sd)
 
 
 def sequences_of(clusters: np.ndarray) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -172,8 +171,3 @@ def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, 
         for name, value in values.items()
     }
     return {**named, "AR@1": average_reward(scores).mean, "logp": likelihood(scores).mean}
-
-
-def as_json(figures: dict[str, dict[str, Estimate]]) -> dict[str, Any]:
-    """Nested figures for `--json`."""
-    return {group: {name: value.to_dict() for name, value in values.items()} for group, values in figures.items()}

@@ -65,10 +65,10 @@ def comparison_section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
         rows=rows,
-        logging_value=None if first.truth is None else _exact(first.truth.logging),
+        logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
         reference=_reference(comparison, names),
         baseline=names.get(baseline, baseline),
-        floor=None if comparison.floor is None else Interval.from_estimate(comparison.floor),
+        floor=Interval.known(comparison.floor),
         samples=sample_lists(comparison, names, titles or {}),
         facts=_facts(comparison, names),
         main_metric=_words(comparison.main),
@@ -90,17 +90,18 @@ def _row(
 ) -> PolicyRow:
     metrics = {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in comparison.columns}
     metrics |= {name: Interval.from_estimate(value) for name, value in evaluation.rewards.items()}
+    divergence, truth = evaluation.divergence, evaluation.truth
     return PolicyRow(
         name=names.get(evaluation.name, evaluation.name),
         objective=candidate.origin.objective,
-        truth=None if evaluation.truth is None else Interval.of(evaluation.truth.value, evaluation.truth.se),
-        gain=None if evaluation.truth is None else Interval.of(evaluation.truth.gain, evaluation.truth.gain_se),
+        truth=None if truth is None else Interval.of(truth.value, truth.se),
+        gain=None if truth is None else Interval.of(truth.gain, truth.gain_se),
         metrics=metrics,
         at_k=_at_k(comparison, evaluation),
-        js=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.js.overall),
+        js=None if divergence is None else Interval.from_estimate(divergence.js.overall),
         unseen_by_js=evaluation.name in comparison.unseen_by_js,
         likelihood=Interval.from_estimate(evaluation.estimate("logp")),
-        kl=None if evaluation.divergence is None else Interval.from_estimate(evaluation.divergence.kl.overall),
+        kl=None if divergence is None else Interval.from_estimate(divergence.kl.overall),
         coverage=evaluation.coverage,
         entropy=evaluation.estimate("entropy").mean,
         segments=_segments(evaluation, comparison.main),
@@ -253,10 +254,6 @@ def _changed(config: Config) -> str:
 def _words(column: str) -> str:
     """purchase.nDCG@20 as people say it."""
     return column.replace(".", " ", 1)
-
-
-def _exact(value: float) -> Interval:
-    return Interval(value, value, value)
 
 
 # ---------------------------------------------------------------------- what μ̂ and π would show

@@ -19,18 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADS = ("what", "state", "details")
-REQUIRED = (
-    "torch",
-    "numpy",
-    "pyarrow",
-    "scipy",
-    "duckdb",
-    "pydantic",
-    "typer",
-    "pyyaml",
-    "safetensors",
-    "rich",
-)
+REQUIRED = ("torch", "numpy", "pyarrow", "scipy", "duckdb", "pydantic", "typer", "pyyaml", "safetensors", "rich")
 EXTRAS = {
     "report": ("altair", "vl-convert-python"),
     "spark": ("pyspark",),

@@ -31,6 +31,9 @@ class Symptom:
     said: str
 
 
+Trajectory = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ and every round, and what went wrong
+
+
 def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symptom]:
     """All signs of collapse of one objective. `rounds` begins with μ; `stopped`: round -> why a seed ended."""
     signs = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
@@ -129,7 +132,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def loop_findings(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> list[CheckedClaim]:
+def loop_findings(by_arm: Mapping[str, Trajectory]) -> list[CheckedClaim]:
     """For each objective: did it earn more at the end, and without a sign of collapse?"""
     findings = []
     for name, (rounds, wrong) in by_arm.items():
@@ -143,7 +146,7 @@ def loop_findings(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom
     return findings
 
 
-def loop_verdict(by_arm: Mapping[str, tuple[Sequence[Figures], Sequence[Symptom]]]) -> str:
+def loop_verdict(by_arm: Mapping[str, Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
     last = max(len(rounds) for rounds, _ in by_arm.values()) - 1
     ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items() if len(rounds) == last + 1}
@@ -177,8 +180,6 @@ KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
 
-Trajectory = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ and every round, and what went wrong
-
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
     """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
@@ -208,7 +209,7 @@ def trajectories(loop: Loop) -> dict[str, Trajectory]:
     return {arm.name: trajectory(loop, arm.name) for arm in loop.arms}
 
 
-def loop_contents(loop: Loop, by_arm: dict[str, Trajectory]) -> Contents:
+def loop_contents(loop: Loop, by_arm: Mapping[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
     rows = [_row(arm, *by_arm[arm.name]) for arm in loop.arms]
     scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
@@ -295,7 +296,7 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def loop_json(loop: Loop, by_arm: dict[str, Trajectory]) -> dict[str, Any]:
+def loop_json(loop: Loop, by_arm: Mapping[str, Trajectory]) -> dict[str, Any]:
     """For machines: every figure, and what went wrong."""
     content = loop.to_dict()
     for name, trajectory in by_arm.items():
@@ -306,7 +307,7 @@ def loop_json(loop: Loop, by_arm: dict[str, Trajectory]) -> dict[str, Any]:
     return content
 
 
-def loop_tables(loop: Loop, by_arm: dict[str, Trajectory], *, narrow: bool = False) -> list[Table]:
+def loop_tables(loop: Loop, by_arm: Mapping[str, Trajectory], *, narrow: bool = False) -> list[Table]:
     """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
     last = _last(by_arm)
     rows = []
@@ -339,7 +340,7 @@ def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
     return [Cell(name), *map(Cell, texts)]
 
 
-def loop_markdown(loop: Loop, by_arm: dict[str, Trajectory]) -> str:
+def loop_markdown(loop: Loop, by_arm: Mapping[str, Trajectory]) -> str:
     """The tables, and what went wrong, for people."""
     facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(by_arm)).items()]
     parts = [
@@ -355,5 +356,5 @@ def loop_markdown(loop: Loop, by_arm: dict[str, Trajectory]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _last(by_arm: dict[str, Trajectory]) -> int:
+def _last(by_arm: Mapping[str, Trajectory]) -> int:
     return max(len(rounds) for rounds, _ in by_arm.values()) - 1

@@ -140,12 +140,7 @@ def table1_table(table: Table1) -> Table:
 
 
 def _table1_note(table: Table1) -> str:
-    parts = [table.data.about]
-    if table.recipe.fast:
-        parts.insert(0, "FAST VERSION: a small network, short contexts, few epochs; it says that the recipe runs.")
-    if table.missing:
-        parts.append(f"NOT COMPLETE: {len(table.missing)} arms are still to be trained.")
-    parts += [f"{name} could not be trained: {reason}" for name, reason in table.failed.items()]
+    parts = _state(table, "a small network, short contexts, few epochs; it says that the recipe runs.")
     if table.rows:
         errors = ", ".join(f"{name} {max(row.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
         counts = sorted({len(row.seeds) for row in table.rows})
@@ -158,12 +153,30 @@ def _table1_note(table: Table1) -> str:
             f"{table.quality['item mean order']:.0%}); iAR@1 is no better than that. 'Shown first': share of items "
             "that are some user's first."
         )
-    if table.floor is not None:
-        seeds = " and ".join(map(str, REFERENCE_SEEDS))
-        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    parts += _references(table)
     if table.published and not (table.data.original and table.data.source == "netflix"):
         parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
     return " ".join(parts)
+
+
+def _state(table: Table1 | Table3, fast: str) -> list[str]:
+    """What it is made from, and what of it is missing."""
+    return [
+        *([f"FAST VERSION: {fast}"] if table.recipe.fast else []),
+        table.data.about,
+        *([f"NOT COMPLETE: {len(table.missing)} arms are still to be trained."] if table.missing else []),
+        *(
+            f"{LABELS[name] if isinstance(table, Table3) else name} could not be trained: {reason}"
+            for name, reason in table.failed.items()
+        ),
+    ]
+
+
+def _references(table: Table1 | Table3) -> list[str]:
+    if table.floor is None:
+        return []
+    seeds = " and ".join(map(str, REFERENCE_SEEDS))
+    return [f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor)."]
 
 
 # ---------------------------------------------------------------------- Table 2
@@ -251,12 +264,7 @@ def _cell(table: Table3, row: Row, name: str) -> Cell:
 
 
 def _note(table: Table3) -> str:
-    parts = [table.data.about]
-    if table.recipe.fast:
-        parts.insert(0, "FAST VERSION: few epochs, a small grid, one seed; its figures say that the recipe runs.")
-    if table.missing:
-        parts.append(f"NOT COMPLETE: {len(table.missing)} arms are still to be trained.")
-    parts += [f"{LABELS[name]} could not be trained: {reason}" for name, reason in table.failed.items()]
+    parts = _state(table, "few epochs, a small grid, one seed; its figures say that the recipe runs.")
     if not table.rows:
         return " ".join(parts)
     for event in ("purchase", "click"):
@@ -273,9 +281,7 @@ def _note(table: Table3) -> str:
         f"Test split, every position of the latest {table.length}, first actions included; means over {over}{fewer}. "
         "Stars: largest against second largest, paired t-test by sequence, Holm-corrected over columns."
     )
-    if table.floor is not None:
-        seeds = " and ".join(map(str, REFERENCE_SEEDS))
-        parts.append(f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor).")
+    parts += _references(table)
     if logged := [truth["logging"] for row in table.rows for truth in row.truths]:
         parts.append(
             f"True J: mean reward per impression in the simulated world; the logging policy's is {logged[0]:.4f}."

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from localpolicy.errors import Stopped
-from localpolicy.report.html.page import tables_page
+from localpolicy.report.html.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper import table1_table, table2_tables, table3_tables
-from localpolicy.report.paper_figures import breakdown_spec, breakdown_tables, dial_spec, dial_table, draw
-from localpolicy.report.table import Table
+from localpolicy.report.table import Cell, Table, with_error
+from localpolicy.report.tables import bucket_table
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.study.arms import Study
@@ -23,7 +22,7 @@ from localpolicy.study.paper.data import DataSet, Table2
 from localpolicy.study.paper.recipe import TUNED, Recipe
 from localpolicy.study.paper.settings import PaperConfig, paper_config
 from localpolicy.study.paper.table1 import table1
-from localpolicy.study.paper.table3 import dial_figure, table3
+from localpolicy.study.paper.table3 import EVENTS, SYMBOLS, DialFigure, Table3, dial_figure, table3
 
 LOG = logging.getLogger(__name__)
 DIALS = {  # the setting a figure turns, and where it does by default
@@ -96,11 +95,7 @@ def _table3(what: str, config: PaperConfig, out: Path) -> PaperResult:
 def _breakdown(what: str, config: PaperConfig, out: Path) -> PaperResult:
     recipe = config.recipe(policies=tuple(TUNED))
     results = [table3(*study, recipe) for study in config.studies(out, what)]
-    drawn = [
-        draw(partial(breakdown_spec, result), out, _figure_name(what, result.data, results))
-        for result in results
-        if result.rows
-    ]
+    drawn = [draw(result, out, _figure_name(what, result.data, results)) for result in results if result.rows]
     tables = [table for result in results for table in breakdown_tables(result)]
     content = {name: one["breakdown"] for name, one in _by_data(results).items()}
     return _written(what, tables, content, out, results, drawn)
@@ -109,11 +104,7 @@ def _breakdown(what: str, config: PaperConfig, out: Path) -> PaperResult:
 def dialled(what: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:
     """LPI over one of its hyperparameters."""
     results = [dial_figure(*study, recipe, key) for study in studies]
-    drawn = [
-        draw(partial(dial_spec, result), out, _figure_name(what, result.data, results))
-        for result in results
-        if result.points
-    ]
+    drawn = [draw(result, out, _figure_name(what, result.data, results)) for result in results if result.points]
     return _written(what, [dial_table(result) for result in results], _by_data(results), out, results, drawn)
 
 
@@ -147,3 +138,48 @@ def _written(
     every = [*files.values(), *(path for pictures in drawn for path in pictures)]
     LOG.info("written: %s", ", ".join(map(str, every)))
     return PaperResult(name, tables, content, every, tuple(arm for result in results for arm in result.missing))
+
+
+# ---------------------------------------------------------------------- the figures
+
+
+def dial_table(dial: DialFigure) -> Table:
+    """The numbers behind the picture."""
+    symbol = SYMBOLS[dial.key]
+    rows = [
+        [Cell(f"{symbol}={value:g}"), *(Cell(with_error(*dial.figure(seeds, name))) for name in (*EVENTS, "JS"))]
+        for value, seeds in dial.points.items()
+    ]
+    other = next(mark for key, mark in SYMBOLS.items() if key != dial.key)
+    floor = "" if dial.floor is None else f" Noise floor of JS: {dial.floor['validation'].mean:.4f}."
+    fast = "FAST VERSION. " if dial.fast else ""
+    incomplete = f" NOT COMPLETE: {len(dial.missing)} arms are still to be trained." if dial.missing else ""
+    failed = "".join(f" {name} could not be trained: {reason}" for name, reason in dial.failed.items())
+    about = f"LPI at {other}=1, validation split; errors by sequence."
+    note = f"{fast}{dial.data.about} {about}{floor}{incomplete}{failed}"
+    heads = [symbol, "purchase nDCG@20", "click nDCG@20", "JS"]
+    return Table(f"LPI over {symbol}: {dial.data.name}", heads, rows, note)
+
+
+def breakdown_tables(table: Table3) -> list[Table]:
+    """nDCG@20 per sequence by number of events: the numbers behind the picture."""
+    fast = "FAST VERSION. " if table.recipe.fast else ""
+    note = (
+        f"{fast}{table.data.about} Test split, means over sequences. Stars: the largest against the second, "
+        "paired t-test (* .05, ** .01, *** .001), Holm-corrected over the columns."
+    )
+    return [
+        bucket_table(f"nDCG@20 by number of {event}s: {table.data.name}", table.breakdown(event), note)
+        for event in EVENTS
+    ]
+
+
+def draw(figure: DialFigure | Table3, out: Path, name: str) -> list[Path]:
+    """SVG and PNG; a line where nothing can be drawn."""
+    if not can_draw():
+        LOG.warning(MISSING)
+        return []
+    from localpolicy.report.html.paper_figures import breakdown_spec, dial_spec
+
+    spec = dial_spec(figure) if isinstance(figure, DialFigure) else breakdown_spec(figure)
+    return [write_picture(spec, out / f"{name}.{form}") for form in ("svg", "png")]

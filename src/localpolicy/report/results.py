@@ -5,7 +5,9 @@ They are registered with `localpolicy.results` when this module is loaded.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
@@ -29,83 +31,43 @@ from localpolicy.study.go import GoResult
 from localpolicy.study.rounds import Loop
 from localpolicy.study.sweep import Sweep
 
-
-@tables_of.register
-def _(result: Evaluation) -> list[Table]:
-    return evaluation_tables(result)
-
-
-@tables_of.register
-def _(result: Comparison) -> list[Table]:
-    return comparison_tables(result)
-
-
-@tables_of.register
-def _(result: Gate) -> list[Table]:
-    return [gate_table(result)]
-
-
-@tables_of.register
-def _(result: GoResult) -> list[Table]:
-    return go_tables(result)
-
-
-@tables_of.register
-def _(result: Sweep) -> list[Table]:
-    return sweep_tables(result)
+TABLES: dict[type, Callable[[Any], list[Table]]] = {
+    Evaluation: evaluation_tables,
+    Comparison: comparison_tables,
+    Gate: lambda gate: [gate_table(gate)],
+    GoResult: go_tables,
+    Sweep: sweep_tables,
+    Loop: lambda loop: loop_tables(loop, trajectories(loop)),
+    Lists: lambda lists: [lists_table(lists)],
+    Run: lambda run: [run_table(run)] if run.finished and not isinstance(run, BaselineRun) else [],
+    Prepared: lambda data: [counts_table(data)],
+}
+PAGES: dict[type, Callable[[Any, Path], object]] = {
+    Result: lambda result, path: _write_tables(tables_of(result), repr(result), path),  # any other
+    Comparison: write_comparison,
+    Gate: lambda gate, path: write_report(gate_contents(gate), path),
+    GoResult: write_go,
+    Sweep: lambda sweep, path: write_report(sweep_contents(sweep), path),
+    Loop: lambda loop, path: write_report(loop_contents(loop, trajectories(loop)), path),
+}
 
 
-@tables_of.register
-def _(result: Loop) -> list[Table]:
-    return loop_tables(result, trajectories(result))
-
-
-@tables_of.register
-def _(result: Lists) -> list[Table]:
-    return [lists_table(result)]
-
-
-@tables_of.register
-def _(result: Run) -> list[Table]:
-    return [run_table(result)] if result.finished and not isinstance(result, BaselineRun) else []
-
-
-@tables_of.register
-def _(result: Prepared) -> list[Table]:
-    return [counts_table(result)]
-
-
-@write_page.register
-def _(result: Result, path: Path) -> Path:
-    """Any result: its tables as a page."""
-    tables = tables_of(result)
+def _write_tables(tables: Sequence[Table], name: str, path: Path) -> None:
     with whole_file(path) as partial:
-        partial.write_text(tables_page(tables, title=tables[0].title if tables else repr(result)), encoding="utf-8")
-    return path
+        partial.write_text(tables_page(tables, title=tables[0].title if tables else name), encoding="utf-8")
 
 
-@write_page.register
-def _(result: Comparison, path: Path) -> Path:
-    write_comparison(result, path)
-    return path
+def _writer(write: Callable[[Any, Path], object]) -> Callable[[Any, Path], Path]:
+    """`write`, which gives back the path."""
+
+    def page(result: Any, path: Path) -> Path:
+        write(result, path)
+        return path
+
+    return page
 
 
-@write_page.register
-def _(result: Gate, path: Path) -> Path:
-    return write_report(gate_contents(result), path)
-
-
-@write_page.register
-def _(result: GoResult, path: Path) -> Path:
-    write_go(result, path)
-    return path
-
-
-@write_page.register
-def _(result: Sweep, path: Path) -> Path:
-    return write_report(sweep_contents(result), path)
-
-
-@write_page.register
-def _(result: Loop, path: Path) -> Path:
-    return write_report(loop_contents(result, trajectories(result)), path)
+for _kind, _tables in TABLES.items():
+    tables_of.register(_kind, _tables)
+for _kind, _page in PAGES.items():
+    write_page.register(_kind, _writer(_page))

@@ -26,14 +26,13 @@ def sweep_tables(sweep: Sweep) -> list[Table]:
 
 def points_table(sweep: Sweep) -> Table:
     """One row per point."""
-    floor = None if sweep.floor is None else sweep.floor["validation"].mean
     rows = []
     for tried in sweep.tried:
         chosen = sweep.chosen is not None and tried.point == sweep.chosen.point
         if not tried.good:
             rows.append([Cell(tried.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
             continue
-        times = times_floor(tried.js, None if sweep.floor is None else sweep.floor["validation"])
+        times = times_floor(tried.js, sweep.noise)
         rows.append(
             [
                 Cell(_name(sweep, tried)),
@@ -46,7 +45,7 @@ def points_table(sweep: Sweep) -> Table:
             ]
         )
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
-    return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep, floor))
+    return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep))
 
 
 def _score(tried: Tried) -> str:
@@ -68,11 +67,12 @@ def _remark(sweep: Sweep, tried: Tried, *, chosen: bool) -> str:
     return "beyond the budget" if beyond else ""
 
 
-def _note(sweep: Sweep, floor: float | None) -> str:
+def _note(sweep: Sweep) -> str:
     over = f"mean ± standard deviation over {sweep.seeds} seeds" if sweep.seeds > 1 else "one seed"
     parts = [f"Validation: {sweep.select}, {over}."]
     reference = ", ".join(sweep.references)
-    known = "floor unknown: give two references" if floor is None else f"{floor:.4f} between them: the noise floor"
+    noise = sweep.noise
+    known = "floor unknown: give two references" if noise is None else f"{noise.mean:.4f} between them: the noise floor"
     parts.append(f"JS from {reference} ({known}).")
     if sweep.max_js is not None:
         parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
@@ -107,14 +107,13 @@ def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     metric = f"validation {sweep.select}"
     rows = [_row(sweep, tried, metric) for tried in sweep.tried if len(tried.good) == len(tried.seeds)]
-    floor = None if sweep.floor is None else sweep.floor["validation"]
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
         rows=rows,
         reference=" and ".join(sweep.references),
-        floor=None if floor is None else Interval.of(floor.mean, floor.se),
+        floor=Interval.known(sweep.noise),
         findings=findings(sweep),
         facts={"data digest": sweep.data[:16], "seeds": str(sweep.seeds), "search": sweep.search},
         main_metric=metric,
@@ -129,7 +128,7 @@ def _row(sweep: Sweep, tried: Tried, metric: str) -> PolicyRow:
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
         metrics={metric: over_seeds([seed.selection_score for seed in tried.seeds], unknown)},
-        js=None if tried.js is None else Interval.of(tried.js.mean, tried.js.se),
+        js=Interval.known(tried.js),
         weights=tried.good[0].record["run"]["weights"],
         selected_epoch=tried.good[0].epoch,
         selected_by=sweep.select,
@@ -193,7 +192,7 @@ def sweep_contents(sweep: Sweep) -> Contents:
         )
     ]
     if chosen.js is not None:
-        noise = "" if sweep.floor is None else f" Two mle seeds differ by {sweep.floor['validation'].mean:.3f} (noise)."
+        noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
         numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
     if (share := _shares(chosen, "effective_share")) != NOTHING:

@@ -123,12 +123,12 @@ def joined(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def share_with_error(value: Estimate, digits: int = 4) -> str:
+def share_with_error(value: Estimate) -> str:
     """0.1234 ± 0.0012; where the standard error is 0, an exact interval instead: 0.0000 (0 to 0.35)."""
     if value.n == 0 or value.se > 0:
-        return with_error(value.mean, value.se, digits)
+        return with_error(value.mean, value.se)
     interval = value.within_unit()
-    return f"{number(value.mean, digits)} ({interval.low:.2g} to {interval.high:.2g})"
+    return f"{number(value.mean)} ({interval.low:.2g} to {interval.high:.2g})"
 
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from localpolicy.judge.comparison import Comparison
@@ -23,14 +24,13 @@ from localpolicy.runs.run import Run
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Every table of one evaluation."""
-    tables = [ranking_table(evaluation), policy_table(evaluation)]
-    if evaluation.divergence is not None:
-        tables.append(divergence_table(evaluation.divergence))
-    if evaluation.off_policy is not None:
-        tables.append(off_policy_table(evaluation.off_policy))
-    if evaluation.truth is not None:
-        tables.append(truth_table(evaluation.truth))
-    return tables
+    return [
+        ranking_table(evaluation),
+        policy_table(evaluation),
+        *([divergence_table(evaluation.divergence)] if evaluation.divergence else []),
+        *([off_policy_table(evaluation.off_policy)] if evaluation.off_policy else []),
+        *([truth_table(evaluation.truth)] if evaluation.truth else []),
+    ]
 
 
 def ranking_table(evaluation: Evaluation) -> Table:
@@ -307,25 +307,26 @@ def _gain_cell(gain: Paired) -> Cell:
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
-def bucket_cell(bucket: Bucket, name: str) -> Cell:
-    """A policy's mean in a bucket, with the paper's marks."""
+def breakdown_table(comparison: Comparison, event: str) -> Table:
+    """Sequence-level means by number of events."""
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
+    title = f"nDCG@20 by number of {event} positions per sequence"
+    return bucket_table(title, comparison.breakdown(event), note)
+
+
+def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
+    """A policy's mean in each bucket, with the paper's marks."""
+    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
+    names = list(buckets[0].means) if buckets else []
+    return Table(
+        title, ["policy", *heads], [[Cell(name), *(_bucket(each, name) for each in buckets)] for name in names], note
+    )
+
+
+def _bucket(bucket: Bucket, name: str) -> Cell:
     mean = bucket.means[name].mean
     best = largest_shown(mean, [estimate.mean for estimate in bucket.means.values()])
     return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
-
-
-def breakdown_table(comparison: Comparison, event: str, metric: str = "nDCG@20") -> Table:
-    """Sequence-level means by number of events."""
-    buckets = comparison.breakdown(event, metric=metric)
-    rows = []
-    for evaluation in comparison.evaluations:
-        row = [Cell(evaluation.name)]
-        for bucket in buckets:
-            row.append(bucket_cell(bucket, evaluation.name))
-        rows.append(row)
-    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
-    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
-    return Table(f"{metric} by number of {event} positions per sequence", ["policy", *heads], rows, note)
 
 
 def prediction_table(comparison: Comparison) -> Table:

@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
-from localpolicy.measure.candidates import Candidate, family_of, open_run, refuse_incomparable, window_of
+from localpolicy.measure.candidates import family_of, open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
@@ -47,6 +46,7 @@ LOG = logging.getLogger(__name__)
 SPLITS = ("validation", "test")
 TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
+Key = TypeVar("Key")
 Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
 Ended = Callable[[Sequence[str]], Mapping[str, Config | None]]  # from arms that ended to those to begin
 
@@ -132,6 +132,11 @@ class Study:
         if not self.stopped:
             shutil.rmtree(self.out / TOWERS, ignore_errors=True)
         return {name: known[name] for name in wanted if name in known}
+
+    def measure_each(self, arms: Mapping[Key, Sequence[Arm]]) -> dict[Key, list[Measured]]:
+        """The references and all these arms, several at a time: by key, what is known of its arms."""
+        known = self.measure([*self.references, *(arm for each in arms.values() for arm in each)])
+        return {key: [known[arm.name] for arm in each if arm.name in known] for key, each in arms.items()}
 
     def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.
@@ -326,8 +331,15 @@ def _measure_one(task: _Task) -> _Outcome:
     candidate = open_run(run, job.name, device=device)
     references = [open_run(Run(path), path.name, device=device) for path in task.against]
     refuse_incomparable([candidate, *references])
+    imputation = None if task.imputation is None else imputation_at(task.imputation, data)
     for split in SPLITS:
-        evaluation = _evaluate(candidate, references, data, split, task)
+        asked = {"split": split, "exclude_seen": task.exclude_seen}
+        settings = evaluation_settings(asked, candidate.facts["train.min_history"])
+        if device_of(candidate.policy).type == "cuda":
+            settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
+        # The references are measured against each other once, not beside every arm: hence no floor.
+        options: dict[str, Any] = {"config": settings, "imputation": imputation, "floor": False}
+        evaluation = measure([candidate], data, references, window=window_of(candidate), **options)[job.name]
         about[split] = evaluation.to_dict()
     if task.truth and (world := world_of(data, None)) is not None:
         about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
@@ -337,32 +349,10 @@ def _measure_one(task: _Task) -> _Outcome:
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
-        {**reference.origin.to_dict(), "weights": _manifest(reference)["policy_sha256"]} for reference in references
+        {**reference.origin.to_dict(), "weights": Run(path).manifest["policy_sha256"]}
+        for reference, path in zip(references, task.against, strict=True)
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
     if task.keep == "figures" and not task.trained:
         shutil.rmtree(job.out)
     return _Outcome()
-
-
-def _manifest(candidate: Candidate) -> dict[str, Any]:
-    assert candidate.run is not None
-    return candidate.run.manifest
-
-
-def _evaluate(
-    candidate: Candidate, references: Sequence[Candidate], data: Prepared, split: str, task: _Task
-) -> Evaluation:
-    asked = {"split": split, "exclude_seen": task.exclude_seen}
-    settings = evaluation_settings(asked, candidate.facts["train.min_history"])
-    if device_of(candidate.policy).type == "cuda":
-        settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
-    return measure(
-        [candidate],
-        data,
-        references,
-        window=window_of(candidate),
-        config=settings,
-        imputation=None if task.imputation is None else imputation_at(task.imputation, data),
-        floor=False,  # the references are measured against each other once, not beside every arm
-    )[candidate.name]

@@ -8,7 +8,7 @@ from the figures and say where the paper's ordering does not hold.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,21 @@ class Scenario:
     items: int
     settings: dict[str, dict[str, Any]]
     arms: tuple[PolicySpec, ...]
-    changes: tuple[str, ...] = field(default=())
 
 
-def _arms(*objectives: dict[str, Any]) -> tuple[PolicySpec, ...]:
+def _arms(*objectives: str) -> tuple[PolicySpec, ...]:
     """The logging policy twice, with different seeds, then the rest."""
-    arms = [PolicySpec("μ̂ (mle)", {"name": "mle"}), PolicySpec(REFERENCE, {"name": "mle"}, seed=1)]
-    for settings in objectives:
-        beta = f" β={settings['beta']:g}" if "beta" in settings else ""
-        arms.append(PolicySpec(f"{settings['name']}{beta}", settings))
-    return tuple(arms)
+    estimates = (PolicySpec("μ̂ (mle)", {"name": "mle"}), PolicySpec(REFERENCE, {"name": "mle"}, seed=1))
+    return (*estimates, *(PolicySpec(name, {"name": name}) for name in objectives))
+
+
+def _settings(length: int, epochs: int, batch_size: int) -> dict[str, dict[str, Any]]:
+    training = {"epochs": epochs, "batch_size": batch_size, "learning_rate": 0.003, "patience": None}
+    return {
+        "data": {"length": length},
+        "model": {"width": 32, "blocks": 1, "dropout": 0.1},
+        "train": {**training, **PLAIN_TRAINING},
+    }
 
 
 SCENARIOS = (
@@ -70,16 +75,8 @@ SCENARIOS = (
         "of what is clicked, and popularity. True reward is an exact sum over every context and item.",
         sequences=40_000,
         items=100,
-        settings={
-            "data": {"length": 4},
-            "model": {"width": 32, "blocks": 1, "dropout": 0.1},
-            "train": {"epochs": 8, "batch_size": 512, "learning_rate": 0.003, "patience": None, **PLAIN_TRAINING},
-        },
-        arms=_arms(
-            {"name": "reward_weighted"},
-            {"name": "ips"},
-            {"name": "lpi_cb"},
-        ),
+        settings=_settings(length=4, epochs=8, batch_size=512),
+        arms=_arms("reward_weighted", "ips", "lpi_cb"),
     ),
     Scenario(
         world="store",
@@ -89,19 +86,8 @@ SCENARIOS = (
         "is the mean per impression of simulated visits of 20.",
         sequences=6_000,
         items=300,
-        settings={
-            "data": {"length": 20},
-            "model": {"width": 32, "blocks": 1, "dropout": 0.1},
-            "train": {"epochs": 10, "batch_size": 64, "learning_rate": 0.003, "patience": None, **PLAIN_TRAINING},
-        },
-        arms=_arms(
-            {"name": "reward_weighted"},
-            {"name": "pg"},
-            {"name": "ips_pg"},
-            {"name": "sqn"},
-            {"name": "sac"},
-            {"name": "lpi_rl"},
-        ),
+        settings=_settings(length=20, epochs=10, batch_size=64),
+        arms=_arms("reward_weighted", "pg", "ips_pg", "sqn", "sac", "lpi_rl"),
     ),
 )
 
@@ -124,14 +110,7 @@ class ScenarioResult:
 def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> ScenarioResult:
     """Simulate, prepare, train and measure one scenario into `folder`."""
     LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
-    simulate(
-        scenario.world,
-        folder / "log",
-        sequences=scenario.sequences,
-        items=scenario.items,
-        seed=seed,
-        changes=scenario.changes,
-    )
+    simulate(scenario.world, folder / "log", sequences=scenario.sequences, items=scenario.items, seed=seed)
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
     runs = _train_all(scenario, data, folder / "runs", seed=seed)
     LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))

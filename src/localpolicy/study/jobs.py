@@ -54,17 +54,14 @@ def train_all(
     jobs: Sequence[Job],
     *,
     processes: int | None = None,
-    deadline: float | None = None,
-    failures: dict[str, str] | None = None,
     label: str = "",
 ) -> dict[str, Run]:
     """Train what is not finished, going on where a run stopped; by name, in the order given.
 
     A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
     nothing from a second thread, and with one thread each run gives the same bytes on any number of cores.
-    A run that training cannot go on with costs the others nothing: its reason is put into `failures`, or raised at
-    the end where there is no such dict. `label` begins each message. After `deadline` (a time.time()) all stop where
-    they are.
+    A run that training cannot go on with costs the others nothing: its reason is raised at the end. `label` begins
+    each message.
     """
     for job in jobs:
         refuse_other(job)
@@ -74,17 +71,15 @@ def train_all(
             tidy(Run(job.out))
             LOG.info("%s%s: done before", label, job.name)
     failed: dict[str, str] = {}
-    trained = in_processes(train_job, waiting, processes=processes, deadline=deadline)
+    trained = in_processes(train_job, waiting, processes=processes)
     for done, (job, reason) in enumerate(trained, start=1):
         if reason is not None:
             failed[job.name] = reason
         LOG.info("%s%s: %s (%d of %d)", label, job.name, "trained" if reason is None else "FAILED", done, len(waiting))
-    if failed and failures is None:
+    if failed:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise TrainingError(f"{len(failed)} of {len(jobs)} runs could not be trained; the others are whole.\n{lines}")
-    if failures is not None:
-        failures.update(failed)
-    return {job.name: Run(job.out) for job in jobs if job.name not in failed}
+    return {job.name: Run(job.out) for job in jobs}
 
 
 def cores() -> int:

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
@@ -47,15 +47,6 @@ MEASURED = "round.json"  # a round that has it is not done again
 def round_seed(seed: int, number: int) -> int:
     """The seed of a round: one for all arms, so that they meet the same users."""
     return 1_000 * seed + number
-
-
-def write_start(config: LoopConfig, seed: int, folder: Path) -> None:
-    """The log that all arms of a seed start from, and μ's own figures."""
-    world = world_of(config)
-    if not (folder / "data").exists():
-        write_prepared(world, folder / "data", sequences=config.sequences, seed=round_seed(seed, 0))
-    figures = RoundMeasure(world, episodes=config.episodes, seed=seed).first()
-    write_json(folder / MEASURED, figures.to_dict())
 
 
 @dataclass(frozen=True)
@@ -176,11 +167,7 @@ def _folder_name(arm: PolicySpec) -> str:
 LOG = logging.getLogger(__name__)
 
 
-class _Round(NamedTuple):
-    """One round of one chain, for one process."""
-
-    chain: Chain
-    number: int
+_Round = tuple[Chain, int]  # one round of one chain, for one process
 
 
 def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
@@ -214,16 +201,20 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
 
 def _next(chain: Chain, rounds: int) -> _Round | None:
     number = chain.next_round(rounds)
-    return None if number is None else _Round(chain, number)
+    return None if number is None else (chain, number)
 
 
 def _do(task: _Round) -> dict[str, Any]:
-    return task.chain.step(task.number)
+    chain, number = task
+    return chain.step(number)
 
 
 def _start(chain: Chain) -> None:
-    """The log that all arms of the chain's seed start from."""
-    write_start(chain.config, chain.seed, chain.at(0))
+    """The log that all arms of the chain's seed start from, and μ's own figures."""
+    config, folder, world = chain.config, chain.at(0), world_of(chain.config)
+    if not (folder / "data").exists():
+        write_prepared(world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0))
+    write_json(folder / MEASURED, RoundMeasure(world, episodes=config.episodes, seed=chain.seed).first().to_dict())
 
 
 def _claim(folder: Path, config: LoopConfig) -> None:

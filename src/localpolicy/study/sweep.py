@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimate import Estimate, as_json
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
@@ -71,7 +71,7 @@ class Tried:
             "validation": None if self.selection_score == -math.inf else self.selection_score,
             "spread": self.spread,
             "by_seed": [seed.failed or seed.selection_score for seed in self.seeds],
-            "js": None if self.js is None else self.js.to_dict(),
+            "js": as_json(self.js),
             "weights": [seed.record["run"]["weights"] for seed in self.good],
             "epochs": [seed.epoch for seed in self.good],
             "arms": [seed.name for seed in self.seeds],
@@ -95,6 +95,11 @@ class Sweep(Result):
     out: Path = Path()  # where everything lies
 
     @property
+    def noise(self) -> Estimate | None:
+        """The noise floor on validation, where points are chosen."""
+        return None if self.floor is None else self.floor["validation"]
+
+    @property
     def runs(self) -> list[Path]:
         """The folders of the chosen point's runs, one per seed."""
         return [] if self.chosen is None else [self.out / "runs" / seed.name for seed in self.chosen.seeds]
@@ -114,19 +119,19 @@ class Sweep(Result):
 
     def to_arrow(self) -> pa.Table:
         """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
-        return pa.Table.from_pylist(
-            [
+        rows = []
+        for tried in self.tried:
+            about, js = tried.to_dict(), tried.js
+            rows.append(
                 {
-                    **dict(tried.point.settings),
-                    "validation": None if tried.selection_score == -math.inf else tried.selection_score,
-                    "spread": tried.spread,
-                    "JS": None if tried.js is None else tried.js.mean,
-                    "JS se": None if tried.js is None else tried.js.se,
+                    **about["settings"],
+                    **{name: about[name] for name in ("validation", "spread")},
+                    "JS": None if js is None else js.mean,
+                    "JS se": None if js is None else js.se,
                     "chosen": self.chosen is not None and tried.point == self.chosen.point,
                 }
-                for tried in self.tried
-            ]
-        )
+            )
+        return pa.Table.from_pylist(rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
@@ -137,7 +142,7 @@ class Sweep(Result):
             "select": self.select,
             "seeds": list(range(self.seeds)),
             "references": self.references,
-            "floor": None if self.floor is None else {split: value.to_dict() for split, value in self.floor.items()},
+            "floor": as_json(self.floor),
             "max_js": self.max_js,
             "points": {each.point.name: each.to_dict() for each in self.tried},
             "chosen": None if self.chosen is None else self.chosen.point.name,

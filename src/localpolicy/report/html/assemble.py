@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,7 +32,7 @@ from localpolicy.report.table import (
     number_cell,
     share_cell,
     word_cell,
-)
+)  # fmt: skip
 
 
 @cache
@@ -54,91 +54,89 @@ SCARCE = Mark("!", "few positions decide", "down")
 MARKS = {1: BETTER, -1: WORSE, 0: None}
 
 
-@dataclass(frozen=True)
-class Figures:
-    """A column of figures with intervals."""
+Shown = tuple[Column, list[Cell]]  # a column, and its cell of each policy
+Of = Callable[[PolicyRow], Interval | None]
 
-    column: Column
-    of: Callable[[PolicyRow], Interval | None]
-    mark: Callable[[PolicyRow], Mark | None] = lambda row: None
+
+def _figures(
+    rows: Sequence[PolicyRow], column: Column, of: Of, *,
+    mark: Callable[[PolicyRow], Mark | None] = lambda row: None, digits: int | None = None,
+) -> Shown:  # fmt: skip
+    """A column of figures with intervals."""
+    figures = [of(row) for row in rows]
+    digits = _digits(figures) if digits is None else digits
+    return column, [interval_cell(figure, digits, mark(row)) for figure, row in zip(figures, rows, strict=True)]
+
+
+def _digits(figures: Iterable[Interval | None]) -> int:
+    return decimals([None if figure is None else figure.mean for figure in figures])
+
+
+def _policies(
+    title: str, rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[Shown], *, identity: str,
+    note: str, foot: Sequence[Sequence[Cell]] = (),
+) -> str:  # fmt: skip
+    """One row per policy, its name beside its symbol."""
+    names = [Cell(row.name, value=row.name, picture=style.swatch()) for row, style in zip(rows, styles, strict=True)]
+    body = [list(cells) for cells in zip(names, *(cells for _, cells in shown), strict=True)]
+    columns = [Column("policy", numeric=False), *(column for column, _ in shown)]
+    return table(Table(title, columns, body, note, foot), identity=identity, sortable=True)
 
 
 def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """All policies side by side; the logging policy's own value below them."""
-    shown = [figures for figures in _figures(section) if any(_has(figures.of(row)) for row in section.rows)]
-    level = section.logging_value
-    digits = [decimals([_mean(figures.of(row)) for row in section.rows]) for figures in shown]
-    if [figures.column.title for figures in shown[:2]] == ["J(π)", "gain"]:
-        digits[1] = digits[0]  # a difference has as many decimals as the values it comes from
-    columns = [Column("policy", numeric=False), *(figures.column for figures in shown)]
-    rows = [
-        [
-            named(row, style),
-            *(
-                interval_cell(figures.of(row), many, figures.mark(row))
-                for figures, many in zip(shown, digits, strict=True)
-            ),
-        ]
-        for row, style in zip(section.rows, styles, strict=True)
-    ]
-    if any(known(row.coverage) for row in section.rows):
-        columns.append(Column(f"coverage@{section.lists}", "of the catalogue"))
-        rows = [[*cells, share_cell(row.coverage)] for cells, row in zip(rows, section.rows, strict=True)]
-    if any(known(row.entropy) for row in section.rows):
-        columns.append(Column("entropy", "nats"))
-        many = decimals([row.entropy for row in section.rows], 3)
-        rows = [[*cells, number_cell(row.entropy, many)] for cells, row in zip(rows, section.rows, strict=True)]
-    foot = []
-    if level is not None and shown and shown[0].column.title == "J(π)":
-        blank = [Cell("")] * (len(columns) - 2)
-        foot = [[word_cell("the logging policy μ"), interval_cell(level, digits[0]), *blank]]
-    content = Table("Policies side by side", columns, rows, _note(section, shown), foot)
-    return table(content, identity=identity, sortable=True)
+    """All policies side by side, by every figure that any has; the logging policy's own value below them."""
+    rows, level = section.rows, section.logging_value
+    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
+    truths = [row.truth for row in rows]
+    # A difference has as many decimals as the values it comes from.
+    digits = _digits(truths) if any(truth and known(truth.mean) for truth in truths) else None
 
-
-def at_k(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """Every policy at k = 5, 10 and 20; empty if no row has them."""
-    names = list(dict.fromkeys(name for row in section.rows for name in row.at_k))
-    if not names:
-        return ""
-    digits = [decimals([_mean(row.at_k.get(name)) for row in section.rows]) for name in names]
-    rows = [
-        [
-            named(row, style),
-            *(interval_cell(row.at_k.get(name), many) for name, many in zip(names, digits, strict=True)),
-        ]
-        for row, style in zip(section.rows, styles, strict=True)
-    ]
-    columns = [Column("policy", numeric=False), *map(Column, names)]
-    note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
-    return table(Table("Ranking at k = 5, 10 and 20", columns, rows, note), identity=identity, sortable=True)
-
-
-def _figures(section: Section) -> list[Figures]:
     def near(row: PolicyRow) -> Mark | None:
         if row.unseen_by_js:
             return BLIND
         return LEVEL if beyond_floor(row.js, section.floor) is False else None
 
-    def metric(name: str) -> Figures:
-        return Figures(
-            Column(name),
-            lambda row: row.metrics.get(name),
-            lambda row: MARKS[row.differences[name].sign if name in row.differences else 0],
-        )
+    def metric(name: str) -> Shown:
+        return _figures(
+            rows, Column(name), lambda row: row.metrics.get(name),
+            mark=lambda row: MARKS[row.differences[name].sign if name in row.differences else 0],
+        )  # fmt: skip
 
-    return [
-        Figures(Column("J(π)", "true reward"), lambda row: row.truth),
-        Figures(Column("gain", "J(π) − J(μ)"), lambda row: row.gain, lambda row: MARKS[excludes_zero(row.gain)]),
-        *(metric(name) for name in dict.fromkeys(name for row in section.rows for name in row.metrics)),
-        Figures(Column("JS", "nats"), lambda row: row.js, near),
-        Figures(Column("KL", "nats"), lambda row: row.kl),
-        Figures(Column("likelihood", "mean log π"), lambda row: row.likelihood),
-    ]
+    entropies = decimals([row.entropy for row in rows], 3)
+    columns = [
+        _figures(rows, Column("J(π)", "true reward"), lambda row: row.truth),
+        _figures(
+            rows, Column("gain", "J(π) − J(μ)"), lambda row: row.gain, mark=lambda row: MARKS[excludes_zero(row.gain)],
+            digits=digits,
+        ),
+        *map(metric, metrics),
+        _figures(rows, Column("JS", "nats"), lambda row: row.js, mark=near),
+        _figures(rows, Column("KL", "nats"), lambda row: row.kl),
+        _figures(rows, Column("likelihood", "mean log π"), lambda row: row.likelihood),
+        (Column(f"coverage@{section.lists}", "of the catalogue"), [share_cell(row.coverage) for row in rows]),
+        (Column("entropy", "nats"), [number_cell(row.entropy, entropies) for row in rows]),
+    ]  # fmt: skip
+    shown = [(column, cells) for column, cells in columns if any(cell.value is not None for cell in cells)]
+    titles, foot = [column.title for column, _ in shown], []
+    if level is not None and digits is not None:
+        foot = [[word_cell("the logging policy μ"), interval_cell(level, digits), *[Cell("")] * (len(shown) - 1)]]
+    note = _note(section, titles)
+    return _policies("Policies side by side", rows, styles, shown, identity=identity, note=note, foot=foot)
 
 
-def _note(section: Section, shown: Sequence[Figures]) -> str:
-    titles = {figures.column.title for figures in shown}
+def at_k(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
+    """Every policy at k = 5, 10 and 20; empty if no row has them."""
+
+    def ranked(name: str) -> Shown:
+        return _figures(section.rows, Column(name), lambda row: row.at_k.get(name))
+
+    shown = [ranked(name) for name in dict.fromkeys(name for row in section.rows for name in row.at_k)]
+    note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
+    title = "Ranking at k = 5, 10 and 20"
+    return _policies(title, section.rows, styles, shown, identity=identity, note=note) if shown else ""
+
+
+def _note(section: Section, titles: Sequence[str]) -> str:
     said = ["Intervals of 95 %; a figure without one is exact."]
     if "gain" in titles:
         said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
@@ -159,38 +157,29 @@ def _note(section: Section, shown: Sequence[Figures]) -> str:
     return " ".join(said)
 
 
-def named(row: PolicyRow, style: SeriesStyle) -> Cell:
-    """A policy's name beside its symbol."""
-    return Cell(row.name, value=row.name, picture=style.swatch())
-
-
 def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
     """How the objective weighed the log at the selected epoch; empty if no row has weights."""
-    rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
-    if not rows:
+    weighed = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
+    if not weighed:
         return ""
-    shares = [key for key in SHARES if any(key in row.weights for row, _ in rows)]
-    sizes = [key for key in SIZES if any(key in row.weights for row, _ in rows)]
-    epochs = any(row.selected_epoch is not None for row, _ in rows)
-    columns = [
-        Column("policy", numeric=False),
-        *([Column("epoch kept")] if epochs else []),
-        *(Column(SHARES[key], "of positions") for key in shares),
-        *(Column(SIZES[key], "weight") for key in sizes),
-    ]
-    body = []
-    for row, style in rows:
-        cells = [named(row, style)]
-        if epochs:
-            cells.append(number_cell(row.selected_epoch, 0))
-        cells += [share_cell(row.weights.get(key), _scarce(key, row)) for key in shares]
-        cells += [number_cell(row.weights.get(key), decimals([row.weights.get(key)], 3)) for key in sizes]
-        body.append(cells)
+    rows = [row for row, _ in weighed]
+    shown: list[Shown] = []
+    if any(row.selected_epoch is not None for row in rows):
+        shown.append((Column("epoch kept"), [number_cell(row.selected_epoch, 0) for row in rows]))
+    for key, name in SHARES.items():
+        if any(key in row.weights for row in rows):
+            cells = [share_cell(row.weights.get(key), _scarce(key, row)) for row in rows]
+            shown.append((Column(name, "of positions"), cells))
+    for key, name in SIZES.items():
+        if any(key in row.weights for row in rows):
+            sizes = [row.weights.get(key) for row in rows]
+            shown.append((Column(name, "weight"), [number_cell(size, decimals([size], 3)) for size in sizes]))
     note = (
         "At the epoch kept. A small effective share (marked ! below "
         f"{LEAST_EFFECTIVE:.0%}) or a large clipped share means that β has less effect than its value suggests."
     )
-    return table(Table("Weights of logged positions", columns, body, note), identity=identity, sortable=True)
+    drawn = [style for _, style in weighed]
+    return _policies("Weights of logged positions", rows, drawn, shown, identity=identity, note=note)
 
 
 def _scarce(key: str, row: PolicyRow) -> Mark | None:
@@ -209,14 +198,6 @@ def sources(section: Section, identity: str) -> str:
 
 def _code(content: str | None) -> Cell:
     return Cell(content, value=content, code=True) if content else Cell(NOTHING)
-
-
-def _has(interval: Interval | None) -> bool:
-    return interval is not None and known(interval.mean)
-
-
-def _mean(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.mean
 
 
 VERDICTS = {

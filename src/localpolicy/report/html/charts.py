@@ -16,7 +16,9 @@ from typing import Any
 
 import altair as alt
 
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.report.table import ends, known
 
 OBJECTIVES = {
     "mle": ("#6b7078", "circle"),
@@ -135,6 +137,7 @@ FILL = alt.Fill("fill:N", scale=None)
 STROKE = alt.Stroke("colour:N", scale=None)
 SHAPE = alt.Shape("shape:N", scale=None)
 DASH = alt.StrokeDash("dash:N", scale=None)
+LOOK = {"fill": FILL, "stroke": STROKE, "shape": SHAPE}  # of a policy's point
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,13 @@ def layer(name: str, data: str) -> alt.Chart:
     return alt.Chart(alt.NamedData(name=data), name=name)
 
 
+def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
+    """The name of a rule, beside it."""
+    place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
+    named: alt.Chart = layer(f"{data}_words", data).mark_text(fontStyle="italic", color=DARK, aria=False, **place)
+    return named
+
+
 def styled(name: str, data: str) -> alt.Chart:
     """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
     styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=list(STYLE))
@@ -183,6 +193,19 @@ def style_of(row: PolicyRow, style: SeriesStyle, key: int) -> Datum:
         "shape": style.shape,
         "dash": list(style.dash),
     }
+
+
+def figure_of(entry: Mapping[str, Any]) -> Interval | None:
+    """The figure of a segment or a round: {"mean", "low", "high"}, of which the ends may be left out."""
+    if entry.get("mean") is None or not known(mean := float(entry["mean"])):
+        return None
+    low, high = (mean if entry.get(end) is None else float(entry[end]) for end in ("low", "high"))
+    return Interval(mean, low, high)
+
+
+def bar(figure: Interval, name: str, axis: str = "") -> Datum:
+    """The ends of the bar that shows an interval."""
+    return dict(zip((f"{axis}low", f"{axis}high"), ends(figure, name), strict=True))
 
 
 def shortened(name: str, limit: int = LABEL_LIMIT) -> str:

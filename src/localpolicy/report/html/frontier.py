@@ -12,20 +12,20 @@ from localpolicy.report.contents import PolicyRow, Section
 from localpolicy.report.html.charts import (
     COLOUR,
     DARK,
-    FILL,
     GREY,
-    SHAPE,
-    STROKE,
+    LOOK,
     Chart,
     Datum,
     SeriesStyle,
+    bar,
     domain,
     drawn,
     layer,
     shortened,
     style_of,
-)
-from localpolicy.report.table import decimals, ends, fixed, floor_text, interval_text, joined, known
+    words,
+)  # fmt: skip
+from localpolicy.report.table import decimals, fixed, floor_text, interval_text, joined, known
 
 HEIGHT = 420
 SAID = 6  # names in a caption
@@ -80,39 +80,29 @@ def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> 
         }
         for row, style, y, x in shown
     ]
-    level = section.logging_value if axis.truth else None
-    scales = _scales(points, level, section.floor)
-    layers = [
-        *(_floor_layers(scales) if section.floor else []),
-        *(_level_layers(scales) if level else []),
-        *_point_layers(axis, scales, gains=any(row.gain for row in section.rows), dials=bool(_dials(points))),
-    ]
-    best = max(shown, key=lambda entry: entry[2].mean)
-    nearest = min(shown, key=lambda entry: entry[3].mean)
-    summary = (
-        f"Highest {axis.name}: {best[0].name} with {fixed(best[2].mean, digits_y)} "
-        f"at JS {fixed(best[3].mean, digits_x)}. "
-        f"Nearest to the reference: {nearest[0].name} with {fixed(nearest[2].mean, digits_y)} "
-        f"at JS {fixed(nearest[3].mean, digits_x)}."
+    level, floor = section.logging_value if axis.truth else None, section.floor
+    data = {"points": points, "dials": _dials(points), "floor": list[Datum](), "level": list[Datum]()}
+    if floor is not None and known(floor.mean):
+        data["floor"] = [{"from": 0.0, **_bounds("x", floor, "JS"), "said": floor_text(section)}]
+    if level is not None and known(level.mean):
+        said = f"J(μ) = {interval_text(level, digits_y)}"
+        data["level"] = [{**_bounds("y", level, "J(π)"), "said": said}]
+    best, nearest = max(shown, key=lambda entry: entry[2].mean), min(shown, key=lambda entry: entry[3].mean)
+    summary = " ".join(
+        f"{what}: {row.name} with {fixed(y.mean, digits_y)} at JS {fixed(x.mean, digits_x)}."
+        for what, (row, _, y, x) in ((f"Highest {axis.name}", best), ("Nearest to the reference", nearest))
     )
     return Chart(
         identity,
         drawn(
-            layers,
-            {
-                "points": points,
-                "dials": _dials(points),
-                "floor": _floor(section),
-                "level": _level(level, digits_y),
-            },
-            height=HEIGHT,
+            _layers(section, axis, points, level, dials=bool(data["dials"])), data, height=HEIGHT,
             description=f"Scatter of {axis.name} against JS divergence, {len(shown)} policies. {summary}",
         ),
         f"{summary} {_caption(section, points, len(shown))}",
         HEIGHT,
         heading=f"{'Reward' if axis.truth else axis.name} against distance from the log",
         wide=True,
-    )
+    )  # fmt: skip
 
 
 def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
@@ -137,74 +127,6 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     return " ".join(said)
 
 
-def _bounds(name: str, interval: Interval, figure: str) -> Datum:
-    low, high = ends(interval, figure)
-    return {name: float(interval.mean), f"{name}_low": low, f"{name}_high": high}
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Both scales, shared by every layer."""
-
-    x: alt.Scale
-    y: alt.Scale
-
-
-def _scales(points: Sequence[Datum], level: Interval | None, floor: Interval | None) -> Scales:
-    widths = [point["x_high"] for point in points] + ([floor.high] if floor and known(floor.high) else [])
-    heights = [point[end] for point in points for end in ("y_low", "y_high")]
-    heights += [value for value in (level.low, level.mean, level.high) if known(value)] if level else []
-    right = max(widths) * 1.1 or 0.1
-    return Scales(
-        alt.Scale(domain=[min(0.0, *(point["x_low"] for point in points)), right], nice=False),
-        alt.Scale(domain=domain(heights, padding=0.12), nice=False, zero=False),
-    )
-
-
-def _floor(section: Section) -> list[Datum]:
-    if section.floor is None or not known(section.floor.mean):
-        return []
-    return [{"from": 0.0, **_bounds("x", section.floor, "JS"), "said": floor_text(section)}]
-
-
-def _floor_layers(scales: Scales) -> list[alt.Chart]:
-    """A shade up to the floor, a rule at it, and its name."""
-    x = alt.X("x:Q", scale=scales.x)
-    shade = layer("floor_shade", "floor").mark_rect(color=GREY, opacity=0.13, aria=False)
-    band = layer("floor_band", "floor").mark_rect(color=GREY, opacity=0.22, aria=False)
-    rule = layer("floor_rule", "floor").mark_rule(color=GREY, strokeWidth=1.2, aria=False)
-    words = layer("floor_words", "floor").mark_text(
-        align="left", baseline="top", dx=6, dy=4, fontStyle="italic", color=DARK, aria=False
-    )
-    return [
-        shade.encode(x=alt.X("from:Q", scale=scales.x), x2="x:Q"),
-        band.encode(x=alt.X("x_low:Q", scale=scales.x), x2="x_high:Q"),
-        rule.encode(x=x),
-        words.encode(x=x, y=alt.value(0), text="said:N"),
-    ]
-
-
-def _level(level: Interval | None, digits: int) -> list[Datum]:
-    if level is None or not known(level.mean):
-        return []
-    return [{**_bounds("y", level, "J(π)"), "said": f"J(μ) = {interval_text(level, digits)}"}]
-
-
-def _level_layers(scales: Scales) -> list[alt.Chart]:
-    """A rule at J(μ), its interval, and its name."""
-    y = alt.Y("y:Q", scale=scales.y)
-    band = layer("level_band", "level").mark_rect(color=GREY, opacity=0.15, aria=False)
-    rule = layer("level_rule", "level").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
-    words = layer("level_words", "level").mark_text(
-        align="right", baseline="top", dx=-4, dy=5, fontStyle="italic", color=DARK, aria=False
-    )
-    return [
-        band.encode(y=alt.Y("y_low:Q", scale=scales.y), y2="y_high:Q"),
-        rule.encode(y=y),
-        words.encode(y=y, x=alt.value("width"), text="said:N"),
-    ]
-
-
 def _families(points: Sequence[Datum]) -> dict[str, list[Datum]]:
     """Objectives that stand there with at least two values of β, in its order."""
     by_objective: dict[str, list[Datum]] = {}
@@ -226,26 +148,68 @@ def _dials(points: Sequence[Datum]) -> list[Datum]:
     ]
 
 
-def _point_layers(axis: RewardAxis, scales: Scales, *, gains: bool, dials: bool) -> list[alt.Chart]:
-    x = alt.X("x:Q", scale=scales.x, title="JS divergence from the reference μ̂, in nats")
-    y = alt.Y("y:Q", scale=scales.y, title="true expected reward J(π)" if axis.truth else axis.name)
+def _bounds(name: str, interval: Interval, figure: str) -> Datum:
+    return {name: float(interval.mean), **bar(interval, figure, f"{name}_")}
+
+
+def _layers(
+    section: Section, axis: RewardAxis, points: Sequence[Datum], level: Interval | None, *, dials: bool
+) -> list[alt.Chart]:
+    """The noise floor, the level of J(μ), and the policies with their intervals and names."""
+    floor = section.floor
+    widths = [point["x_high"] for point in points] + ([floor.high] if floor and known(floor.high) else [])
+    heights = [point[end] for point in points for end in ("y_low", "y_high")]
+    heights += [value for value in (level.low, level.mean, level.high) if known(value)] if level else []
+    left, right = min(0.0, *(point["x_low"] for point in points)), max(widths) * 1.1 or 0.1
+    across = alt.Scale(domain=[left, right], nice=False)
+    along = alt.Scale(domain=domain(heights, padding=0.12), nice=False, zero=False)
+
+    def of_x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=across)
+
+    def of_y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", scale=along)
+
+    layers = []
+    if floor:  # a shade up to it, a rule at it, and its name
+        shade = layer("floor_shade", "floor").mark_rect(color=GREY, opacity=0.13, aria=False)
+        band = layer("floor_band", "floor").mark_rect(color=GREY, opacity=0.22, aria=False)
+        rule = layer("floor_rule", "floor").mark_rule(color=GREY, strokeWidth=1.2, aria=False)
+        name = words("floor", align="left", dx=6, dy=4)
+        layers += [
+            shade.encode(x=of_x("from"), x2="x:Q"),
+            band.encode(x=of_x("x_low"), x2="x_high:Q"),
+            rule.encode(x=of_x("x")),
+            name.encode(x=of_x("x"), y=alt.value(0), text="said:N"),
+        ]
+    if level:
+        band = layer("level_band", "level").mark_rect(color=GREY, opacity=0.15, aria=False)
+        rule = layer("level_rule", "level").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
+        name = words("level", align="right", dx=-4, dy=5)
+        layers += [
+            band.encode(y=of_y("y_low"), y2="y_high:Q"),
+            rule.encode(y=of_y("y")),
+            name.encode(y=of_y("y"), x=alt.value("width"), text="said:N"),
+        ]
+    x = alt.X("x:Q", scale=across, title="JS divergence from the reference μ̂, in nats")
+    y = alt.Y("y:Q", scale=along, title="true expected reward J(π)" if axis.truth else axis.name)
     tips = [
         alt.Tooltip("policy:N", title="policy"),
         alt.Tooltip("y_text:N", title=axis.name),
-        *([alt.Tooltip("gain_text:N", title="gain over μ")] if gains else []),
+        *([alt.Tooltip("gain_text:N", title="gain over μ")] if any(row.gain for row in section.rows) else []),
         alt.Tooltip("x_text:N", title="JS"),
     ]
-    joins = layer("dials", "dials").mark_line(strokeWidth=1.6, opacity=0.55, aria=False)
-    across = layer("across", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
-    along = layer("along", "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False)
+    if dials:  # lines without any point break the placing of names
+        joins = layer("dials", "dials").mark_line(strokeWidth=1.6, opacity=0.55, aria=False)
+        layers.append(joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR))
+    rules = [layer(name, "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False) for name in ("across", "along")]
     marks = layer("points", "points").mark_point(size=95, filled=True, strokeWidth=1.6, opacity=1)
     # The page's script finds room for each name. Policies' colours are too light for letters of this size.
     names = layer("names", "points").mark_text(fontSize=12, color=DARK, aria=False)
     return [
-        # Lines without any point break the placing of names.
-        *([joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR)] if dials else []),
-        across.encode(x=alt.X("x_low:Q", scale=scales.x), x2="x_high:Q", y=y, color=COLOUR),
-        along.encode(x=x, y=alt.Y("y_low:Q", scale=scales.y), y2="y_high:Q", color=COLOUR),
-        marks.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips),
+        *layers,
+        rules[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=COLOUR),
+        rules[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=COLOUR),
+        marks.encode(x=x, y=y, tooltip=tips, **LOOK),
         names.encode(x=x, y=y, text="label:N"),
     ]

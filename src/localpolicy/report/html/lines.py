@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,43 +12,84 @@ import vl_convert
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyRow, Section
-from localpolicy.report.html.charts import (
-    COLOUR,
-    CONFIG,
-    DARK,
-    DASH,
-    FILL,
-    SHAPE,
-    STROKE,
-    Chart,
-    Datum,
-    SeriesStyle,
-    drawn,
-    layer,
-    series_styles,
-    style_of,
-    styled,
-    whole_ticks,
-)
+from localpolicy.report.html import charts
+from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, style_of, styled
 from localpolicy.report.html.page import table
 from localpolicy.report.table import (
+    NOTHING,
     Cell,
     Column,
     Table,
     decimals,
-    ends,
     interval_cell,
     interval_text,
     known,
     number_cell,
     short,
-)
+)  # fmt: skip
 
 HEIGHT = 230
 UNNAMED = "validation figure"
 RULES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}
 
 Reading = Callable[[Mapping[str, Any]], float | None]
+
+
+def _lines(
+    section: Section, styles: Sequence[SeriesStyle], identity: str, title: str, values: Sequence[Datum], *,
+    by: str, domain: tuple[float, float], scale: alt.Scale, share: bool, tip: str, caption: str,
+) -> Chart:  # fmt: skip
+    """One line per policy. By round every point is marked, with its interval; by epoch those that were kept are."""
+    shown = dict.fromkeys(datum["key"] for datum in values)
+    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in shown]}
+    last = max(datum[by] for datum in values)
+    ticks = alt.Axis(values=charts.whole_ticks(domain[0], last), format="d", grid=False)
+    x = alt.X(f"{by}:Q", title=by, axis=ticks, scale=alt.Scale(domain=list(domain), nice=False))
+    axis = alt.Axis(format="%") if share else alt.Axis()
+    y, low = (alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis) for field in ("value", "low"))
+    tips = [
+        alt.Tooltip("policy:N", title="policy"),
+        alt.Tooltip(f"{by}:Q", title=by),
+        alt.Tooltip("value_text:N", title=tip),
+    ]
+    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
+    faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
+    look = {**charts.LOOK, "tooltip": tips, "opacity": faded}
+    lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
+    lines = lines.encode(x=x, y=y, color=charts.COLOUR, strokeDash=charts.DASH, detail="key:N", opacity=faded)
+    if by == "round":
+        bands = styled("bands", "values").mark_area(opacity=0.15, aria=False)
+        dots = styled("dots", "values").mark_point(size=42, filled=True, strokeWidth=1.4, opacity=1)
+        layers = [
+            bands.encode(x=x, y=low, y2="high:Q", color=charts.COLOUR, detail="key:N"),
+            lines,
+            dots.encode(x=x, y=y, **look).add_params(near),
+        ]
+    else:
+        data["kept"] = [datum for datum in values if datum["kept"]]
+        aims = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # to point at
+        chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
+        layers = [
+            lines,
+            aims.encode(x=x, y=y, color=charts.COLOUR, tooltip=tips).add_params(near),
+            chosen.encode(x=x, y=y, **look),
+        ]
+    extent = f"{last} rounds" if by == "round" else f"{last:g} epochs at most"
+    description = f"Lines of {title} by {by}, {len(shown)} policies, {extent}."
+    return Chart(identity, drawn(layers, data, height=HEIGHT, description=description), caption, HEIGHT, title=title)
+
+
+def _table(title: str, by: str, policies: Sequence[tuple[str, Mapping[float, Cell]]], identity: str) -> str:
+    """The numbers behind a chart: one row per epoch or round, one column per policy."""
+    steps = sorted({step for _, cells in policies for step in cells})
+    body = [
+        [Cell(f"{step:g}", value=step), *(cells.get(step, Cell(NOTHING)) for _, cells in policies)] for step in steps
+    ]
+    content = Table(f"{title} by {by}", [Column(by), *(Column(name) for name, _ in policies)], body)
+    return table(content, identity=identity)
+
+
+# ---------------------------------------------------------------------- by epoch
 
 
 def selected_by(epoch: Mapping[str, Any]) -> float | None:
@@ -89,20 +130,45 @@ def rule(row: PolicyRow) -> str:
 
 def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
-    rules = dict.fromkeys(
-        rule(row) for row in section.rows if any(selected_by(epoch) is not None for epoch in row.curve)
-    )
-    charts = [
-        _chart(section, styles, f"{identity}-{index}", name, selected_by, lambda row, name=name: rule(row) == name)  # type: ignore[misc]
+    rules = dict.fromkeys(rule(row) for row in section.rows if _read(row, selected_by))
+    drawings = [
+        _curve(section, styles, f"{identity}-{index}", name, selected_by, by_rule=True)
         for index, name in enumerate(rules)
     ]
-    shares = [epoch for row in section.rows for epoch in row.curve if read_share(epoch) is not None]
-    if shares:
-        title = "effective share of the weights"
-        charts.append(_chart(section, styles, f"{identity}-share", title, read_share, lambda row: True, share=True))
+    if any(_read(row, read_share) for row in section.rows):
+        drawings.append(_curve(section, styles, f"{identity}-share", "effective share of the weights", read_share))
     for title, stage in _stages(section).items():
-        charts.append(_chart(stage, styles, f"{identity}-stage-{len(charts)}", title, selected_by, lambda row: True))
-    return charts
+        drawings.append(_curve(stage, styles, f"{identity}-stage-{len(drawings)}", title, selected_by))
+    return drawings
+
+
+def _read(row: PolicyRow, reading: Reading) -> dict[float, float]:
+    """What was read at each validation."""
+    return {reached(line): value for line in row.curve if (value := reading(line)) is not None}
+
+
+def _curve(
+    section: Section, styles: Sequence[SeriesStyle], identity: str, title: str, reading: Reading, *,
+    by_rule: bool = False,
+) -> Chart:  # fmt: skip
+    best, share = [kept(row) for row in section.rows], reading is read_share
+    values: list[Datum] = [
+        {"key": key, "epoch": reached(line), "value": float(f"{value:.7g}"), "value_text": short(value),
+         "kept": line is best[key]}
+        for key, row in enumerate(section.rows)
+        if not by_rule or rule(row) == title
+        for line in row.curve
+        if (value := reading(line)) is not None
+    ]  # fmt: skip
+    first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
+    scale = alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False)
+    caption = "On validation, by epoch. The point marks the weights that were kept."
+    if share:
+        caption = "100 %: every logged position counts alike; 5 %: one in twenty decides."
+    return _lines(
+        section, styles, identity, title, values, by="epoch", domain=(first, max(last, 2)), scale=scale, share=share,
+        tip="effective share" if share else "on validation", caption=caption,
+    )  # fmt: skip
 
 
 def _stages(section: Section) -> dict[str, Section]:
@@ -119,101 +185,27 @@ def _stages(section: Section) -> dict[str, Section]:
             if stage is None or stage.selected_by != by or again:
                 rows.append(replace(row, curve=()))
             else:
-                rows.append(
-                    replace(row, curve=stage.curve, selected_epoch=stage.selected_epoch, selected_by=stage.selected_by)
-                )
+                rows.append(replace(row, **stage._asdict()))
         network = "μ̂" if name == "logging" else name.replace("-", " ")
-        if any(selected_by(line) is not None for row in rows for line in row.curve):
+        if any(_read(row, selected_by) for row in rows):
             titled[f"{network}: {RULES.get(by, by)}"] = replace(section, rows=rows)
     return titled
 
 
-def _chart(
-    section: Section,
-    styles: Sequence[SeriesStyle],
-    identity: str,
-    title: str,
-    reading: Reading,
-    wanted: Callable[[PolicyRow], bool],
-    *,
-    share: bool = False,
-) -> Chart:
-    best = [kept(row) for row in section.rows]
-    values: list[Datum] = [
-        {
-            "key": key,
-            "epoch": reached(line),
-            "value": float(f"{value:.7g}"),
-            "value_text": short(value),
-            "kept": line is best[key],
-        }
-        for key, row in enumerate(section.rows)
-        if wanted(row)
-        for line in row.curve
-        if (value := reading(line)) is not None
-    ]
-    shown = dict.fromkeys(datum["key"] for datum in values)
-    data = {
-        "values": values,
-        "kept": [datum for datum in values if datum["kept"]],
-        "styles": [style_of(section.rows[key], styles[key], key) for key in shown],
-    }
-    first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
-    x = alt.X(
-        "epoch:Q",
-        title="epoch",
-        axis=alt.Axis(values=whole_ticks(first, last), format="d", grid=False),
-        scale=alt.Scale(domain=[first, max(last, 2)], nice=False),
-    )
-    y = alt.Y(
-        "value:Q",
-        title=None,
-        scale=alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False),
-        axis=alt.Axis(format="%") if share else alt.Axis(),
-    )
-    tips = [
-        alt.Tooltip("policy:N", title="policy"),
-        alt.Tooltip("epoch:Q", title="epoch"),
-        alt.Tooltip("value_text:N", title="effective share" if share else "on validation"),
-    ]
-    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
-    lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
-    dots = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # something to point at
-    chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
-    faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
-    description = f"Lines of {title} by epoch, {len(data['styles'])} policies, {last:g} epochs at most."
-    layers = [
-        lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
-        dots.encode(x=x, y=y, color=COLOUR, tooltip=tips).add_params(near),
-        chosen.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded),
-    ]
-    caption = "On validation, by epoch. The point marks the weights that were kept."
-    if share:
-        caption = "100 %: every logged position counts alike; 5 %: one in twenty decides."
-    return Chart(identity, drawn(layers, data, height=HEIGHT, description=description), caption, HEIGHT, title=title)
-
-
 def curve_tables(section: Section, identity: str) -> str:
-    """The numbers behind the curves: one row per validation, one column per policy."""
-    tables = []
+    """The numbers behind the curves."""
     shown = [("value of the selection rule", selected_by, section), ("effective share", read_share, section)]
     shown += [(title, selected_by, stage) for title, stage in _stages(section).items()]
+    tables = []
     for index, (title, reading, of) in enumerate(shown):
-        rows = [row for row in of.rows if any(reading(epoch) is not None for epoch in row.curve)]
-        if not rows:
-            continue
-        values = [{reached(line): reading(line) for line in row.curve} for row in rows]
-        epochs = sorted({epoch for by_epoch in values for epoch in by_epoch})
-        columns = [Column("epoch"), *(Column(row.name) for row in rows)]
-        digits = [decimals(by_epoch.values()) for by_epoch in values]
-        body = [
-            [
-                Cell(f"{epoch:g}", value=epoch),
-                *(number_cell(by_epoch.get(epoch), many) for by_epoch, many in zip(values, digits, strict=True)),
-            ]
-            for epoch in epochs
+        read = [
+            (row.name, {reached(line): reading(line) for line in row.curve}) for row in of.rows if _read(row, reading)
         ]
-        tables.append(table(Table(f"{title} by epoch", columns, body), identity=f"{identity}-{index}"))
+        policies = [
+            (name, {step: number_cell(value, decimals(values.values())) for step, value in values.items()})
+            for name, values in read
+        ]
+        tables.append(_table(title, "epoch", policies, f"{identity}-{index}") if policies else "")
     return "".join(tables)
 
 
@@ -232,122 +224,73 @@ CAPTIONS = {
 }
 ROUND_SHARES = ("coverage", "effective share")
 
-Entry = Mapping[str, Any]
-
 
 def round_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per figure that any row has by round."""
-    charts = []
-    for index, name in enumerate(_round_figures(section)):
-        spec = _round_spec(section, styles, name)
-        charts.append(Chart(f"{identity}-{index}", spec, CAPTIONS.get(name, "By round."), HEIGHT, title=name))
-    return charts
+    figures = enumerate(_round_figures(section))
+    return [_round_chart(section, styles, f"{identity}-{index}", name) for index, name in figures]
 
 
 def _round_figures(section: Section) -> list[str]:
-    return list(dict.fromkeys(str(entry["figure"]) for row in section.rows for entry in row.rounds if _has_mean(entry)))
+    entries = [entry for row in section.rows for entry in row.rounds]
+    return list(dict.fromkeys(str(entry["figure"]) for entry in entries if charts.figure_of(entry) is not None))
 
 
-def _has_mean(entry: Entry) -> bool:
-    return entry.get("mean") is not None and known(float(entry["mean"]))
+def _by_round(row: PolicyRow, name: str) -> dict[float, Interval]:
+    mine = [entry for entry in row.rounds if str(entry["figure"]) == name]
+    return {int(entry["round"]): figure for entry in mine if (figure := charts.figure_of(entry)) is not None}
 
 
-def _by_round(entries: Sequence[Entry], name: str) -> Iterator[tuple[int, Interval]]:
-    for entry in entries:
-        if str(entry["figure"]) == name and _has_mean(entry):
-            mean = float(entry["mean"])
-            low, high = entry.get("low"), entry.get("high")
-            yield int(entry["round"]), Interval(mean, mean if low is None else low, mean if high is None else high)
-
-
-def _round_spec(section: Section, styles: Sequence[SeriesStyle], name: str) -> dict[str, Any]:
-    points = [(key, *entry) for key, row in enumerate(section.rows) for entry in _by_round(row.rounds, name)]
+def _round_chart(section: Section, styles: Sequence[SeriesStyle], identity: str, name: str) -> Chart:
+    points = [(key, *each) for key, row in enumerate(section.rows) for each in _by_round(row, name).items()]
     digits = decimals([figure.mean for _, _, figure in points])
     values: list[Datum] = [
-        {
-            "key": key,
-            "round": number,
-            "value": figure.mean,
-            **dict(zip(("low", "high"), ends(figure, name), strict=True)),
-            "value_text": interval_text(figure, digits),
-        }
+        {"key": key, "round": number, "value": figure.mean, **charts.bar(figure, name),
+         "value_text": interval_text(figure, digits)}
         for key, number, figure in points
-    ]
-    shown = dict.fromkeys(datum["key"] for datum in values)
-    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in shown]}
-    last = max(datum["round"] for datum in values)
-    x = alt.X(
-        "round:Q",
-        title="round",
-        axis=alt.Axis(values=whole_ticks(0, last), format="d", grid=False),
-        scale=alt.Scale(domain=[0, max(last, 1)], nice=False),
-    )
-    scale = alt.Scale(zero=name != "J(π)")
-    tips = [
-        alt.Tooltip("policy:N", title="policy"),
-        alt.Tooltip("round:Q", title="round"),
-        alt.Tooltip("value_text:N", title=name),
-    ]
-    axis = alt.Axis(format="%") if name in ROUND_SHARES else alt.Axis()
-    y, low = (alt.Y(field, title=None, scale=scale, axis=axis) for field in ("value:Q", "low:Q"))
-    near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
-    faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
-    bands = styled("bands", "values").mark_area(opacity=0.15, aria=False)
-    lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
-    dots = styled("dots", "values").mark_point(size=42, filled=True, strokeWidth=1.4, opacity=1)
-    layers = [
-        bands.encode(x=x, y=low, y2="high:Q", color=COLOUR, detail="key:N"),
-        lines.encode(x=x, y=y, color=COLOUR, strokeDash=DASH, detail="key:N", opacity=faded),
-        dots.encode(x=x, y=y, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips, opacity=faded).add_params(near),
-    ]
-    return drawn(
-        layers,
-        data,
-        height=HEIGHT,
-        description=f"Lines of {name} by round, {len(data['styles'])} policies, {last} rounds.",
-    )
+    ]  # fmt: skip
+    last = max(number for _, number, _ in points)
+    return _lines(
+        section, styles, identity, name, values, by="round", domain=(0, max(last, 1)),
+        scale=alt.Scale(zero=name != "J(π)"), share=name in ROUND_SHARES, tip=name,
+        caption=CAPTIONS.get(name, "By round."),
+    )  # fmt: skip
 
 
 def round_tables(section: Section, identity: str) -> str:
-    """The numbers behind the charts: one row per round, one column per policy."""
+    """The numbers behind the charts."""
     tables = []
     for index, name in enumerate(_round_figures(section)):
-        rows = [(row.name, dict(_by_round(row.rounds, name))) for row in section.rows]
-        rows = [(policy, values) for policy, values in rows if values]
+        rows = [(row.name, values) for row in section.rows if (values := _by_round(row, name))]
         digits = decimals([figure.mean for _, values in rows for figure in values.values()])
-        numbers = sorted({number for _, values in rows for number in values})
-        columns = [Column("round"), *(Column(policy) for policy, _ in rows)]
-        body = [
-            [Cell(str(number), value=number), *(interval_cell(values.get(number), digits) for _, values in rows)]
-            for number in numbers
-        ]
-        tables.append(table(Table(f"{name} by round", columns, body), identity=f"{identity}-{index}"))
+        policies = [(policy, {n: interval_cell(figure, digits) for n, figure in each.items()}) for policy, each in rows]
+        tables.append(_table(name, "round", policies, f"{identity}-{index}"))
     return "".join(tables)
 
 
 def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
     """These figures of the first section side by side as one SVG, with a legend."""
-    section, styles = contents.sections[0], series_styles(contents)[0]
+    section, styles = contents.sections[0], charts.series_styles(contents)[0]
     width, height = PICTURE
-    charts: list[dict[str, Any]] = []
+    panels: list[dict[str, Any]] = []
     data: dict[str, list[Datum]] = {}
     for index, name in enumerate(figures):
-        spec = _round_spec(section, styles, name)
+        spec = _round_chart(section, styles, "", name).spec
         for part in spec["layer"]:
             part.pop("params", None)  # nothing can be pointed at in a picture
             part["encoding"].pop("opacity", None)
             _rename(part, index)
         data |= {f"{key}-{index}": rows for key, rows in spec["datasets"].items()}
-        charts.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
+        panels.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
     data["names"] = [
         {**style_of(row, style, index), "place": index}
         for index, (row, style) in enumerate(zip(section.rows, styles, strict=True))
     ]
     whole = {
         "$schema": alt.SCHEMA_URL,
-        "hconcat": [*charts, _picture_legend(len(section.rows))],
+        "hconcat": [*panels, _picture_legend(len(section.rows))],
         "datasets": data,
-        "config": {**CONFIG, "background": "white", "title": {"fontSize": 13, "fontWeight": "normal"}},
+        "config": {**charts.CONFIG, "background": "white", "title": {"fontSize": 13, "fontWeight": "normal"}},
     }
     return str(vl_convert.vegalite_to_svg(whole))
 
@@ -363,10 +306,10 @@ def _rename(part: dict[str, Any], index: int) -> None:
 def _picture_legend(rows: int) -> dict[str, Any]:
     y = alt.Y("place:O", axis=None)
     marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4, opacity=1)
-    words = layer("legend_words", "names").mark_text(align="left", dx=12, color=DARK)
+    words = layer("legend_words", "names").mark_text(align="left", dx=12, color=charts.DARK)
     left = alt.value(8)
     layers = [
-        marks.encode(x=left, y=y, fill=FILL, stroke=STROKE, shape=SHAPE),
+        marks.encode(x=left, y=y, **charts.LOOK),
         words.encode(x=left, y=y, text="label:N"),
     ]
     spec: dict[str, Any] = alt.layer(*layers).properties(width=170, height=22 * rows).to_dict()

@@ -76,21 +76,22 @@ def notebook(content: Table) -> str:
 
 
 WIDTH = 720
+EXTRA = ("altair", "vl_convert")  # modules of the extra `report`
 MISSING = "no pictures were drawn: they need altair and vl-convert (pip install 'localpolicy[report]')."
 
 
 def can_draw() -> bool:
     """Whether the extra `report` is there."""
-    return all(find_spec(name) is not None for name in ("altair", "vl_convert"))
+    return all(find_spec(name) is not None for name in EXTRA)
 
 
-def write_picture(spec: dict[str, Any], path: Path | str, *, width: int = WIDTH) -> Path:
+def write_picture(spec: dict[str, Any], path: Path | str) -> Path:
     """Draw a Vega-Lite spec as the file's ending says."""
     if not can_draw():
         raise ConfigError(MISSING)
     import vl_convert
 
-    path, text = Path(path), json.dumps(_static(spec, width))
+    path, text = Path(path), json.dumps(_static(spec))
     if path.suffix not in (".svg", ".png"):
         raise ConfigError(f"{path}: a picture is .svg or .png.")
     with whole_file(path) as partial:
@@ -101,19 +102,16 @@ def write_picture(spec: dict[str, Any], path: Path | str, *, width: int = WIDTH)
     return path
 
 
-def _static(spec: dict[str, Any], width: int) -> dict[str, Any]:
+def _static(spec: dict[str, Any]) -> dict[str, Any]:
     """A page's chart takes the width it is given and finds room for names by script; a file can do neither."""
     drawn: dict[str, Any] = json.loads(json.dumps(spec))
     if drawn.get("width") == "container":
-        drawn["width"] = width
+        drawn["width"] = WIDTH
     drawn["config"] = {**drawn.get("config", {}), "background": "white"}
     for layer in drawn.get("layer", []):
         if layer.get("name") == "names":
             layer["mark"] |= {"align": "left", "dx": 8, "dy": -8}
     return drawn
-
-
-EXTRA = ("altair", "vl_convert")  # modules of the extra `report`
 
 
 def write_report(contents: Contents, path: Path | str) -> Path:

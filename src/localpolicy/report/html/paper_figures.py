@@ -7,24 +7,29 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.report.html.charts import CONFIG, DARK, GREY, Datum
+from localpolicy.judge.leads import Bucket
+from localpolicy.measure.estimate import Estimate, Interval, t_quantile
+from localpolicy.report.html.charts import CONFIG, DARK, GREY, Datum, bar
+from localpolicy.study.paper.data import DataSet
+from localpolicy.study.paper.recipe import POLICIES, TUNED
+from localpolicy.study.paper.table3 import EVENTS, SYMBOLS, DialFigure, Table3
 
 COLOURS = ("#0072b2", "#d98f00", "#009e73", "#882255")
 PANEL = (320, 240)  # width and height
 
 
-def dial(points: Sequence[Datum], *, symbol: str, floor: float | None, title: str) -> dict[str, Any]:
-    """Two panels over a hyperparameter: nDCG@20 by event, and JS with its floor.
-
-    A point is {"x", "series", "y", "low", "high"}; the series "JS" makes the second panel.
-    """
-    series = list(dict.fromkeys(point["series"] for point in points if point["series"] != "JS"))
-    colour = alt.Color("series:N", scale=alt.Scale(domain=series, range=list(COLOURS[: len(series)])), title=None)
-    metrics = [point for point in points if point["series"] != "JS"]
-    left = _panel(metrics, symbol, "validation nDCG@20", colour)
-    js = [point for point in points if point["series"] == "JS"]
+def dial_spec(dial: DialFigure) -> dict[str, Any]:
+    """Two panels over a hyperparameter: nDCG@20 by event, and JS with its floor."""
+    symbol, shown = SYMBOLS[dial.key], {name: _points(dial, name) for name in (*EVENTS, "JS")}
+    js = shown.pop("JS")
+    colour = alt.Color("series:N", scale=_colours(list(shown)), title=None)
+    # By value first: that is the order in which points are drawn.
+    left = _panel(
+        [each for at in zip(*shown.values(), strict=True) for each in at], symbol, "validation nDCG@20", colour
+    )
     right = _panel(js, symbol, "validation JS, in nats", alt.value(DARK), zero=True)
-    if floor is not None:
+    if dial.floor is not None:
+        floor = dial.floor["validation"].mean
         base = alt.Chart(alt.InlineData([{"y": floor, "said": f"noise floor {floor:.3f}"}]))
         rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(y="y:Q")
         low = floor < max(point["y"] for point in js) / 8  # no room between it and the axis
@@ -32,7 +37,16 @@ def dial(points: Sequence[Datum], *, symbol: str, floor: float | None, title: st
             x=alt.value(0), y="y:Q", text="said:N"
         )
         right = right + rule + words
-    return _spec(left | right, title)
+    return _spec(left | right, dial.data, dial.fast)
+
+
+def _points(dial: DialFigure, name: str) -> list[Datum]:
+    """A series of the figure: nDCG@20 of an event, or JS."""
+    figure, points = "JS" if name == "JS" else "nDCG@20", []
+    for value, seeds in dial.points.items():
+        mean, se = dial.figure(seeds, name)
+        points.append({"x": value, "series": name, "y": mean, **bar(Interval.of(mean, se), figure)})
+    return points
 
 
 def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zero: bool = False) -> Any:
@@ -47,29 +61,35 @@ def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zer
     return (bars + lines).properties(width=PANEL[0], height=PANEL[1])
 
 
-def bars(rows: Sequence[Datum], *, policies: Sequence[str], title: str) -> dict[str, Any]:
-    """Grouped bars: one panel per event, one group per bucket, stars over the best.
-
-    A row is {"event", "bucket", "n", "place", "policy", "y", "low", "high", "stars"}.
-    """
-    panels = [
-        _bars([row for row in rows if row["event"] == event], event, policies)
-        for event in dict.fromkeys(row["event"] for row in rows)
-    ]
+def breakdown_spec(table: Table3) -> dict[str, Any]:
+    """Grouped bars: one panel per event, one group per bucket, stars over the best."""
+    policies = [POLICIES[name] for name in TUNED if table.row(name) is not None]
+    panels = [_bars(buckets, event, policies) for event in EVENTS if (buckets := table.breakdown(event))]
     # Shared offsets would give the bars of one panel the other's width.
-    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"), title)
+    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"), table.data, table.recipe.fast)
 
 
-def _bars(rows: Sequence[Datum], event: str, policies: Sequence[str]) -> Any:
-    rows = [{**row, "bucket": f"{row['bucket']}|n = {row['n']:,}"} for row in rows]
+def _bars(buckets: Sequence[Bucket], event: str, policies: Sequence[str]) -> Any:
+    rows = [
+        {
+            "event": event,
+            "bucket": f"{bucket.label.removeprefix(f'{event} ')}|n = {estimate.n:,}",
+            "n": estimate.n,
+            "place": index,
+            "policy": name,
+            "y": estimate.mean,
+            **bar(_interval(estimate), "nDCG@20"),
+            "stars": bucket.stars if bucket.best == name else "",
+        }
+        for index, bucket in enumerate(buckets)
+        for name, estimate in bucket.means.items()
+    ]
     base = alt.Chart(alt.InlineData(rows))
-    order = list(dict.fromkeys(row["bucket"] for row in sorted(rows, key=lambda row: row["place"])))
+    order = list(dict.fromkeys(row["bucket"] for row in rows))
     axis = alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')")  # two lines
     x = alt.X("bucket:N", sort=order, title=f"{event}s per sequence (n sequences)", axis=axis)
     offset = alt.XOffset("policy:N", sort=list(policies))
-    colour = alt.Color(
-        "policy:N", scale=alt.Scale(domain=list(policies), range=list(COLOURS[: len(policies)])), title=None
-    )
+    colour = alt.Color("policy:N", scale=_colours(policies), title=None)
     title = f"{event} nDCG@20 per sequence"
     drawn = base.mark_bar().encode(x=x, xOffset=offset, y=alt.Y("y:Q", title=title), color=colour)
     errors = [
@@ -84,7 +104,18 @@ def _bars(rows: Sequence[Datum], event: str, policies: Sequence[str]) -> Any:
     return alt.layer(drawn, *errors, stars).properties(width=PANEL[0] + 60, height=PANEL[1])
 
 
-def _spec(chart: Any, title: str) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.properties(title=alt.Title(title, fontSize=13, fontWeight="normal")).to_dict()
+def _colours(names: Sequence[str]) -> alt.Scale:
+    return alt.Scale(domain=list(names), range=list(COLOURS[: len(names)]))
+
+
+def _interval(estimate: Estimate) -> Interval:
+    """Student's over the sequences of a bucket, which may be few; none of a single one."""
+    reach = t_quantile(0.975, estimate.n - 1) * estimate.se if estimate.n > 1 else 0.0
+    return Interval(estimate.mean, estimate.mean - reach, estimate.mean + reach)
+
+
+def _spec(chart: Any, data: DataSet, fast: bool) -> dict[str, Any]:
+    title = alt.Title(f"{data.name}: FAST VERSION" if fast else data.name, fontSize=13, fontWeight="normal")
+    spec: dict[str, Any] = chart.properties(title=title).to_dict()
     spec["config"] = CONFIG  # in place of the caller's theme
     return spec

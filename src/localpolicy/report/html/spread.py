@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import PolicyRow, Section
-from localpolicy.report.html.charts import (
-    COLOUR,
-    DARK,
-    FILL,
-    SHAPE,
-    STROKE,
-    Chart,
-    Datum,
-    SeriesStyle,
-    drawn,
-    layer,
-    shortened,
-    style_of,
-    styled,
-)
+from localpolicy.report.html import charts
+from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, shortened, style_of, styled
 from localpolicy.report.html.page import table
 from localpolicy.report.table import (
-    Cell,
     Column,
     Table,
     decimals,
-    ends,
     fixed,
     floor_text,
     interval_cell,
@@ -40,7 +25,7 @@ from localpolicy.report.table import (
     percent,
     share_cell,
     word_cell,
-)
+)  # fmt: skip
 
 ROW = 44  # pixels
 TALLEST = 0.86  # of a row
@@ -53,7 +38,7 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
     rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if _total(row)]
     if not rows:
         return None
-    digits = decimals([_narrowest(row for row, _ in rows)], 2)
+    digits = _bin_digits([row for row, _ in rows])
     bins: list[Datum] = [
         {
             "key": key,
@@ -99,15 +84,13 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
     )
     tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "share", "contexts")]
     bars = styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
-    layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
+    layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=charts.COLOUR, tooltip=tips)]
     data = {"bins": bins, "styles": [style_of(row, style, key) for key, (row, style) in enumerate(rows)]}
     floor = section.floor
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": floor_text(section)}]
-        rule = layer("floor_rule", "floor").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
-        words = layer("floor_words", "floor").mark_text(
-            align="left", baseline="top", dx=6, dy=0, fontStyle="italic", color=DARK, aria=False
-        )
+        rule = layer("floor_rule", "floor").mark_rule(color=charts.DARK, strokeDash=[5, 4], aria=False)
+        words = charts.words("floor", align="left", dx=6, dy=0)
         layers += [rule.encode(x=x), words.encode(x=x, y=alt.value(0), text="said:N")]
     height = round(ROW * (len(rows) + AIR))
     description = f"Histograms of the JS divergence over contexts, one row for each of {len(rows)} policies."
@@ -123,22 +106,19 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
 def histogram_table(section: Section, identity: str) -> str:
     """The numbers behind it: bins down, policies across (policies with other bins have rows of their own)."""
     rows = [row for row in section.rows if _total(row)]
-    bins = sorted({(float(start), float(end)) for row in rows for start, end, _ in row.js_histogram})
-    digits = decimals([_narrowest(rows)], 2)
     shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
-    columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
-    body: list[list[Cell]] = [
-        [
-            word_cell(f"{fixed(start, digits)} – {fixed(end, digits)}"),
-            *(share_cell(by_bin.get((start, end))) for by_bin in shares),
-        ]
-        for start, end in bins
+    digits = _bin_digits(rows)
+    body = [
+        [word_cell(f"{fixed(a, digits)} – {fixed(b, digits)}"), *(share_cell(share.get((a, b))) for share in shares)]
+        for a, b in sorted({edges for share in shares for edges in share})
     ]
+    columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
     return table(Table("Share of contexts by divergence", columns, body), identity=identity)
 
 
-def _narrowest(rows: Iterable[PolicyRow]) -> float:
-    return min(end - start for row in rows for start, end, _ in row.js_histogram)
+def _bin_digits(rows: Sequence[PolicyRow]) -> int:
+    """Decimals that tell the narrowest bins apart."""
+    return decimals([min(end - start for row in rows for start, end, _ in row.js_histogram)], 2)
 
 
 def _total(row: PolicyRow) -> int:
@@ -150,76 +130,62 @@ def _total(row: PolicyRow) -> int:
 
 CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
 
-Segment = Mapping[str, Any]
+Part = tuple[Interval, int | None]  # the figure of a segment, and its positions
+
+
+def _cuts(section: Section) -> dict[tuple[str, str], list[dict[str, Part]]]:
+    """By the way of cutting and the metric: the segments of each row by name."""
+    cuts: dict[tuple[str, str], list[dict[str, Part]]] = {}
+    for key, row in enumerate(section.rows):
+        for segment in row.segments:
+            if (figure := charts.figure_of(segment)) is not None:
+                cut = str(segment["by"]), str(segment.get("metric", ""))
+                parts = cuts.setdefault(cut, [{} for _ in section.rows])[key]
+                parts[str(segment["segment"])] = figure, None if segment.get("n") is None else int(segment["n"])
+    return cuts
+
+
+def _names(rows: Sequence[Mapping[str, Part]]) -> list[str]:
+    return list(dict.fromkeys(name for parts in rows for name in parts))
+
+
+def _digits(rows: Sequence[Mapping[str, Part]]) -> int:
+    return decimals([figure.mean for parts in rows for figure, _ in parts.values()])
 
 
 def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per way of cutting and metric."""
     return [
-        _segment_chart(section, styles, f"{identity}-{index}", by, metric)
-        for index, (by, metric) in enumerate(_cuts(section))
+        _segment_chart(section, styles, f"{identity}-{index}", by, metric, rows)
+        for index, ((by, metric), rows) in enumerate(_cuts(section).items())
     ]
 
 
-def _cuts(section: Section) -> list[tuple[str, str]]:
-    return list(
-        dict.fromkeys(
-            (str(segment["by"]), str(segment.get("metric", "")))
-            for row in section.rows
-            for segment in row.segments
-            if _has_mean(segment)
-        )
-    )
-
-
-def _has_mean(segment: Segment) -> bool:
-    return segment.get("mean") is not None and known(float(segment["mean"]))
-
-
-def _cut(segments: Sequence[Segment], by: str, metric: str) -> Iterator[Segment]:
-    return (
-        segment
-        for segment in segments
-        if _has_mean(segment) and (str(segment["by"]), str(segment.get("metric", ""))) == (by, metric)
-    )
-
-
-def interval(segment: Segment) -> Interval:
-    """A segment's figure."""
-    mean = float(segment["mean"])
-    low, high = segment.get("low"), segment.get("high")
-    return Interval(mean, mean if low is None else float(low), mean if high is None else float(high))
-
-
-def _segment_chart(section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str) -> Chart:
-    shown = [segment for row in section.rows for segment in _cut(row.segments, by, metric)]
-    digits = decimals([float(segment["mean"]) for segment in shown])
+def _segment_chart(
+    section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str,
+    rows: Sequence[Mapping[str, Part]],
+) -> Chart:  # fmt: skip
+    digits, names = _digits(rows), _names(rows)
     values: list[Datum] = [
-        {
-            "key": key,
-            "segment": str(segment["segment"]),
-            "value": figure.mean,
-            **dict(zip(("low", "high"), ends(figure, metric), strict=True)),
-            "value_text": interval_text(figure, digits),
-            "n": f"{int(segment['n']):,}" if segment.get("n") is not None else "not said",
-        }
-        for key, row in enumerate(section.rows)
-        for segment in _cut(row.segments, by, metric)
-        for figure in (interval(segment),)
-    ]
-    names = list(dict.fromkeys(datum["segment"] for datum in values))
-    policies = list(dict.fromkeys(datum["key"] for datum in values))
+        {"key": key, "segment": name, "value": figure.mean, **charts.bar(figure, metric),
+         "value_text": interval_text(figure, digits), "n": "not said" if n is None else f"{n:,}"}
+        for key, parts in enumerate(rows)
+        for name, (figure, n) in parts.items()
+    ]  # fmt: skip
+    policies = [key for key, parts in enumerate(rows) if parts]
     data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in policies]}
     step = 11 if len(policies) <= 12 else 7
-    height = max(len(names) * (len(policies) + 1.5) * step, 80)
-    y = alt.Y(
-        "segment:N",
-        title=None,
-        sort=names,
-        scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1),
-        axis=alt.Axis(labelLimit=110, grid=True, tickBand="extent"),
-    )
-    offset = alt.YOffset("key:O", sort=policies)
+    height = round(max(len(names) * (len(policies) + 1.5) * step, 80))
+    y: dict[str, Any] = {
+        "y": alt.Y(
+            "segment:N",
+            title=None,
+            sort=names,
+            scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1),
+            axis=alt.Axis(labelLimit=110, grid=True, tickBand="extent"),
+        ),
+        "yOffset": alt.YOffset("key:O", sort=policies),
+    }
     tips = [
         alt.Tooltip("policy:N"),
         alt.Tooltip("segment:N", title=by),
@@ -230,45 +196,29 @@ def _segment_chart(section: Section, styles: Sequence[SeriesStyle], identity: st
     bars = styled("bars", "values").mark_rule(strokeWidth=1.5, opacity=0.75, aria=False)
     dots = styled("dots", "values").mark_point(size=42 if step > 7 else 24, filled=True, strokeWidth=1.4, opacity=1)
     layers = [
-        bars.encode(x=alt.X("low:Q", scale=scale, title=metric), x2="high:Q", y=y, yOffset=offset, color=COLOUR),
-        dots.encode(
-            x=alt.X("value:Q", scale=scale), y=y, yOffset=offset, fill=FILL, stroke=STROKE, shape=SHAPE, tooltip=tips
-        ),
+        bars.encode(x=alt.X("low:Q", scale=scale, title=metric), x2="high:Q", color=charts.COLOUR, **y),
+        dots.encode(x=alt.X("value:Q", scale=scale), tooltip=tips, **charts.LOOK, **y),
     ]
     description = f"{metric} by {by} for {len(policies)} policies in {len(names)} segments, with 95 % intervals."
-    title = f"{metric}, by {by}" if metric else f"by {by}"
-    return Chart(
-        identity,
-        drawn(layers, data, height=round(height), description=description),
-        CAPTION,
-        round(height),
-        title=title,
-    )
+    spec = drawn(layers, data, height=height, description=description)
+    return Chart(identity, spec, CAPTION, height, title=f"{metric}, by {by}" if metric else f"by {by}")
 
 
 def segment_tables(section: Section, identity: str) -> str:
     """The numbers behind the charts: segments across, policies down."""
     tables = []
-    for index, (by, metric) in enumerate(_cuts(section)):
-        rows = [
-            (row, {str(segment["segment"]): segment for segment in _cut(row.segments, by, metric)})
-            for row in section.rows
-        ]
-        names = list(dict.fromkeys(name for _, parts in rows for name in parts))
-        digits = decimals([float(segment["mean"]) for _, parts in rows for segment in parts.values()])
+    for index, ((by, metric), rows) in enumerate(_cuts(section).items()):
+        digits, names = _digits(rows), _names(rows)
         columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
-        body: list[list[Cell]] = [
-            [
-                word_cell(row.name),
-                *(interval_cell(interval(parts[name]) if name in parts else None, digits) for name in names),
-            ]
-            for row, parts in rows
+        body = [
+            [word_cell(row.name), *(interval_cell(parts[name][0] if name in parts else None, digits) for name in names)]
+            for row, parts in zip(section.rows, rows, strict=True)
             if parts
         ]
         tables.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{index}"))
     return "".join(tables)
 
 
-def _positions(rows: Sequence[tuple[Any, Mapping[str, Segment]]], name: str) -> str:
-    counts = {int(parts[name]["n"]) for _, parts in rows if name in parts and parts[name].get("n") is not None}
+def _positions(rows: Sequence[Mapping[str, Part]], name: str) -> str:
+    counts = {parts[name][1] for parts in rows if name in parts} - {None}
     return f"n = {counts.pop():,}" if len(counts) == 1 else ""

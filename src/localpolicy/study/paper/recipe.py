@@ -7,10 +7,13 @@ Table 3 (YooChoose, RetailRocket). The counts of Table 2 stand with the readers 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
 from localpolicy.study.grid import Axis, Point, grid
@@ -28,8 +31,12 @@ class Published(NamedTuple):
     value: float
     se: float
 
+    def distance(self, ours: Estimate | None) -> float | None:
+        """(ours - published) in standard errors of the difference."""
+        error = 0.0 if ours is None else math.hypot(ours.plain_se, self.se)
+        return (ours.mean - self.value) / error if ours is not None and error > 0 else None
 
-_JS = "JS"
+
 # Standard errors of hit rate and nDCG, from the table's heading; none is given for JS.
 _ERRORS = {
     "yoochoose": {"purchase": 0.002, "click": 0.001},  # click: "< 0.001"
@@ -70,15 +77,7 @@ lpi_cb β=1000     0.060 0.698 0.081
 
 def published_table1() -> dict[str, dict[str, Published]]:
     """By policy: AR@1, iAR@1 and JS on the Netflix Prize."""
-    rows = _rows(_TABLE1)
-    return {
-        policy: {
-            name: Published(value, 1e-4)
-            for name, value in zip(("AR@1", "iAR@1", _JS), values, strict=True)
-            if value is not None
-        }
-        for policy, values in rows.items()
-    }
+    return _published(_TABLE1, dict.fromkeys(("AR@1", "iAR@1", "JS"), 1e-4))
 
 
 def published_table3(source: str) -> dict[str, dict[str, Published]]:
@@ -86,23 +85,20 @@ def published_table3(source: str) -> dict[str, dict[str, Published]]:
     if source not in _TABLE3:
         return {}
     errors = {name: _ERRORS[source][name.partition(".")[0]] for name in METRICS}
-    return {
-        policy: {
-            name: Published(value, errors.get(name, float("nan")))
-            for name, value in zip((*METRICS, _JS), values, strict=True)
-            if value is not None
-        }
-        for policy, values in _rows(_TABLE3[source]).items()
-    }
+    return _published(_TABLE3[source], {**errors, "JS": math.nan})
 
 
-def _rows(text: str) -> dict[str, list[float | None]]:
-    """Numbers by the words before them."""
-    table: dict[str, list[float | None]] = {}
+def _published(text: str, errors: Mapping[str, float]) -> dict[str, dict[str, Published]]:
+    """A printed table: a policy, then its figures in the order of their `errors`; a dash stands for none."""
+    table = {}
     for line in text.strip().splitlines():
         words = line.split()
-        first = next(column for column, word in enumerate(words) if word == "-" or word[0].isdigit())
-        table[" ".join(words[:first])] = [None if word == "-" else float(word) for word in words[first:]]
+        policy, printed = " ".join(words[: -len(errors)]), words[-len(errors) :]
+        table[policy] = {
+            name: Published(float(word), se)
+            for (name, se), word in zip(errors.items(), printed, strict=True)
+            if word != "-"
+        }
     return table
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import ConfigError
-from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimate import Estimate, as_json
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm, Study
@@ -91,7 +91,7 @@ class BanditRow:
     def to_dict(self) -> dict[str, Any]:
         """For `table1.json`."""
         return {
-            "test": {name: self.estimate(name).to_dict() for name in FIGURES},
+            "test": {name: as_json(self.estimate(name)) for name in FIGURES},
             "by_seed": {name: [estimate["mean"] for estimate in self.by_seed(name)] for name in FIGURES},
             "seeds": [seed.record["run"]["seed"] for seed in self.seeds],
             "entropy": self.policy("entropy"),
@@ -122,10 +122,8 @@ class Table1:
     def distance(self, row: BanditRow, name: str) -> float | None:
         """(ours - published) in standard errors; None unless the data is the paper's."""
         there = self.published.get(row.name, {}).get(name)
-        if there is None or not (self.data.original and self.data.source == "netflix"):
-            return None
-        ours = row.estimate(name)
-        return (ours.mean - there.value) / math.hypot(ours.plain_se, there.se)
+        same = self.data.original and self.data.source == "netflix"
+        return there.distance(row.estimate(name)) if there is not None and same else None
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
@@ -140,7 +138,7 @@ class Table1:
                 "changes": list(self.recipe.changes),
             },
             "policies": {row.name: row.to_dict() for row in self.rows},
-            "floor": None if self.floor is None else {name: value.to_dict() for name, value in self.floor.items()},
+            "floor": as_json(self.floor),
             "imputation": self.quality,
             "published": {
                 row.name: {
@@ -165,14 +163,10 @@ def table1(data: DataSet, study: Study, recipe: BanditRecipe) -> Table1:
         name: [recipe.arm(objective, beta, seed) for seed in range(recipe.seeds)]
         for name, (objective, beta) in recipe.policies().items()
     }
-    by_arm = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
+    measured = study.measure_each(arms)
     missing, floor = study.stopped, study.floor()
-    rows, failed = [], {}
-    for name, each in arms.items():
-        measured = [by_arm[arm.name] for arm in each if arm.name in by_arm]
-        good = [seed for seed in measured if not seed.failed]
-        if good:
-            rows.append(BanditRow(name, good))
-        elif measured:
-            failed[name] = str(measured[0].failed)
+    rows = [
+        BanditRow(name, good) for name, each in measured.items() if (good := [seed for seed in each if not seed.failed])
+    ]
+    failed = {name: str(each[0].failed) for name, each in measured.items() if each and all(s.failed for s in each)}
     return Table1(data, recipe, rows, floor, imputation.quality, missing, failed)

@@ -10,7 +10,6 @@ seven rows alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
-from localpolicy.measure.estimate import Estimate, finite
+from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point
 from localpolicy.study.measured import Measured, Pooled
@@ -35,7 +34,7 @@ from localpolicy.study.paper.recipe import (
     references,
 )
 
-COLUMNS = METRICS
+COLUMNS, EVENTS = METRICS, ("purchase", "click")
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,17 @@ class Row:
                 if measured.failed
                 else {
                     "validation": measured.selection_score,
-                    "js": _json(measured.js("validation")),
+                    "js": as_json(measured.js("validation")),
                     "epoch": measured.epoch,
                     "truth": measured.truth,
                 }
                 for point, measured in self.grid.items()
             },
             "seeds": [int(seed.record["run"]["seed"]) for seed in self.pooled.seeds],
-            "test": {name: self.pooled.estimate(name).to_dict() for name in COLUMNS},
+            "test": {name: as_json(self.pooled.estimate(name)) for name in COLUMNS},
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
-            "js": _json(self.js),
-            "js_by_seed": [_json(seed.js("test")) for seed in self.pooled.seeds],
+            "js": as_json(self.js),
+            "js_by_seed": [as_json(seed.js("test")) for seed in self.pooled.seeds],
             "entropy": [seed.to_dict("test")["policy"]["entropy"]["mean"] for seed in self.pooled.seeds],
             "coverage@20": [seed.to_dict("test")["policy"]["coverage@20"] for seed in self.pooled.seeds],
             "weights": [seed.record["run"]["weights"] for seed in self.pooled.seeds],
@@ -101,10 +100,6 @@ class Row:
             **({"improvement": self.improvements} if self.improvements else {}),
             "seconds": [seed.record["run"]["seconds"] for seed in self.pooled.seeds],
         }
-
-
-def _json(value: Estimate | None) -> Any:
-    return None if value is None else value.to_dict()
 
 
 @dataclass(frozen=True)
@@ -148,11 +143,7 @@ class Table3:
         row, there = self.row(objective), self.published.get(objective, {}).get(name)
         if row is None or there is None or not self.data.original:
             return None
-        ours = row.js if name == "JS" else row.pooled.estimate(name)
-        if ours is None:
-            return None
-        error = math.hypot(ours.plain_se, there.se)
-        return (ours.mean - there.value) / error if error > 0 else None
+        return there.distance(row.js if name == "JS" else row.pooled.estimate(name))
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
@@ -161,22 +152,16 @@ class Table3:
             "recipe": self.recipe.to_dict(),
             "policies": {row.objective: row.to_dict() for row in self.rows},
             **({"ours": {row.objective: row.to_dict() for row in self.ours}} if self.ours else {}),
-            "leads": {column: lead.to_dict() for column, lead in self.leads.items()},
-            "floor": None if self.floor is None else {name: value.to_dict() for name, value in self.floor.items()},
+            "leads": as_json(self.leads),
+            "floor": as_json(self.floor),
             "published": {
                 policy: {
-                    name: {
-                        "value": figure.value,
-                        "se": finite(figure.se),
-                        "distance": self.distance(policy, name),
-                    }
-                    for name, figure in figures.items()
+                    name: {"value": each.value, "se": finite(each.se), "distance": self.distance(policy, name)}
+                    for name, each in figures.items()
                 }
                 for policy, figures in self.published.items()
             },
-            "breakdown": {
-                event: [bucket.to_dict() for bucket in self.breakdown(event)] for event in ("purchase", "click")
-            },
+            "breakdown": {event: as_json(self.breakdown(event)) for event in EVENTS},
             "references": _references([*self.rows, *self.ours]),
             "missing": self.missing,
             "failed": self.failed,
@@ -263,7 +248,6 @@ def _row(recipe: Recipe, objective: str, points: Sequence[Point], point: Point, 
 
 
 SYMBOLS = {"beta": "β", "td_weight": "λ"}
-EVENTS = ("purchase", "click")
 
 
 @dataclass(frozen=True)
@@ -294,7 +278,7 @@ class DialFigure:
             "data": self.data.to_dict(),
             "over": self.key,
             "fast": self.fast,
-            "floor": None if self.floor is None else self.floor["validation"].to_dict(),
+            "floor": as_json(self.floor and self.floor["validation"]),
             "points": {
                 f"{value:g}": {
                     name: dict(zip(("mean", "se"), self.figure(seeds, name), strict=True)) for name in (*EVENTS, "JS")
@@ -316,14 +300,10 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFi
         value: [recipe.arm("lpi_rl", _dial_point(key, value), seed) for seed in range(recipe.seeds)]
         for value in sorted(values)
     }
-    by_arm = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
+    measured = study.measure_each(arms)
     missing, floor = study.stopped, study.floor()
-    points = {
-        value: good
-        for value, each in arms.items()
-        if (good := [measured for arm in each if (measured := by_arm.get(arm.name)) and not measured.failed])
-    }
-    failed = {name: measured.failed for name, measured in by_arm.items() if measured.failed}
+    points = {value: good for value, each in measured.items() if (good := [seed for seed in each if not seed.failed])}
+    failed = {seed.name: seed.failed for each in measured.values() for seed in each if seed.failed}
     return DialFigure(data, key, points, floor, missing, failed, recipe.fast)
 
 
