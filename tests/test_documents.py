@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 import localpolicy
+from localpolicy.measure.evaluation import EvaluateConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
@@ -48,6 +50,23 @@ def test_readme_commands_share_no_seed():
     seeds = [(data, re.search(r"--seed (\d+)", line)) for data, line in zip(steps, lines, strict=True)]
     found = [(data, seed[1] if seed else "0") for data, seed in seeds]
     assert len(found) >= 4 and len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("page", ["docs/beta.md", "tools/pages/beta.md"])
+def test_the_dial_is_read_on_validation_rows(page, monkeypatch, capsys):
+    """Of many β on test rows the best would flatter itself: the page's own script, asked which rows it compares on."""
+    scripts = re.findall(
+        r"^\$ cat > \w+\.py <<'END'\n(.*?)^END$", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    (dial,) = [script for script in scripts if "dials=" in script]
+    asked = []
+    monkeypatch.setattr(localpolicy, "Run", lambda folder: folder)
+    monkeypatch.setattr(localpolicy, "compare", lambda runs, **settings: asked.append(settings) or MagicMock())
+    exec(compile(dial, page, "exec"), {})
+    (settings,) = asked
+    assert len(settings["dials"]) > 1
+    assert EvaluateConfig.parse(settings["config"]).split == "validation"
+    assert EvaluateConfig().split == "test", "what is left out is the test"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

@@ -219,6 +219,17 @@ def test_true_logs_of_peaked_policies_are_not_accused(largest):
     assert accused == 0
 
 
+def test_a_place_that_was_drawn_as_logged_is_not_said_to_be_the_fault():
+    """The best item holds .999, so all lists begin with it, as they should; the second place is by argmax."""
+    rng = np.random.default_rng(0)
+    logits = np.log(np.r_[1e5, np.arange(100, 0, -1)])[None].repeat(200, 0)
+    assert (plackett_luce(logits, 1, rng=rng).indices == 0).mean() > 0.9
+    evidence = Evidence(lists=200)
+    evidence.add(*transforms(logits, np.tile([0, 1], (200, 1)), rng=rng))
+    (finding,) = distribution(evidence)
+    assert finding.status == "fault" and "place 2 always takes" in finding.text, finding.text
+
+
 def test_the_test_of_uniformity_is_exact():
     """Of two values the distance is d >= 1/2 or more exactly where both are at least d, or both at most 1 - d."""
     for d in (0.6, 0.75, 0.9):

@@ -296,6 +296,8 @@ def test_the_range_follows_the_reward_map_and_the_length_of_lists():
     assert rules(rewards="click=0.2,skip=-0.1", places=4).range == pytest.approx((4 * -0.1, 4 * 0.2))
     assert rules(rewards=">=4=1,*=-2", places=3).range == (3 * -2, 3 * 1)
     assert rules(rewards="click=1", default=2.0, places=1).range == (1, 2)
+    assert rules(rewards="click=1", default=0.1, places=5).range == (0.1, 5), "a list of one brings less than five do"
+    assert rules(rewards="skip=-1", default=-0.1, places=5).range == (-5, -0.1)
     assert RolloutRules(smallest_reward=-1, largest_reward=7).range == (-1, 7)
     with pytest.raises(ConfigError, match="summed"):
         _ = rules(aggregation="sum").range

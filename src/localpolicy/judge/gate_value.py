@@ -92,6 +92,8 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         f"({len(gap.values):,} {unit}, effective sample {new.off_policy.overlap.effective:,.0f}); its lower end must "
         f"be {asked}"
     )
+    if gap.unknown > 0:
+        reason += f". It holds {gap.unknown:.4f} either way for what is shown now and never was in the log"
     if decides:
         outcome, told = outcome_of(interval.low, interval.high, old, rules)
         reason += told
@@ -108,7 +110,8 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     needed = None
     if outcome == "cannot tell":
         smallest = rules.smallest_gain * abs(old)
-        needed = would_tell(gap, max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin, rules)
+        gain = max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin
+        needed = would_tell(gap, gain - gap.unknown, rules)
         reason += "" if needed is None else f". About {needed:,} {unit} would tell"
     reason += _first_place(new, deployed, rules)
     fields = (gap.mean, interval.low, interval.high, len(gap.values), needed)

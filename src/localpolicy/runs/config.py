@@ -166,6 +166,8 @@ def configure(
         key, _, value = assignment.partition("=")
         if key.strip() in ("objective.name", "model.backbone") and ":" in value:
             plugins.load(value.strip())
+        if key.strip() == "objective.name" and values.get("auto") and values["objective"]["name"] != value.strip():
+            values["objective"] = {}  # a resolved file states all settings of its own objective; this is another
     return Config.parse(values).with_changes(assignments)
 
 

@@ -94,12 +94,13 @@ def distribution(evidence: Evidence) -> Iterable[Finding]:
         text = f"all {places} places are drawn as logged (p = {smallest:.2g}, {lists:,} lists)."
         yield Finding("draws", "passed", text if places > 1 else text.replace("all 1 places are", "items are"))
         return
-    greedy = [place for place in range(places) if evidence.best_taken[place] == len(parts[0, place])]
     wrong = sorted({place for (_, place), value in p.items() if place != ALL and value * len(p) < ACCUSED})
+    greedy = [place for place in wrong if evidence.best_taken[place] == len(parts[0, place])]
     if 0 in greedy:
         text = f"argmax played, softmax logged: all {lists:,} lists begin with their most probable item."
     elif greedy:
-        text = f"argmax played, softmax logged: {_named(greedy)} always take the most probable item that is left."
+        always = "always takes" if len(greedy) == 1 else "always take"
+        text = f"argmax played, softmax logged: {_named(greedy)} {always} the most probable item that is left."
     else:
         where = f" at {_named(wrong)}" if wrong else ""
         text = f"items are not drawn with the logged probabilities{where} (p = {smallest:.1e}, {lists:,} lists)."

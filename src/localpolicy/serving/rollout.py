@@ -76,7 +76,7 @@ class RolloutRules(Settings):
 
     @property
     def range(self) -> tuple[float, float]:
-        """What a list can bring: as stated, else `places` times what one item can bring."""
+        """What a list can bring: as stated, else 1 to `places` times what one item can bring."""
         stated = self.smallest_reward, self.largest_reward
         if None in stated and self.answers.aggregation == "sum":
             raise ConfigError("where several answers to one item are summed, no reward map says what a list can bring: "
@@ -84,8 +84,8 @@ class RolloutRules(Settings):
         worth = RewardMap.parse(self.answers.rewards)
         one = [self.answers.default, *worth.names.values(), *(reward for _, reward in worth.thresholds)]
         one += [] if worth.otherwise is None else [worth.otherwise]
-        low, high = (self.places * extreme if given is None else given
-                     for given, extreme in zip(stated, (min(one), max(one)), strict=True))  # fmt: skip
+        mapped = min(min(one), self.places * min(one)), max(max(one), self.places * max(one))  # lists may be shorter
+        low, high = (bound if given is None else given for given, bound in zip(stated, mapped, strict=True))
         if not low < high:
             raise ConfigError(f"a list must be able to bring more than {low:g} and less than {high:g}.")
         return low, high

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.off_policy.decisions import Decisions
+
+SIGNIFICANT = 2.0  # standard errors by which the mean weight is below 1, before anything counts as never shown
 
 
 class Contributions(NamedTuple):
@@ -24,10 +27,14 @@ class Contributions(NamedTuple):
     clusters: np.ndarray  # [U] the sequence of each
     leverage: np.ndarray  # [n] what one more unit of a decision's reward adds to the values
     reward: np.ndarray  # [n]
+    unknown: float = 0.0  # by how much the estimate may be off either way, for what μ never shows
 
     def __sub__(self, other: Contributions) -> Contributions:
         """Of a difference, on the same decisions: what luck gave the log it gave both."""
-        return self._replace(values=self.values - other.values, leverage=self.leverage - other.leverage)
+        unknown = self.unknown + other.unknown
+        return self._replace(
+            values=self.values - other.values, leverage=self.leverage - other.leverage, unknown=unknown
+        )
 
     @property
     def mean(self) -> float:
@@ -69,6 +76,23 @@ def _leverage(log: Decisions) -> np.ndarray:
     return np.asarray(log.weight / mean[place])
 
 
+def never_shown(log: Decisions) -> float:
+    """Σ over places of (1 - mean(w)) (J - least reward), where mean(w) is significantly below 1.
+
+    The mean of w is the share of π that μ can show. An estimate says nothing of the rest, and a self-normalised one
+    hides it, as if the rest earned as much. It may earn as little as the least, or as much above the mean.
+    """
+    place, unknown, least = log.places, 0.0, float(log.reward.min(initial=np.inf))
+    for number in range(int(place.max(initial=-1)) + 1):
+        here = place == number
+        weight, reward = log.weight[here], log.reward[here]
+        missing = 1 - float(weight.mean())
+        if missing > SIGNIFICANT * clustered_se(weight, log.sequence[here]) and weight.any():
+            earned = float((weight * reward).sum() / weight.sum())
+            unknown += missing * (earned - least) * len(weight) / len(log.starts)
+    return unknown
+
+
 def direct(log: Decisions) -> np.ndarray:
     """Σ_a π(a|x) r̂(x, a): as good as r̂, and blind to what r̂ gets wrong. Of whole lists it says nothing."""
     assert log.value_expected is not None and not log.lists
@@ -97,7 +121,7 @@ NEEDS_REWARD_MODEL = ("DM", "DR")
 def contributions(log: Decisions, estimator: str) -> Contributions:
     """Of an estimator by its name, with what each reward adds."""
     leverage = _leverage(log) if estimator == "SNIPS" else log.weight
-    return Contributions(ESTIMATORS[estimator](log), log.clusters, leverage, log.reward)
+    return Contributions(ESTIMATORS[estimator](log), log.clusters, leverage, log.reward, never_shown(log))
 
 
 def logged(log: Decisions) -> Contributions:

@@ -27,6 +27,10 @@ class Bounds(NamedTuple):
         """Whether the value lies inside."""
         return self.low <= value <= self.high
 
+    def wider(self, by: float) -> Bounds:
+        """Further out at both ends."""
+        return Bounds(self.low - by, self.high + by)
+
 
 def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Bounds:
     """mean ± t se, clustered by sequence: right for many sequences and weights that are not heavy-tailed."""
@@ -45,8 +49,10 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
     Where rewards are rare, the few that were earned rarely lie under the large weights, and the spread seen is too
     small. But all weights are known: so the moments seen are shrunk towards those of all leverages l with rewards dealt
     out at random, E[l²] Var(r) and E[l³] E(r - r̄)³, by `BELIEF` decisions' worth against those that earned anything.
+
+    Both ends lie further out by what the log cannot know (see `never_shown`).
     """
-    plain = normal(found.values, found.clusters, confidence=confidence)
+    plain = normal(found.values, found.clusters, confidence=confidence).wider(found.unknown)
     sums, _ = cluster_sums(found.values - found.mean, found.clusters)
     count = len(sums)
     if count < 2 or not (sums != 0).any():
@@ -62,7 +68,8 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
     unit = math.sqrt(variance / (count - 1)) * count / len(found.values)  # the standard error of the mean
     tilt, z = third / variance**1.5 / math.sqrt(count), t_quantile((1 + confidence) / 2, count - 1)
     ends = [found.mean - unit * _hall(side, tilt) for side in (z, -z)]
-    return Bounds(min(plain.low, *ends), max(plain.high, *ends))
+    tilted = Bounds(min(ends), max(ends)).wider(found.unknown)
+    return Bounds(min(plain.low, tilted.low), max(plain.high, tilted.high))
 
 
 def _hall(z: float, tilt: float) -> float:

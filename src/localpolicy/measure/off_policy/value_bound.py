@@ -63,4 +63,5 @@ def _bound(log: Decisions, estimator: Estimator, confidence: float, scale: float
         low = smoothed_lower_bound(log, confidence=confidence, scale=scale)
         return ValueBound(float(importance(log).mean()), low, effective)
     found = value_of(log, estimator)
-    return ValueBound(found.mean, lower_bound(found.values, found.clusters, confidence=confidence), effective)
+    low = lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
+    return ValueBound(found.mean, low, effective)
