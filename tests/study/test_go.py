@@ -24,9 +24,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
 from localpolicy.runs.run import Run
+from localpolicy.study.event_words import guess_rewards
 from localpolicy.study.go import Plan, make_plan, plan, prepare_log
 from localpolicy.study.go_time import Clock, held_out
-from localpolicy.study.guess import Guess, guess, guess_rewards
+from localpolicy.study.guess import Guess, guess
 from localpolicy.study.titles import read_titles, title_column
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")

@@ -114,7 +114,9 @@ class Gate(Result):
             return f"Nothing to decide between {new} and {old}: {self.question.why}."
         gain = next(check for check in self.checks if check.name in ("gain", "value", ANSWERS))
         if self.deploy:
-            return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
+            fell = [check for check in self.checks if _fell(check)]
+            but = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else "no check speaks against it"
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {but}."
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
@@ -161,6 +163,11 @@ class Gate(Result):
             "evaluation": self.evaluation.to_dict(),
             "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
+
+
+def _fell(check: Check) -> bool:
+    """Whether a check that was not asked shows a significant loss, which the answer must then name."""
+    return check.outcome == "not asked" and bool(check.plain) and check.high is not None and check.high < 0
 
 
 def _clauses(checks: Sequence[Check]) -> str:

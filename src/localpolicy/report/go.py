@@ -26,7 +26,8 @@ from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lo
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
 from localpolicy.study.go_time import Clock, held_out
-from localpolicy.study.guess import Guess, Use, column_names, guess
+from localpolicy.study.guess import Guess, Use, guess
+from localpolicy.study.log_columns import column_names
 from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
