@@ -321,6 +321,21 @@ def test_rows_in_no_order_of_time_give_no_deploy():
     assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
 
 
+def test_a_deploy_names_what_falls_unasked():
+    """Before: "no check speaks against it", beside a significant loss of an event that was not asked about."""
+    value = Check("value", "yes", "", plain="its estimated reward is higher")
+    lost = Check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
+    far = Check("divergence", "not asked", "", high=0.2, plain="it may move further")
+
+    def said(*checks: Check) -> str:
+        return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
+
+    assert said(far).endswith("and no check speaks against it.")
+    assert said(lost).endswith("and no check that was asked speaks against it, but it ranks view events lower.")
+    lower = replace(lost, name="gain", plain="it ranks what people took lower")
+    assert "but it ranks what people took lower." in said(lower) and "but" not in said(replace(lower, high=0.1))
+
+
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",

@@ -68,6 +68,7 @@ from localpolicy.results import Result
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+NO_OBJECTION = "no check speaks against it"
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 DAY = 86_400_000  # ms
@@ -115,8 +116,8 @@ class Gate(Result):
         gain = next(check for check in self.checks if check.name in ("gain", "value", ANSWERS))
         if self.deploy:
             fell = [check for check in self.checks if _fell(check)]
-            but = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else "no check speaks against it"
-            return f"Deploy {new} instead of {old}: {gain.plain}, and {but}."
+            rest = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else NO_OBJECTION
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {rest}."
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
@@ -166,8 +167,10 @@ class Gate(Result):
 
 
 def _fell(check: Check) -> bool:
-    """Whether a check that was not asked shows a significant loss, which the answer must then name."""
-    return check.outcome == "not asked" and bool(check.plain) and check.high is not None and check.high < 0
+    """Whether a check that was not asked found a significant loss, which the answer must then name."""
+    if check.outcome != "not asked" or not check.plain:
+        return False
+    return check.name in ("other events", "segments") or (check.name == "gain" and (check.high or 0.0) < 0)
 
 
 def _clauses(checks: Sequence[Check]) -> str:
