@@ -370,6 +370,7 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
 def test_a_large_log_holds_out_what_the_minutes_allow():
     assert held_out(5_000, 1) is None and held_out(140_000, 15) is None, "a tenth"
     assert held_out(126_168, 1) == 1_000 and held_out(126_168, 5) == 5_000 and held_out(10**6, 0.1) == 1_000
+    assert held_out(40, 15) == 4 and held_out(20, 15) == 3, "of few the number, since a tenth at random may be none"
     asked = Guess("events", {}, None, held_out=1_000).settings()
     assert asked == {"validation": 1_000, "test": 1_000}
 

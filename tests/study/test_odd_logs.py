@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -85,6 +86,13 @@ def test_times_as_people_write_them(tmp_path, times, said, ms):
                                                columns={"sequence_id": "user_id", "timestamp": "when"})):  # fmt: skip
         with pytest.raises(DataError, match="is 05/06/2024 the day or the month first"):
             read(unknown)
+
+
+def test_timestamps_with_a_zone_are_read_as_they_are(tmp_path):
+    times = pa.array([1_700_000_000_000 + n for n in range(60)]).cast(pa.timestamp("ms", "Europe/Berlin"))
+    pq.write_table(pa.table({"user": range(60), "item": range(60), "when": times}), tmp_path / "log.parquet")
+    found = guess(tmp_path / "log.parquet")
+    assert dict(found.columns)["timestamp"] == "when" and not any("first" in note for note in found.unsure)
 
 
 def test_decimal_commas_are_written_anew(tmp_path):
@@ -179,6 +187,28 @@ def test_rewards_that_are_given_make_a_column_of_rewards_idle(tmp_path):
     assert data.manifest["rewards"] == {"buy": 1.0, "view": 0.2}
     with pytest.raises(DataError, match="reward is not a number"):
         prepare_log(log, tmp_path / "stated", guess(log), seed=0)
+
+
+def test_yes_and_no_and_scores_that_people_gave(tmp_path):
+    rows = [(n % 50, n * 7 % 11, ("No", "Yes")[n % 3 == 0], 1_700_000_000 + n) for n in range(300)]
+    found = guess(written(tmp_path / "log.csv", "listener,song,liked,ts", rows))
+    assert found.rename == {"No": "none", "Yes": "click"}
+    rows = [(n % 50, n * 7 % 11, 1 + n % 10, 1_700_000_000 + n) for n in range(300)]
+    found = guess(written(tmp_path / "log.csv", "Kundennummer;Artikelnummer;Score;ts", rows, ";"))
+    assert found.rewards == ">=8=1,>=6=0.5,*=0" and dict(found.columns)["event"] == "Score"
+
+
+def test_what_cannot_be_read_says_what_to_do(tmp_path):
+    rows = [(n % 9, n % 5, "2024-01-31", "10:00:01") for n in range(90)]
+    with pytest.raises(DataError, match="time holds the time of day alone. Join date and time"):
+        guess(written(tmp_path / "log.csv", "user,item,date,time", rows))
+    (tmp_path / "log.jsonl").write_text('{"user": 1, "item": 2}\n')
+    for read in (guess, lp.prepare):
+        with pytest.raises(DataError, match=r"is JSON.*read_json\('log.jsonl', lines=True\)"):
+            read(tmp_path / "log.jsonl")
+    rows = [(1, n % 5, ("view", "buy")[n % 2], 1_700_000_000 + n) for n in range(90)]
+    with pytest.raises(DataError, match=r"1 sequences \(each user is one\): too few"):
+        lp.go(written(tmp_path / "one.csv", "user,item,event,ts", rows), out=tmp_path / "go", shown=lambda table: None)
 
 
 def test_an_empty_event_is_asked_about(tmp_path):

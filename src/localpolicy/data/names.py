@@ -13,7 +13,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
         "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
         "personid", "person", "profileid", "deviceid", "accountid", "reviewerid", "reviewer", "viewerid", "viewer",
-        "listenerid", "readerid", "playerid", "buyerid", "shopperid", "subscriberid", "guestid", "householdid",
+        "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer", "shopperid",
+        "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid", "householdid",
         "household", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
         "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话",
@@ -21,7 +22,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "item_id": (
         "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
         "songid", "song", "sku", "contentid", "content", "videoid", "video", "bookid", "book", "asin", "iid", "pid",
-        "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "gameid", "game", "animeid", "recipeid",
+        "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "gameid", "game", "animeid",
+        "anime", "recipeid", "recipe",
+        "joke", "jokeid", "productcode", "itemcode", "articleno", "itemno", "artikelnummer",
         "restaurantid", "businessid", "venueid", "hotelid", "courseid", "jobid", "adid", "ad", "offerid", "goodsid",
         "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",
         "artikel", "artikelid", "artikelnr",
@@ -64,7 +67,7 @@ REWARDING = (
     "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",
     "completion", "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction",
     "like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
-    "quantity", "umsatz", "preis",
+    "quantity", "qty", "units", "seconds", "minutes", "umsatz", "preis",
 )  # fmt: skip
 
 

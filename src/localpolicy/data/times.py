@@ -2,7 +2,7 @@
 
 Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970. Texts are YYYY-MM-DD, perhaps with HH:MM,
 seconds and parts of them; either none states a UTC offset (then all are UTC), or all do (Z, UTC, +02:00, +0200, +02),
-each its own. Dates with the year last (31.12.2024, 12/31/2024 23:59) are UTC too. Whether their day or their month
+each its own. Dates with the year last (31.12.2024, 12/31/2024 11:59 PM) are UTC too. Whether their day or their month
 comes first is told by a number above 12 anywhere in the column; 05.06.2024 begins with the day; of 05/06/2024 it is
 asked. A later row of another notation or unit is a bad row, and is named: read by this rule it would land in another
 year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in what a cast does.
@@ -30,7 +30,7 @@ CLOCK = "[T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
 PLAIN = f"^ *({DAY}({CLOCK})?) *$"
 UTC = f"^ *({DAY}{CLOCK}) ?(Z|UTC) *$"
 OFFSET = f"^ *({DAY}{CLOCK}) ?([+-])([0-9]{{2}}):?([0-9]{{2}})? *$"  # groups 1, 4, 5, 6
-YEAR_LAST = f"^ *([0-9]{{1,2}})([./-])([0-9]{{1,2}})[./-]([0-9]{{4}})({CLOCK})? *$"  # groups 1 to 5
+YEAR_LAST = f"^ *([0-9]{{1,2}})([./-])([0-9]{{1,2}})[./-]([0-9]{{4}})({CLOCK})?( ?[AaPp][Mm])? *$"  # groups 1 to 5, 8
 QUICK = {"plain": "____-__-_____:__:__", "zoned": "____-__-__T__:__:__%Z"}  # what most logs write: casts check the rest
 WRITTEN = {
     "plain": "2024-01-31 23:59:59, without a UTC offset", "zoned": "2024-01-31 23:59:59+01:00, or with Z",
@@ -118,7 +118,13 @@ def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> 
     if written in ("day first", "month first"):
         first, second, year, clock = (_part(value, YEAR_LAST, group) for group in (1, 3, 4, 5))
         day, month = (first, second) if written == "day first" else (second, first)
-        return _instant(f"CONCAT({year}, '-', {month}, '-', {day}, {clock})")
+        hour = f"CAST({_part(clock, '^.([0-9]+)', 1)} AS INT)"
+        half = f"LOWER(TRIM({_part(value, YEAR_LAST, 8)}))"
+        shift = (
+            f"CASE WHEN {half} = 'pm' AND {hour} < 12 THEN 12 WHEN {half} = 'am' AND {hour} = 12 THEN -12 ELSE 0 END"
+        )
+        instant = _instant(f"CONCAT({year}, '-', {month}, '-', {day}, {clock})")
+        return f"{instant} + 3600000 * {shift}"
     cases = [(f"{value} LIKE '{QUICK[written]}'", _instant(value))]
     for pattern in (PLAIN,) if written == "plain" else (UTC, OFFSET):
         local = _instant(f"REPLACE({_part(value, pattern, 1)}, '/', '-')")

@@ -25,7 +25,7 @@ from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
-from localpolicy.study.go_time import Clock, held_out
+from localpolicy.study.go_time import FEW, Clock, held_out
 from localpolicy.study.guess import Guess, Use, guess
 from localpolicy.study.log_columns import column_names
 from localpolicy.study.odd import COPY, plainly_written
@@ -33,6 +33,7 @@ from localpolicy.study.titles import Titles, read_titles, title_column
 
 LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"
+FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
 
@@ -79,11 +80,18 @@ def go(
     shown(guess_table(guessed, path, called))
     for note in guessed.unsure:
         LOG.info("note: %s.", to_caller(note))
+    if 0 < guessed.sequences < FEWEST_SEQUENCES:  # 0: the reader knows
+        who = guessed.columns.get("sequence_id", "sequence_id")
+        raise DataError(
+            f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
+            f"At least {FEWEST_SEQUENCES} are needed. If {who} is not who it was, say --columns sequence_id=NAME; a "
+            "long history is cut into visits by `lpi prepare --session-gap 30m`."
+        )
     if confirm is not None:
         confirm()
         clock = Clock(time.monotonic(), minutes)
     guessed = replace(guessed, held_out=held_out(guessed.sequences, minutes))
-    if guessed.held_out is not None:
+    if guessed.held_out is not None and guessed.sequences > FEW:
         note = (
             f"of {guessed.sequences:,} sequences {guessed.held_out:,} are held out for validation and as many for the "
             "test, not a tenth, to keep the time"

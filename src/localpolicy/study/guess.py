@@ -27,6 +27,8 @@ PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for 
 FEW_WORDS = 8  # values of a column that may be events, where no other is
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
+IDS = ("id", "no", "nr", "number", "nummer", "code", "key")  # how names of ids end
+FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
 PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
 REWARDED = "interaction"  # of every row, in a log that states rewards alone
 TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # words of a name
@@ -121,7 +123,7 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
     said = []
     for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
         used = {part for name, theirs in meant.items() if name != "request" for part in theirs.split("+")}
-        left = [name for name in names if name not in used and plain(name).endswith("id")]
+        left = [name for name in names if name not in used and plain(name).endswith(IDS)]
         if ours in meant:
             continue
         if len(left) == 1:
@@ -187,6 +189,7 @@ class _Reading:
             theirs = self.meant["timestamp"]
             unit = self.log.epoch(theirs)
             self.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
+            self._refuse_clock(theirs)
             self._say_day_or_month(theirs)
             return
         for name in self._left():
@@ -202,6 +205,17 @@ class _Reading:
                 self.meant["timestamp"], self.why[name] = name, "its values are times"
                 self._say_day_or_month(name)
                 return
+
+    def _refuse_clock(self, name: str) -> None:
+        """The hours of a day without the day tell no order."""
+        clock = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{1,2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]+)?)?')"
+        if "+" in name or self.log.share(name, clock) < 1:
+            return
+        day = columns_meant(self._left(), ["timestamp"]).get("timestamp", "the day")
+        raise DataError(
+            f"{self.path}: {name} holds the time of day alone. Join {day} and {name} into one column, such as "
+            "2024-01-31 23:59:59, or name another column: --columns timestamp=NAME"
+        )
 
     def _say_day_or_month(self, name: str) -> None:
         """Dates with the year last are read by the rule of `prepare`; which one it is, is said."""
@@ -256,6 +270,8 @@ class _Reading:
             self._several_answers(sorted(answers, key=lambda name: likely_reward(name) or 0.0))
             return
         likely = [name for name in self._left() if name in answers or self._rewarding(name)]
+        if not likely and "event" not in self.meant:
+            likely = [name for name in self._left() if plain(name) == "score" and self._few_stars(name)]
         if not likely:
             return
         kinds = "event" in self.meant and ("+" in self.meant["event"] or self.log.distinct(self.meant["event"]) > 1)
@@ -271,7 +287,7 @@ class _Reading:
             self.meant["event"] = first
             self.rename |= {value: ANSWERS[value] for value in self.log.values(first)}
             self.rewards, self.why[first] = "none=0,click=1", "0 and 1: what was shown without and with an answer"
-        elif plain(first) in RATINGS and self.log.distinct(first) <= MOST_EVENTS:
+        elif plain(first) in (*RATINGS, "score") and self.log.distinct(first) <= MOST_EVENTS:
             self.meant["event"], self.why[first] = first, "numbers that people gave: ratings"
         else:
             self.meant["reward"], self.why[first] = first, "numbers that vary, named like a reward"
@@ -381,6 +397,8 @@ class _Reading:
         self.event = ONE_EVENT
         self.rewards = self.rewards or f"{ONE_EVENT}=1"
         for name in self._left():
+            if columns_meant([name], ["timestamp"]):
+                continue
             if plain(name) in SCORES and self.log.numeric(name):
                 self.unsure.append(
                     f"{name} is taken for a ranker's, and ignored: if people gave it, say --columns event={name}"
@@ -421,6 +439,11 @@ class _Reading:
     def _left(self) -> list[str]:
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
         return [name for name in self.log.names if name not in used]
+
+    def _few_stars(self, name: str) -> bool:
+        """Whole or half numbers, few of them: people gave them, no ranker did."""
+        halves = self.log.share(name, "TRY_CAST({0} AS DOUBLE) * 2 % 1 = 0")
+        return halves == 1 and 2 <= self.log.distinct(name) <= FEW_STARS and plain(name) not in PLACES
 
     def _rewarding(self, name: str) -> bool:
         called = plain(name)

@@ -13,8 +13,13 @@ from localpolicy.data.sources import SourceTable, delimiter_of, file_format, fir
 from localpolicy.data.times import Notation, written
 from localpolicy.errors import DataError
 
-ANSWERS = {"0": "none", "1": "click", "0.0": "none", "1.0": "click", "false": "none", "true": "click",
-           "False": "none", "True": "click"}  # fmt: skip
+NO, YES = ("0", "0.0", "false", "no", "n", "f", "nein", "non"), ("1", "1.0", "true", "yes", "y", "t", "ja", "oui", "si")
+ANSWERS = {
+    form: event
+    for words, event in ((NO, "none"), (YES, "click"))
+    for word in words
+    for form in (word, word.capitalize(), word.upper())
+}
 EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
 SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
 FEWEST_STEPS = 50  # … of so many
@@ -74,8 +79,9 @@ class LogColumns:
 
     def times(self, name: str) -> tuple[Notation, str]:
         """How its times are written, by the rule of `prepare`; and one of them."""
-        query = f"SELECT {self.sql(name)} FROM log WHERE {self.sql(name)} IS NOT NULL LIMIT {SAMPLE}"
-        first = [row[0] for row in self.engine.rows(query)]
+        text = f"typeof({self.sql(name)}) = 'VARCHAR'"  # timestamps are read as they are
+        first = [row[0] for row in self.engine.rows(f"SELECT {self.sql(name)} FROM log WHERE {text} LIMIT {SAMPLE}")]
+        first = [value for value in first if value is not None]
         return written(first, self.engine.rows, "log", self.sql(name)), str(first[0]) if first else ""
 
     def is_sorted(self, sequence: str, name: str) -> bool:
