@@ -255,6 +255,17 @@ def test_dates_and_commas_through_go(tmp_path):
     assert "plainly written.parquet" in (tmp_path / "go" / "commands.sh").read_text()
 
 
+def test_bad_rows_are_skipped_where_asked(tmp_path):
+    """The error named an option that `go` did not have."""
+    rows = [(n % 50, n * 7 % 11, ("view", "buy")[n % 2], "soon" if n == 7 else 1_700_000_000 + n) for n in range(300)]
+    log = written(tmp_path / "log.csv", "user,item,event,ts", [*rows, (1, 2)])
+    with pytest.raises(DataError, match="skip such lines with skip_bad_rows=True"):
+        lp.go(log, out=tmp_path / "no", shown=lambda table: None)
+    found = guess(log, skip_bad_rows=True)
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert sum(data.manifest["bad_rows"].values()) == 2 and sum(data.manifest["counts"]["events"].values()) == 299
+
+
 def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch):
     log = written(tmp_path / "log.csv", "who;what;worth", [("a", "x", "1,5"), ("b", "y", "2,5")], ";")
 

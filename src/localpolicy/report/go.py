@@ -46,6 +46,7 @@ def go(
     rename: Mapping[str, str] | None = None,
     own: Any = None,
     titles: Path | str | None = None,
+    skip_bad_rows: bool = False,
     minutes: float = 15.0,
     exclude_seen: bool = False,
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
@@ -63,7 +64,8 @@ def go(
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
-    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said.
+    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said. With
+    `skip_bad_rows` rows that cannot be read are left out, and counted.
     """
     clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
@@ -73,8 +75,8 @@ def go(
     refuse_occupied(folder, force=any(path.exists() for path in ours))
     path, lists = _written(log, folder, "log"), None if own is None else _written(own, folder, "own lists")
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
-    path, rewritten = plainly_written(path, folder)
-    guessed = guess(path, columns=columns, rewards=text, rename=rename)
+    path, rewritten = plainly_written(path, folder, skip_malformed=skip_bad_rows)
+    guessed = guess(path, columns=columns, rewards=text, rename=rename, skip_bad_rows=skip_bad_rows)
     guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     shown(guess_table(guessed, path, called))
@@ -101,6 +103,10 @@ def go(
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
+        if bad := data.manifest["bad_rows"]:
+            skipped = f"skipped: {', '.join(f'{count:,} rows ({problem})' for problem, count in bad.items())}"
+            guessed = replace(guessed, unsure=(*guessed.unsure, skipped))
+            LOG.info("note: %s.", to_caller(skipped))
         planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
         for note in planned.notes:
             LOG.info("note: %s.", to_caller(note))

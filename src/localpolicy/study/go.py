@@ -395,7 +395,10 @@ def _write_commands(
         name: ",".join(f"{a}={b}" for a, b in value.items()) if isinstance(value, dict) else str(value)
         for name, value in told.items()
     }
-    words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in texts.items())
+    options = {name.replace("_", "-"): text for name, text in texts.items()}
+    words = " ".join(
+        f"--{name}" + ("" if text == "True" else f" {shlex.quote(text)}") for name, text in options.items()
+    )
     prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
     first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}"
     if ROW in guessed.columns.values():  # no option of a command line can say so

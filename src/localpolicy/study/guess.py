@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,14 @@ class Guess:
     sorted_by: str | None = None  # without times: the column that the rows of a sequence are sorted by
     sequences: int = 0  # about so many
     kind: str | None = None  # what the log holds, where its events do not tell
+    skip_bad_rows: bool = False
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
         settings = {
             "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
-            "kind": self.kind, "validation": self.held_out, "test": self.held_out,
+            "kind": self.kind, "skip_bad_rows": self.skip_bad_rows, "validation": self.held_out, "test": self.held_out,
         }  # fmt: skip
         return {name: value for name, value in settings.items() if value}
 
@@ -92,6 +93,7 @@ def guess(
     columns: Mapping[str, str] | None = None,
     rewards: str | None = None,
     rename: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
 ) -> Guess:
     """Read the names, and the values; what the user says holds."""
     rename, given = dict(rename or {}), dict(columns or {})
@@ -112,10 +114,10 @@ def guess(
     unknown = next((part for part in parts if part not in (*names, ROW)), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
-    with opened(path) as (engine, table):
+    with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
         reading = _Reading(path, LogColumns(engine, table), meant, given, rewards, rename, why)
         reading.unsure += without_names
-        return reading.guess()
+        return replace(reading.guess(), skip_bad_rows=skip_bad_rows)
 
 
 def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:

@@ -130,7 +130,7 @@ def column_names(path: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[DuckDB, SourceTable]]:
+def opened(path: Path, *, skip_malformed: bool = False) -> Iterator[tuple[DuckDB, SourceTable]]:
     """A CSV or Parquet file as the view `log`, cut into columns as `prepare` does it."""
     names, kind = column_names(path), file_format(path)
     delimiter = delimiter_of(first_line(path)) if kind == "csv" else ""
@@ -138,6 +138,8 @@ def opened(path: Path) -> Iterator[tuple[DuckDB, SourceTable]]:
     with tempfile.TemporaryDirectory() as scratch:
         engine = DuckDB(Path(scratch))
         try:
+            if skip_malformed:
+                engine.skip_malformed()
             engine.read("log", table, rows=False)
             yield engine, table
         finally:

@@ -18,9 +18,9 @@ COPY = ", plainly written.parquet"  # how the name of a log's copy ends
 LOOKED_AT = 1000  # rows that tell which columns to look at
 
 
-def plainly_written(path: Path, folder: Path) -> tuple[Path, tuple[str, ...]]:
+def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
     """The log itself, or its copy under `folder` with decimal points; and what was read how."""
-    with opened(path) as (engine, table):
+    with opened(path, skip_malformed=skip_malformed) as (engine, table):
         changed, notes = {}, []
         for name in table.names:
             column = alias(table, name)
