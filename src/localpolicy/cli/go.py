@@ -78,9 +78,9 @@ def go(
     def run() -> GoResult:
         return go_on(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
-            titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules, seed=seed,
-            device=device,
-            settings=tuple(changes or ()), shown=show, confirm=confirm if asks else None, started=started,
+            titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules,
+            seed=seed, device=device, settings=tuple(changes or ()), shown=show,
+            confirm=confirm if asks else None, started=started,
         )  # fmt: skip
 
     try:
