@@ -23,6 +23,7 @@ from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
+from localpolicy.measure.question import Question
 from localpolicy.runs.run import Run
 from localpolicy.study.event_words import guess_rewards
 from localpolicy.study.go import Plan, make_plan, plan, prepare_log
@@ -319,6 +320,21 @@ def test_rows_in_no_order_of_time_give_no_deploy():
     doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
     assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[0].reason
     assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
+
+
+def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do():
+    """Before: "the simple baseline 'popularity' does better. Deploy that one", of a model that was hardly trained."""
+    place = import_module("localpolicy.study.go")
+    worse = Check("baselines", "no", "popularity is better", instead="popularity", plain="a baseline is better")
+    fit = Check("reference fit", "cannot tell", "no better than popularity", plain="no better than popularity")
+    verdict = Gate([Check("gain", "no", ""), worse, fit], SimpleNamespace(name="new"), None, GateRules())
+    cut = place._learned(verdict, short=True)
+    assert cut.answer == "cannot tell" and "popularity" not in cut.sentence and "the time was over" in cut.sentence
+    assert place._learned(verdict, short=False) is verdict, "trained to its end it is worse"
+    learned = replace(verdict, checks=[*verdict.checks[:2], replace(fit, outcome="yes")])
+    assert place._learned(learned, short=True) is learned
+    by_value = replace(verdict, question=Question("value", ""))
+    assert place._learned(by_value, short=True) is by_value, "what a baseline earns needs no estimate of the log"
 
 
 def test_a_deploy_names_what_falls_unasked():
