@@ -16,7 +16,7 @@ import pytest
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.data.times import milliseconds, notation, unit_of
+from localpolicy.data.times import milliseconds, notation, unit_of, written
 from localpolicy.errors import DataError
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -143,6 +143,15 @@ ZONED = {
     "2024-01-31 20:13:21": None, "2024-01-31": None, "1706732001": None, "2024-01-31 20:13:21 CET": None,
     "2024-13-31T20:13:21Z": None, "": None,
 }  # fmt: skip
+DAY_FIRST = {
+    "31.01.2024 20:13:21": MS, "31/1/2024 20:13": MS - 21_000, " 31-01-2024 ": MIDNIGHT,
+    "31/01/2024T20:13:21.25": MS + 250, "01/31/2024": None, "2024-01-31": None, "31/01/24": None, "": None,
+}  # fmt: skip
+MONTH_FIRST = {
+    "01/31/2024 20:13:21": MS, "1/31/2024": MIDNIGHT, "31/01/2024": None, "1/31/2024 8:13:21 PM": MS,
+    "1/31/2024 12:00 AM": MIDNIGHT, "1/31/2024 12:00pm": MIDNIGHT + 43_200_000,
+    "1/31/2024 7:00 am": MIDNIGHT + 25_200_000,
+}  # fmt: skip
 PLAIN = {
     "2024-01-31 20:13:21": MS, "2024-01-31T20:13:21": MS, "2024-01-31 20:13:21.250999": MS + 250,
     "2024/01/31 20:13:21": MS, "2024-01-31 20:13": MS - 21_000, "2024-01-31": MIDNIGHT, " 2024-1-31 ": MIDNIGHT,
@@ -155,6 +164,20 @@ def test_notations_are_told_apart_by_most_of_the_first_rows():
     assert notation(["2024-01-31 22:13:21+02:00", "2024-01-31T22:13:21Z", "2024-01-31"]) == "zoned"
     assert notation(["2024-01-31 22:13:21", "2024-01-31", "2024-01-31T22:13:21Z"]) == "plain"
     assert notation(["1700000000", "1700000001", "NULL"]) == "number" == notation([])
+    assert notation(["31/01/2024", "1.2.2024 10:00", "2024-01-31"]) == "year last"
+
+
+@pytest.mark.parametrize(
+    ("texts", "order"),
+    [
+        (["01/02/2024", "02/13/2024"], "month first"), (["01/02/2024", "13/02/2024"], "day first"),
+        (["01.02.2024", "02.03.2024"], "day first"), (["01.13.2024"], "month first"),
+        (["13/02/2024", "14/02/2024", "02/13/2024"], "day first"),
+    ],
+)  # fmt: skip
+def test_days_are_told_from_months_by_all_rows(texts, order, engine):
+    engine.small("texts", pa.table({"t": pa.array(texts)}))
+    assert written(texts[:1], engine.rows, "texts", "t") == order
 
 
 @pytest.fixture(params=["duckdb", pytest.param("spark", marks=[
@@ -173,9 +196,10 @@ def engine(request, tmp_path) -> Iterator[Any]:
 
 def test_both_engines_read_texts_alike(engine):
     """The same SQL and the same answers; Python's own clock is the third reading."""
-    for written, cases in (("zoned", ZONED), ("plain", PLAIN)):
+    notations = {"zoned": ZONED, "plain": PLAIN, "day first": DAY_FIRST, "month first": MONTH_FIRST}
+    for name, cases in notations.items():
         engine.small("texts", pa.table({"n": pa.array(range(len(cases)), pa.int32()), "t": pa.array(cases)}))
-        sql = milliseconds("t", written=written, unit="s", is_text=True)
+        sql = milliseconds("t", written=name, unit="s", is_text=True)
         found = engine.rows(f"SELECT {sql} FROM texts ORDER BY n")
         assert dict(zip(cases, (ms for (ms,) in found), strict=True)) == cases
 

@@ -23,10 +23,12 @@ from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
+from localpolicy.measure.question import Question
 from localpolicy.runs.run import Run
+from localpolicy.study.event_words import guess_rewards
 from localpolicy.study.go import Plan, make_plan, plan, prepare_log
 from localpolicy.study.go_time import Clock, held_out
-from localpolicy.study.guess import Guess, guess, guess_rewards
+from localpolicy.study.guess import Guess, guess
 from localpolicy.study.titles import read_titles, title_column
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -320,6 +322,36 @@ def test_rows_in_no_order_of_time_give_no_deploy():
     assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
 
 
+def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do():
+    """Before: "the simple baseline 'popularity' does better. Deploy that one", of a model that was hardly trained."""
+    place = import_module("localpolicy.study.go")
+    worse = Check("baselines", "no", "popularity is better", instead="popularity", plain="a baseline is better")
+    fit = Check("reference fit", "cannot tell", "no better than popularity", plain="no better than popularity")
+    verdict = Gate([Check("gain", "no", ""), worse, fit], SimpleNamespace(name="new"), None, GateRules())
+    cut = place._learned(verdict, short=True)
+    assert cut.answer == "cannot tell" and "popularity" not in cut.sentence and "the time was over" in cut.sentence
+    assert place._learned(verdict, short=False) is verdict, "trained to its end it is worse"
+    learned = replace(verdict, checks=[*verdict.checks[:2], replace(fit, outcome="yes")])
+    assert place._learned(learned, short=True) is learned
+    by_value = replace(verdict, question=Question("value", ""))
+    assert place._learned(by_value, short=True) is by_value, "what a baseline earns needs no estimate of the log"
+
+
+def test_a_deploy_names_what_falls_unasked():
+    """Before: "no check speaks against it", beside a significant loss of an event that was not asked about."""
+    value = Check("value", "yes", "", plain="its estimated reward is higher")
+    lost = Check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
+    far = Check("divergence", "not asked", "", high=0.2, plain="it may move further")
+
+    def said(*checks: Check) -> str:
+        return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
+
+    assert said(far).endswith("and no check speaks against it.")
+    assert said(lost).endswith("and no check that was asked speaks against it, but it ranks view events lower.")
+    lower = replace(lost, name="gain", plain="it ranks what people took lower")
+    assert "but it ranks what people took lower." in said(lower) and "but" not in said(replace(lower, high=0.1))
+
+
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",
@@ -354,6 +386,7 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
 def test_a_large_log_holds_out_what_the_minutes_allow():
     assert held_out(5_000, 1) is None and held_out(140_000, 15) is None, "a tenth"
     assert held_out(126_168, 1) == 1_000 and held_out(126_168, 5) == 5_000 and held_out(10**6, 0.1) == 1_000
+    assert held_out(40, 15) == 4 and held_out(20, 15) == 3, "of few the number, since a tenth at random may be none"
     asked = Guess("events", {}, None, held_out=1_000).settings()
     assert asked == {"validation": 1_000, "test": 1_000}
 

@@ -128,6 +128,41 @@ def test_terminated_it_ends_its_processes_and_says_how_to_go_on(tmp_path):
     assert program.returncode == 1
 
 
+STUBBORN = """
+import sys, time
+from localpolicy.errors import Stopped
+from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.study import jobs
+
+def work(seconds):
+    with stop_asked_for():
+        print("at work", flush=True)
+        time.sleep(seconds)
+
+if __name__ == "__main__":
+    jobs.LONGEST_END = 1.0
+    try:
+        list(jobs.in_processes(work, [600, 601], processes=2))
+    except Stopped:
+        sys.exit(130)
+"""
+
+
+def test_terminated_it_waits_for_no_process_that_does_not_end(tmp_path):
+    """One that hears the wish in the midst of something long kept the command waiting; and none may be left."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    with subprocess.Popen([sys.executable, tmp_path / "stubborn.py"], stdout=subprocess.PIPE, text=True) as program:
+        for _ in range(2):
+            assert program.stdout.readline() == "at work\n"
+        program.terminate()
+        try:
+            program.communicate(timeout=120)  # the pipe closes when the last process has ended
+        except subprocess.TimeoutExpired:
+            program.kill()
+            raise
+    assert program.returncode == 130
+
+
 def test_a_stopped_training_says_how_to_go_on_with_all(small, tmp_path, monkeypatch):
     def stopped(*given, **options):
         raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import localpolicy as lp
+from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.report.go import guess_table
@@ -61,26 +65,156 @@ def test_words_that_may_be_events_are_asked_about(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("times", "said", "first"),
+    ("times", "said", "ms"),
     [
-        (("31.12.2024", "01.02.2025"), "day first", "2024-12-31 00:00:00"),
-        (("12/31/2024 23:59", "01/02/2025 7:05"), "month first", "2024-12-31 23:59:00"),
-        (("05.06.2024 10:00:01", "06.05.2024 10:00:00"), "day first", "2024-06-05 10:00:01"),
+        (("31.12.2024", "01.02.2025"), "day first", 1_735_603_200_000),
+        (("12/31/2024 23:59", "01/02/2025 7:05"), "month first", 1_735_689_540_000),
+        (("05.06.2024 10:00:01", "06.07.2024 10:00:00"), "day first", 1_717_581_601_000),
     ],
 )
-def test_times_as_people_write_them(tmp_path, times, said, first):
-    log = written(
-        tmp_path / "log.csv", "user_id;item_id;rating;when", [(1, 2, "4,5", times[0]), (1, 3, "3", times[1])], ";"
-    )
-    copy, notes = plainly_written(log, tmp_path / "out")
-    assert any(said in note for note in notes) and any("decimal commas" in note for note in notes)
-    with pytest.raises(DataError, match="is 05/06/2024 the day or the month first"):
-        plainly_written(written(tmp_path / "unknown.csv", "user_id,item_id,when", [(1, 2, "05/06/2024")]), tmp_path)
-    import pyarrow.parquet as pq
+def test_times_as_people_write_them(tmp_path, times, said, ms):
+    """`go` and `prepare` read them by one rule; before, `prepare` refused what `go` read."""
+    rows = [(n, n % 5, "view", times[n > 0]) for n in range(90)]
+    log = written(tmp_path / "log.csv", "sequence_id,item_id,event,when", rows)
+    found = guess(log)
+    assert any(said in note for note in found.unsure) and dict(found.columns)["timestamp"] == "when"
+    alone = lp.prepare(log, out=tmp_path / "alone", columns={"timestamp": "when"}, rewards={"view": 1})
+    for data in (alone, prepare_log(log, tmp_path / "out", found, seed=0)):
+        assert min(int(part.arrays["time"].min()) for part in data.splits.values()) == ms
+    unknown = written(tmp_path / "unknown.csv", "user_id,item_id,when", [(1, 2, "05/06/2024")])
+    for read in (guess, lambda log: lp.prepare(log, out=tmp_path / "no", event="view", rewards={"view": 1},
+                                               columns={"sequence_id": "user_id", "timestamp": "when"})):  # fmt: skip
+        with pytest.raises(DataError, match="is 05/06/2024 the day or the month first"):
+            read(unknown)
 
-    table = pq.read_table(copy)
-    assert table["when"][0].as_py() == first and table["rating"].to_pylist() == ["4.5", "3"]
+
+def test_timestamps_with_a_zone_are_read_as_they_are(tmp_path):
+    times = pa.array([1_700_000_000_000 + n for n in range(60)]).cast(pa.timestamp("ms", "Europe/Berlin"))
+    pq.write_table(pa.table({"user": range(60), "item": range(60), "when": times}), tmp_path / "log.parquet")
+    found = guess(tmp_path / "log.parquet")
+    assert dict(found.columns)["timestamp"] == "when" and not any("first" in note for note in found.unsure)
+
+
+def test_decimal_commas_are_written_anew(tmp_path):
+    log = written(tmp_path / "log.csv", "user_id;item_id;rating", [(1, 2, "4,5"), (1, 3, "3")], ";")
+    copy, notes = plainly_written(log, tmp_path / "out")
+    assert pq.read_table(copy)["rating"].to_pylist() == ["4.5", "3"] and "decimal commas" in notes[0]
     assert guess(copy).rewards == ">=3.6=1,>=2.7=0.5,*=0"
+
+
+LISTS = [(f"q{n // 5}", f"u{n // 10}", n * 7 % 11, n % 5, 0.1 + n % 5 / 10, ("shown", "click")[n % 4 == 0], n // 5)
+         for n in range(400)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "propensity", "place", "together"),
+    [
+        ("request,user,item,slot,pscore,action,ts", "pscore", "slot", "request"),
+        ("impression_id,user,item,pos,p,action,ts", "p", "pos", "impression_id"),
+        ("slate_id,user,item,rank_shown,logging_prob,action,ts", "logging_prob", "rank_shown", "slate_id"),
+    ],
+)
+def test_lists_and_propensities_under_other_names(tmp_path, names, propensity, place, together):
+    """Before, places and requests under these names were ignored, and 'shown' was something that people did."""
+    log = written(tmp_path / "log.csv", names, LISTS)
+    found = guess(log)
+    used = {use.column: use.role for use in found.uses}
+    assert (used[propensity], used[place], used[together]) == ("propensity", "place", "request")
+    assert found.rename == {"shown": "none"} and any("shown is read as 'none'" in note for note in found.unsure)
+    assert any("do not stand above it" in note for note in found.unsure)
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert data.kind == "impressions" and set(data.manifest["counts"]["events"]) == {"click", "none"}
+    assert int(data["train"].arrays["above"].max()) == 4, "lists of five"
+    assert np.isfinite(data["train"].arrays["propensity"]).all()
+
+
+def test_rows_of_one_moment_are_a_list_and_else_places_are_said_to_be_ignored(tmp_path):
+    rows = [(who, item, place, p, event, 1_700_000_000 + n) for _, who, item, place, p, event, n in LISTS]
+    found = guess(written(tmp_path / "log.csv", "user,item,pos,prob,action,ts", rows))
+    assert dict(found.columns)["request"] == "user+ts" and any("read as one list" in note for note in found.unsure)
+    rows = [(*row[:5], 1_700_000_000 + n) for n, row in enumerate(rows)]
+    found = guess(written(tmp_path / "log.csv", "user,item,pos,prob,action,ts", rows))
+    assert "request" not in found.columns and any("pos is ignored" in note for note in found.unsure)
+    rows = [(*row[:2], n, *row[3:]) for n, row in enumerate(LISTS)]
+    found = guess(written(tmp_path / "log.csv", "user_id,item_id,rank,score,event", [row[1:6] for row in rows]))
+    assert {use.column: use.role for use in found.uses}["rank"] == "", "no list, and no propensity"
+
+
+@pytest.mark.parametrize("word", ["shown", "impression", "view_impression", "no_click", "показ"])
+def test_a_word_for_shown_is_no_action(tmp_path, word):
+    rows = [(n % 50, n * 7 % 11, (word, "buy")[n % 5 == 0], 1_700_000_000 + n) for n in range(300)]
+    log = written(tmp_path / "log.csv", "user,item,event,ts", rows)
+    found = guess(log)
+    assert found.rename == {word: "none"} and found.kind is None
+    assert prepare_log(log, tmp_path / "out", found, seed=0).kind == "impressions"
+    said = guess(log, rewards=f"{word}=0.1,buy=1")
+    assert said.rename == {} and said.rewards == f"{word}=0.1,buy=1", "what you say is worth something is an action"
+
+
+def test_rows_of_showing_before_rows_of_answers_are_left_out(tmp_path):
+    """An answer there is a second row of what was shown, not a second showing."""
+    rows = []
+    for n in range(300):
+        rows.append((n % 100, n, "impression", 1_700_000_000 + 2 * n))
+        rows += [(n % 100, n, "click", 1_700_000_001 + 2 * n)] if n % 3 == 0 else []
+    log = written(tmp_path / "log.csv", "user,item,event,ts", rows)
+    found = guess(log)
+    assert found.kind == "interactions" and any("one row for each shown item" in note for note in found.unsure)
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert data.kind == "interactions" and set(data.manifest["counts"]["events"]) == {"click"}
+
+
+def test_who_or_what_without_a_known_name(tmp_path):
+    rows = [(n % 9, n % 5, 1 + n % 10, 1_700_000_000 + n) for n in range(90)]
+    found = guess(written(tmp_path / "log.csv", "user,gizmo_id,rating,ts", rows))
+    assert dict(found.columns)["item_id"] == "gizmo_id" and any("only id left" in note for note in found.unsure)
+    with pytest.raises(DataError, match="no column looks like item_id"):
+        guess(written(tmp_path / "log.csv", "user,gizmo_id,other_id,ts", rows))
+    rows = [(n % 5, n % 3 == 0, 0.2, 1_700_000_000 + n) for n in range(90)]
+    found = guess(written(tmp_path / "log.csv", "ad,clicked,propensity,ts", rows))
+    assert dict(found.columns)["sequence_id"] == ROW and any("decision of its own" in note for note in found.unsure)
+    found = guess(written(tmp_path / "log.csv", "request,item,slot,p,event", [(*row[:1], *row[2:6]) for row in LISTS]))
+    assert dict(found.columns)["sequence_id"] == "request" and dict(found.columns)["place"] == "slot"
+
+
+def test_rewards_that_are_given_make_a_column_of_rewards_idle(tmp_path):
+    """Before, a bad value in a column that nobody reads stopped the reading."""
+    rows = [(n % 50, n * 7 % 11, ("view", "buy")[n % 2], "n/a" if n == 7 else n) for n in range(300)]
+    log = written(tmp_path / "log.csv", "user,item,event,reward", rows)
+    found = guess(log, rewards="view=0.2,buy=1")
+    assert {use.column: use.role for use in found.uses}["reward"] == ""
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert data.manifest["rewards"] == {"buy": 1.0, "view": 0.2}
+    with pytest.raises(DataError, match="reward is not a number"):
+        prepare_log(log, tmp_path / "stated", guess(log), seed=0)
+
+
+def test_yes_and_no_and_scores_that_people_gave(tmp_path):
+    rows = [(n % 50, n * 7 % 11, ("No", "Yes")[n % 3 == 0], 1_700_000_000 + n) for n in range(300)]
+    found = guess(written(tmp_path / "log.csv", "listener,song,liked,ts", rows))
+    assert found.rename == {"No": "none", "Yes": "click"}
+    rows = [(n % 50, n * 7 % 11, 1 + n % 10, 1_700_000_000 + n) for n in range(300)]
+    found = guess(written(tmp_path / "log.csv", "Kundennummer;Artikelnummer;Score;ts", rows, ";"))
+    assert found.rewards == ">=8=1,>=6=0.5,*=0" and dict(found.columns)["event"] == "Score"
+
+
+def test_what_cannot_be_read_says_what_to_do(tmp_path):
+    rows = [(n % 9, n % 5, "2024-01-31", "10:00:01") for n in range(90)]
+    with pytest.raises(DataError, match="time holds the time of day alone. Join date and time"):
+        guess(written(tmp_path / "log.csv", "user,item,date,time", rows))
+    (tmp_path / "log.jsonl").write_text('{"user": 1, "item": 2}\n')
+    for read in (guess, lp.prepare):
+        with pytest.raises(DataError, match=r"is JSON.*read_json\('log.jsonl', lines=True\)"):
+            read(tmp_path / "log.jsonl")
+    rows = [(1, n % 5, ("view", "buy")[n % 2], 1_700_000_000 + n) for n in range(90)]
+    with pytest.raises(DataError, match=r"1 sequences \(each user is one\): too few"):
+        lp.go(written(tmp_path / "one.csv", "user,item,event,ts", rows), out=tmp_path / "go", shown=lambda table: None)
+
+
+def test_an_empty_event_is_asked_about(tmp_path):
+    rows = [(n % 9, n % 5, ("", "buy")[n % 2], n) for n in range(90)]
+    with pytest.raises(DataError, match=r"event, is empty in 45 of 90 rows.*write 'none' there"):
+        guess(written(tmp_path / "log.csv", "user,item,event,ts", rows))
 
 
 def test_a_plain_log_stays_as_it_is(tmp_path):
@@ -121,8 +255,19 @@ def test_dates_and_commas_through_go(tmp_path):
     assert "plainly written.parquet" in (tmp_path / "go" / "commands.sh").read_text()
 
 
+def test_bad_rows_are_skipped_where_asked(tmp_path):
+    """The error named an option that `go` did not have."""
+    rows = [(n % 50, n * 7 % 11, ("view", "buy")[n % 2], "soon" if n == 7 else 1_700_000_000 + n) for n in range(300)]
+    log = written(tmp_path / "log.csv", "user,item,event,ts", [*rows, (1, 2)])
+    with pytest.raises(DataError, match="skip such lines with skip_bad_rows=True"):
+        lp.go(log, out=tmp_path / "no", shown=lambda table: None)
+    found = guess(log, skip_bad_rows=True)
+    data = prepare_log(log, tmp_path / "out", found, seed=0)
+    assert sum(data.manifest["bad_rows"].values()) == 2 and sum(data.manifest["counts"]["events"].values()) == 299
+
+
 def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch):
-    log = written(tmp_path / "log.csv", "who,what,when", [("a", "x", "31.12.2024"), ("b", "y", "30.12.2024")])
+    log = written(tmp_path / "log.csv", "who;what;worth", [("a", "x", "1,5"), ("b", "y", "2,5")], ";")
 
     def asks(*given, **options):
         raise DataError("say which it is")

@@ -43,6 +43,9 @@ def go(
             help="lists of the recommender that is deployed: CSV or Parquet with user, item and rank or score"
         ),
     ] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be read, and count them")
+    ] = False,
     exclude_seen: ExcludeSeen = False,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
     changes: Annotated[
@@ -75,8 +78,9 @@ def go(
     def run() -> GoResult:
         return go_on(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
-            titles=titles, minutes=minutes, exclude_seen=exclude_seen, rules=rules, seed=seed, device=device,
-            settings=tuple(changes or ()), shown=show, confirm=confirm if asks else None, started=started,
+            titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules,
+            seed=seed, device=device, settings=tuple(changes or ()), shown=show,
+            confirm=confirm if asks else None, started=started,
         )  # fmt: skip
 
     try:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.reading import ROW, ROW_NUMBER, IdType, Raw, Reading, alias, joined
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds, notation
+from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds
 
 LARGEST, SMALLEST = "3.4e38", "1.2e-38"  # of 4-byte floats, in which rewards and propensities are kept
 YEARS = (-62_135_596_800_000, 253_402_300_799_999)  # ms: the first and last that a calendar can show
@@ -188,7 +188,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         value = self.value("timestamp")
         if value is None:
             return "CAST(NULL AS BIGINT)"
-        type_of, written = self.raw.type_of("timestamp"), notation(self.raw.sample.get("timestamp", ()))
+        type_of, written = self.raw.type_of("timestamp"), self.raw.written
         as_first = "a time that can be read (see --time-unit)"
         if type_of in ("timestamp", "date"):
             time = f"unix_millis(CAST({value} AS TIMESTAMP))" if type_of == "date" else f"unix_millis({value})"
@@ -215,7 +215,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         return number
 
     def _reward(self) -> str:
-        reward = self._number("reward")
+        reward = None if self.codes.rewards else self._number("reward")  # a map was given: the column is not read
         if reward is None:
             return "CAST(0 AS DOUBLE)"
         event = "raw_event" if "event" in self.raw.table.columns else quoted(self.raw.table.constants["event"])

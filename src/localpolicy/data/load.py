@@ -13,6 +13,7 @@ from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.events import EventSelect, fields_of
 from localpolicy.data.reading import ROW, ROW_NUMBER, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
 from localpolicy.data.sources import SourceTable
+from localpolicy.data.times import written
 from localpolicy.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
@@ -41,7 +42,11 @@ def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool) -> Raw
         chosen = ", ".join(alias(table, table.columns[name]) for name in columns)
         first = engine.rows(f"SELECT {chosen} FROM {raw.view} LIMIT {SAMPLE}")
         sample = {name: [row[index] for row in first if row[index] is not None] for index, name in enumerate(columns)}
-    return replace(raw, types=types, sample=sample)
+    raw = replace(raw, types=types, sample=sample)
+    if "timestamp" not in columns:
+        return raw
+    times = alias(table, table.columns["timestamp"])
+    return replace(raw, written=written(sample["timestamp"], engine.rows, raw.view, times))
 
 
 def load(

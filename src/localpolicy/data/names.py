@@ -12,14 +12,22 @@ NAMES: dict[str, tuple[str, ...]] = {
     "sequence_id": (
         "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
         "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
-        "personid", "person", "profileid", "deviceid", "accountid", "sitzung", "nutzer", "nutzerid", "benutzer",
+        "personid", "person", "profileid", "deviceid", "accountid", "reviewerid", "reviewer", "viewerid", "viewer",
+        "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer", "shopperid",
+        "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid", "householdid",
+        "household", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
         "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话",
     ),
     "item_id": (
         "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
         "songid", "song", "sku", "contentid", "content", "videoid", "video", "bookid", "book", "asin", "iid", "pid",
-        "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "artikel", "artikelid", "artikelnr",
+        "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "gameid", "game", "animeid",
+        "anime", "recipeid", "recipe",
+        "joke", "jokeid", "productcode", "itemcode", "articleno", "itemno", "artikelnummer",
+        "restaurantid", "businessid", "venueid", "hotelid", "courseid", "jobid", "adid", "ad", "offerid", "goodsid",
+        "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",
+        "artikel", "artikelid", "artikelnr",
         "produkt", "produktid", "produit", "producto", "prodotto", "produto", "articulo", "articolo", "товар",
         "商品", "商品id", "アイテム", "物品",
     ),
@@ -35,7 +43,21 @@ NAMES: dict[str, tuple[str, ...]] = {
         "zeit", "zeitpunkt", "zeitstempel", "datum", "horodatage", "fecha", "data", "время", "дата", "時刻",
         "日時", "时间", "时间戳", "日期",
     ),
-    "propensity": ("propensity", "propensityscore", "pscore", "probability", "actionprobability", "prob"),
+    "propensity": (
+        "propensity", "propensityscore", "pscore", "probability", "actionprobability", "loggingprobability",
+        "loggingprob", "loggingpropensity", "loggedpropensity", "behaviorprobability", "behaviourprobability",
+        "displayprobability", "exposureprobability", "probaction", "actionprob", "showprob", "probshown", "prob", "p",
+        "mu",
+    ),
+    "request": (
+        "request", "requestid", "listid", "slateid", "slate", "recommendationid", "recid", "queryid", "searchid",
+        "displayid", "rankingid", "pageviewid", "impressionid", "impression", "anfrage", "requete",
+    ),
+    "place": (
+        "place", "position", "pos", "slot", "slotid", "rankshown", "shownrank", "rankposition", "displayposition",
+        "positionshown", "itemposition", "shownposition", "listposition", "displayrank", "placement", "rank",
+        "posicion", "posizione", "platz", "位置",
+    ),
     "policy": ("policy", "policyversion"),
     "reward": ("reward",),
 }  # fmt: skip
@@ -44,8 +66,8 @@ RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a colum
 REWARDING = (
     "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",
     "completion", "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction",
-    "like", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
-    "quantity", "umsatz", "preis",
+    "like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
+    "quantity", "qty", "units", "seconds", "minutes", "umsatz", "preis",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from localpolicy.data.config import SPLIT_RULES, PrepareConfig
 from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
-from localpolicy.data.times import as_number, unit_of
+from localpolicy.data.times import Notation, as_number, unit_of
 from localpolicy.errors import ConfigError, DataError, nearest
 
 COLUMNS = (
@@ -86,6 +86,7 @@ class Raw:
     table: SourceTable
     types: Mapping[str, str]  # of each raw column
     sample: Mapping[str, Sequence[Any]]  # first values of the columns in SAMPLED
+    written: Notation = "number"  # its times, where they are no timestamps yet
 
     @property
     def view(self) -> str:

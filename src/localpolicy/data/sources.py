@@ -161,6 +161,12 @@ def file_format(path: Path) -> Literal["csv", "parquet"]:
         raise DataError(
             f"{path} is not text (it holds zero bytes) and not Parquet. Expected CSV, gzip of it, or Parquet."
         )
+    if not is_parquet and start.lstrip()[:1] in (b"{", b"["):
+        lines = "" if start.lstrip()[:1] == b"[" else ", lines=True"
+        raise DataError(
+            f"{path} is JSON: expected CSV, gzip of it, or Parquet. In Python, pandas.read_json('{path.name}'{lines}) "
+            f"makes a table of it, which may be given instead; its to_parquet('{path.stem}.parquet') writes a log."
+        )
     return "parquet" if is_parquet else "csv"
 
 

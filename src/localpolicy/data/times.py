@@ -2,21 +2,23 @@
 
 Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970. Texts are YYYY-MM-DD, perhaps with HH:MM,
 seconds and parts of them; either none states a UTC offset (then all are UTC), or all do (Z, UTC, +02:00, +0200, +02),
-each its own. A later row of another notation or unit is a bad row, and is named: read by this rule it would land in
-another year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in what a cast does.
+each its own. Dates with the year last (31.12.2024, 12/31/2024 11:59 PM) are UTC too. Whether their day or their month
+comes first is told by a number above 12 anywhere in the column; 05.06.2024 begins with the day; of 05/06/2024 it is
+asked. A later row of another notation or unit is a bad row, and is named: read by this rule it would land in another
+year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in what a cast does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any, Literal
 
 from localpolicy.errors import DataError
 
-Notation = Literal["number", "plain", "zoned"]
+Notation = Literal["number", "plain", "zoned", "day first", "month first"]
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second
 EARLIEST, LATEST = 31_536_000, 4_102_444_800  # seconds: 1971 to 2099; no number is such a time in two units
@@ -28,8 +30,12 @@ CLOCK = "[T ][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?"
 PLAIN = f"^ *({DAY}({CLOCK})?) *$"
 UTC = f"^ *({DAY}{CLOCK}) ?(Z|UTC) *$"
 OFFSET = f"^ *({DAY}{CLOCK}) ?([+-])([0-9]{{2}}):?([0-9]{{2}})? *$"  # groups 1, 4, 5, 6
+YEAR_LAST = f"^ *([0-9]{{1,2}})([./-])([0-9]{{1,2}})[./-]([0-9]{{4}})({CLOCK})?( ?[AaPp][Mm])? *$"  # groups 1 to 5, 8
 QUICK = {"plain": "____-__-_____:__:__", "zoned": "____-__-__T__:__:__%Z"}  # what most logs write: casts check the rest
-WRITTEN = {"plain": "2024-01-31 23:59:59, without a UTC offset", "zoned": "2024-01-31 23:59:59+01:00, or with Z"}
+WRITTEN = {
+    "plain": "2024-01-31 23:59:59, without a UTC offset", "zoned": "2024-01-31 23:59:59+01:00, or with Z",
+    "day first": "31/01/2024 23:59:59", "month first": "01/31/2024 23:59:59",
+}  # fmt: skip
 
 
 def as_number(value: Any) -> float | None:
@@ -40,13 +46,31 @@ def as_number(value: Any) -> float | None:
         return None
 
 
-def notation(sample: Sequence[Any]) -> Notation:
+def notation(sample: Sequence[Any]) -> Notation | Literal["year last"]:
     """How most of the first values are written: one bad row decides nothing."""
     if 2 * sum(as_number(value) is not None for value in sample) >= len(sample):
         return "number"
     texts = [value for value in sample if isinstance(value, str)]
+    if 2 * sum(bool(re.match(YEAR_LAST, text)) for text in texts) > len(texts):
+        return "year last"
     zoned = sum(bool(re.match(UTC, text) or re.match(OFFSET, text)) for text in texts)
     return "zoned" if 2 * zoned > len(texts) else "plain"
+
+
+def written(sample: Sequence[Any], rows: Callable[[str], list[tuple[Any, ...]]], view: str, column: str) -> Notation:
+    """The same, with days told from months by all rows of `column` of the `view` that `rows` can query."""
+    first_rows = notation(sample)
+    if first_rows != "year last":
+        return first_rows
+    first, mark, second = (_part(column, YEAR_LAST, group) for group in (1, 2, 3))
+    above = ", ".join(f"COUNT(CASE WHEN CAST({number} AS INT) > 12 THEN 1 END)" for number in (first, second))
+    query = f"SELECT {above}, MIN({mark}), MIN({column}) FROM {view} WHERE {_part(column, YEAR_LAST, 0)} <> ''"
+    days_first, days_second, least_mark, example = rows(query)[0]
+    if days_first == days_second and least_mark != ".":
+        raise DataError(
+            f"timestamps: is {example} the day or the month first? No value tells. Write the times as 2024-12-31."
+        )
+    return "month first" if days_second > days_first else "day first"
 
 
 def unit_of(samples: Iterable[Any]) -> tuple[str, bool]:
@@ -91,6 +115,16 @@ def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> 
             "ms": f"TRY_CAST({value} AS BIGINT)",
         }.get(unit, f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {UNITS[unit] // 1000}) AS BIGINT)")
         return f"CASE WHEN {has_no_underscore(value)} THEN {number} END" if is_text else number
+    if written in ("day first", "month first"):
+        first, second, year, clock = (_part(value, YEAR_LAST, group) for group in (1, 3, 4, 5))
+        day, month = (first, second) if written == "day first" else (second, first)
+        hour = f"CAST({_part(clock, '^.([0-9]+)', 1)} AS INT)"
+        half = f"LOWER(TRIM({_part(value, YEAR_LAST, 8)}))"
+        shift = (
+            f"CASE WHEN {half} = 'pm' AND {hour} < 12 THEN 12 WHEN {half} = 'am' AND {hour} = 12 THEN -12 ELSE 0 END"
+        )
+        instant = _instant(f"CONCAT({year}, '-', {month}, '-', {day}, {clock})")
+        return f"{instant} + 3600000 * {shift}"
     cases = [(f"{value} LIKE '{QUICK[written]}'", _instant(value))]
     for pattern in (PLAIN,) if written == "plain" else (UTC, OFFSET):
         local = _instant(f"REPLACE({_part(value, pattern, 1)}, '/', '-')")

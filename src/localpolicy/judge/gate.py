@@ -68,6 +68,7 @@ from localpolicy.results import Result
 __all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
+NO_OBJECTION = "no check speaks against it"
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 DAY = 86_400_000  # ms
@@ -114,7 +115,9 @@ class Gate(Result):
             return f"Nothing to decide between {new} and {old}: {self.question.why}."
         gain = next(check for check in self.checks if check.name in ("gain", "value", ANSWERS))
         if self.deploy:
-            return f"Deploy {new} instead of {old}: {gain.plain}, and no check speaks against it."
+            fell = [check for check in self.checks if _fell(check)]
+            rest = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else NO_OBJECTION
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {rest}."
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
@@ -161,6 +164,13 @@ class Gate(Result):
             "evaluation": self.evaluation.to_dict(),
             "deployed": None if self.deployed is None else self.deployed.to_dict(),
         }
+
+
+def _fell(check: Check) -> bool:
+    """Whether a check that was not asked found a significant loss, which the answer must then name."""
+    if check.outcome != "not asked" or not check.plain:
+        return False
+    return check.name in ("other events", "segments") or (check.name == "gain" and (check.high or 0.0) < 0)
 
 
 def _clauses(checks: Sequence[Check]) -> str:

@@ -25,13 +25,15 @@ from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
-from localpolicy.study.go_time import Clock, held_out
-from localpolicy.study.guess import Guess, Use, column_names, guess
+from localpolicy.study.go_time import FEW, Clock, held_out
+from localpolicy.study.guess import Guess, Use, guess
+from localpolicy.study.log_columns import column_names
 from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
 LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"
+FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
 
@@ -44,6 +46,7 @@ def go(
     rename: Mapping[str, str] | None = None,
     own: Any = None,
     titles: Path | str | None = None,
+    skip_bad_rows: bool = False,
     minutes: float = 15.0,
     exclude_seen: bool = False,
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
@@ -61,7 +64,8 @@ def go(
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
-    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said.
+    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said. With
+    `skip_bad_rows` rows that cannot be read are left out, and counted.
     """
     clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
@@ -71,18 +75,25 @@ def go(
     refuse_occupied(folder, force=any(path.exists() for path in ours))
     path, lists = _written(log, folder, "log"), None if own is None else _written(own, folder, "own lists")
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
-    path, rewritten = plainly_written(path, folder)
-    guessed = guess(path, columns=columns, rewards=text, rename=rename)
+    path, rewritten = plainly_written(path, folder, skip_malformed=skip_bad_rows)
+    guessed = guess(path, columns=columns, rewards=text, rename=rename, skip_bad_rows=skip_bad_rows)
     guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     shown(guess_table(guessed, path, called))
     for note in guessed.unsure:
         LOG.info("note: %s.", to_caller(note))
+    if 0 < guessed.sequences < FEWEST_SEQUENCES:  # 0: the reader knows
+        who = guessed.columns.get("sequence_id", "sequence_id")
+        raise DataError(
+            f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
+            f"At least {FEWEST_SEQUENCES} are needed. If {who} is not who it was, say --columns sequence_id=NAME; a "
+            "long history is cut into visits by `lpi prepare --session-gap 30m`."
+        )
     if confirm is not None:
         confirm()
         clock = Clock(time.monotonic(), minutes)
     guessed = replace(guessed, held_out=held_out(guessed.sequences, minutes))
-    if guessed.held_out is not None:
+    if guessed.held_out is not None and guessed.sequences > FEW:
         note = (
             f"of {guessed.sequences:,} sequences {guessed.held_out:,} are held out for validation and as many for the "
             "test, not a tenth, to keep the time"
@@ -92,6 +103,10 @@ def go(
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
+        if bad := data.manifest["bad_rows"]:
+            skipped = f"skipped: {', '.join(f'{count:,} rows ({problem})' for problem, count in bad.items())}"
+            guessed = replace(guessed, unsure=(*guessed.unsure, skipped))
+            LOG.info("note: %s.", to_caller(skipped))
         planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
         for note in planned.notes:
             LOG.info("note: %s.", to_caller(note))

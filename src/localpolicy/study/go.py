@@ -305,6 +305,7 @@ def carry_out(
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
+    short = bool(left_out) or config.train.epochs < FEWEST
     measure: dict[str, Any] = {"exclude_seen": True} if exclude_seen else {}
     sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
@@ -316,7 +317,7 @@ def carry_out(
     if plan.improve is not None:
         against: list[Any] = [*mine, *([] if mine else plan.by_log), *references]
         verdict = gate(chosen, against=against, rules=rules, data=data, device=device, config=measure or None)
-        verdict = _ordered(verdict, guessed)
+        verdict = _ordered(_learned(verdict, short=short), guessed)
     compared = list(dict.fromkeys([*references, chosen]))
     metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
     comparison = compare([*compared, *mine], against=references, data=data, device=device, config=metrics)
@@ -334,10 +335,30 @@ def _ordered(verdict: Gate, guessed: Guess) -> Gate:
         "order, and its figures say nothing of people. Give the times (--columns timestamp=NAME)"
     )
     check = Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
+    return _only(verdict, check, "the order is no time's")
+
+
+def _learned(verdict: Gate, *, short: bool) -> Gate:
+    """Where the time was over before the estimates had learned the log, verdicts would speak of the time alone.
+
+    Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
+    estimated without them, and stands.
+    """
+    fit = next((check for check in verdict.checks if check.name == "reference fit"), None)
+    if not short or fit is None or fit.outcome != "cannot tell" or verdict.question.kind in ("value", "nothing"):
+        return verdict
+    reason = (
+        f"training was cut short, and has learned no more of the log than popularity: {fit.reason}. What was measured "
+        "says nothing of what these models can do. Give more --minutes"
+    )
+    check = Check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
+    return _only(verdict, check, "the models have not learned the log")
+
+
+def _only(verdict: Gate, check: Check, why: str) -> Gate:
+    """The same decided by this check alone."""
     idle = [
-        replace(
-            each, outcome="not asked", reason=f"not asked, since the order is no time's: {each.reason}", instead=None
-        )
+        replace(each, outcome="not asked", reason=f"not asked, since {why}: {each.reason}", instead=None)
         for each in verdict.checks
     ]
     return replace(verdict, checks=[check, *idle])
@@ -395,7 +416,10 @@ def _write_commands(
         name: ",".join(f"{a}={b}" for a, b in value.items()) if isinstance(value, dict) else str(value)
         for name, value in told.items()
     }
-    words = " ".join(f"--{name} {shlex.quote(text)}" for name, text in texts.items())
+    options = {name.replace("_", "-"): text for name, text in texts.items()}
+    words = " ".join(
+        f"--{name}" + ("" if text == "True" else f" {shlex.quote(text)}") for name, text in options.items()
+    )
     prepared = f"lpi prepare {guessed.source} {shlex.quote(str(log))} {words} --seed {seed} --out {here}/data"
     first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared.split())}"
     if ROW in guessed.columns.values():  # no option of a command line can say so

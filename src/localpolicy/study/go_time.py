@@ -28,6 +28,7 @@ REPORT_SHARE = 0.1  # of the minutes, for the page
 LEAST_SHARE = 0.2  # of the minutes, for training and for judging, whatever came before
 HELD_OUT = 1000  # sequences a minute, for validation and for the test each; of fewer than this a tenth is taken
 TENTH = 0.1
+FEW, LEAST_HELD_OUT = 100, 3  # sequences
 SIDE_BY_SIDE = 3.0  # minutes below which starting processes costs more than it saves
 PROBE = 6  # steps that are timed; the first two warm up
 PROBED = 64  # sequences of the validation that is timed, and of the measurement
@@ -62,7 +63,12 @@ class Clock:
 
 
 def held_out(sequences: int, minutes: float) -> int | None:
-    """How many sequences validation and test get each, where a tenth is more than the minutes allow to score."""
+    """How many sequences validation and test get each, where a tenth is more than the minutes allow to score.
+
+    Of few sequences a tenth is counted: at random it might be none.
+    """
+    if 0 < sequences < FEW:
+        return max(LEAST_HELD_OUT, round(TENTH * sequences))
     most = math.ceil(HELD_OUT * max(minutes, 1.0))
     return most if TENTH * sequences > most else None
 

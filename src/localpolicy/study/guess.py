@@ -7,50 +7,32 @@ the rows are sorted by something that is not time.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.names import RATINGS, REWARDING, columns_meant, plain
-from localpolicy.data.reading import COLUMNS, ROW, alias, joined
-from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
+from localpolicy.data.reading import COLUMNS, ROW
+from localpolicy.data.times import YEAR_LAST
 from localpolicy.errors import DataError
+from localpolicy.limits import NO_ANSWER
+from localpolicy.study.event_words import MOST_EVENTS, guess_rewards, likely_reward, number, says_nothing_came, worth
+from localpolicy.study.log_columns import ANSWERS, LogColumns, column_names, opened
 
 NEEDED = ("sequence_id", "item_id")
-# Words in the name of an event -> its likely reward; the first that fits. English first, then other languages.
-LIKELY_REWARDS = (
-    (("unlike", "dislike", "remove", "none", "impression", "show", "skip", "noclick", "einblendung", "показ", "曝光",
-      "表示"), 0.0),
-    (("cart", "basket", "einkaufswagen", "warenkorb", "panier", "carrito", "carrello", "carrinho", "корзин", "カート",
-      "加购", "购物车"), 0.5),
-    (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion", "kauf", "bestell",
-      "achat", "achet", "commande", "compra", "acquist", "покуп", "заказ", "購入", "購買", "购买", "下单",
-      "支付"), 1.0),
-    (("wish", "fav", "like", "share", "save", "follow", "subscribe", "merkliste", "gefallt", "收藏",
-      "お気に入り"), 0.5),
-    (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv", "klick", "ansicht", "aufruf",
-      "vue", "clic", "consult", "vista", "visualiz", "просмотр", "клик", "閲覧", "クリック", "浏览", "点击"), 0.2),
-)  # fmt: skip
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
-MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
 FEW_WORDS = 8  # values of a column that may be events, where no other is
-MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
+IDS = ("id", "no", "nr", "number", "nummer", "code", "key")  # how names of ids end
+FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
+PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
 REWARDED = "interaction"  # of every row, in a log that states rewards alone
-ANSWERS = {"0": "none", "1": "click", "0.0": "none", "1.0": "click", "false": "none", "true": "click",
-           "False": "none", "True": "click"}  # fmt: skip
-EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
 TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # words of a name
-SHOWN = 20  # columns that an error names
-SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
-FEWEST_STEPS = 50  # … of so many
+MOST_SHOWN = 20  # columns that an error names
 
 
 @dataclass(frozen=True)
@@ -75,13 +57,15 @@ class Guess:
     uses: tuple[Use, ...] = ()  # every column of the log
     sorted_by: str | None = None  # without times: the column that the rows of a sequence are sorted by
     sequences: int = 0  # about so many
+    kind: str | None = None  # what the log holds, where its events do not tell
+    skip_bad_rows: bool = False
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
         settings = {
             "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
-            "validation": self.held_out, "test": self.held_out,
+            "kind": self.kind, "skip_bad_rows": self.skip_bad_rows, "validation": self.held_out, "test": self.held_out,
         }  # fmt: skip
         return {name: value for name, value in settings.items() if value}
 
@@ -91,8 +75,10 @@ class UnknownColumns(DataError):
 
     def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str]) -> None:
         self.missing, self.names = list(missing), list(names)
-        listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-        headless = sum(_number(name) is not None for name in names) > len(names) / 2
+        listed = ", ".join(names[:MOST_SHOWN]) + (
+            f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+        )
+        headless = sum(number(name) is not None for name in names) > len(names) / 2
         remedy = (
             "These are numbers: has the file no header? Write the columns' names into its first line"
             if headless
@@ -107,6 +93,7 @@ def guess(
     columns: Mapping[str, str] | None = None,
     rewards: str | None = None,
     rename: Mapping[str, str] | None = None,
+    skip_bad_rows: bool = False,
 ) -> Guess:
     """Read the names, and the values; what the user says holds."""
     rename, given = dict(rename or {}), dict(columns or {})
@@ -119,6 +106,7 @@ def guess(
         return Guess("openbandit", {}, rewards, uses=tuple(Use(name, "openbandit", "as published") for name in names))
     taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
     meant = {**columns_meant([name for name in names if name not in taken]), **given}
+    without_names = _by_ends(meant, names)
     missing = [name for name in NEEDED if name not in meant]
     if missing:
         raise UnknownColumns(path, missing, names)
@@ -126,8 +114,30 @@ def guess(
     unknown = next((part for part in parts if part not in (*names, ROW)), None)
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
-    with opened(path) as (engine, table):
-        return _Reading(path, engine, table, meant, given, rewards, rename, why).guess()
+    with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
+        reading = _Reading(path, LogColumns(engine, table), meant, given, rewards, rename, why)
+        reading.unsure += without_names
+        return replace(reading.guess(), skip_bad_rows=skip_bad_rows)
+
+
+def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
+    """Who and what, where no name is known: an only column of ids that is left; a request; a decision of its own."""
+    said = []
+    for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
+        used = {part for name, theirs in meant.items() if name != "request" for part in theirs.split("+")}
+        left = [name for name in names if name not in used and plain(name).endswith(IDS)]
+        if ours in meant:
+            continue
+        if len(left) == 1:
+            meant[ours] = left[0]
+            said.append(f"{left[0]} is taken for the {what}, since it is the only id left")
+        elif ours == "sequence_id" and "request" in meant:
+            meant[ours] = meant["request"]
+            said.append(f"no column says who it was: each {meant['request']} is a sequence of its own")
+        elif ours == "sequence_id" and "propensity" in meant:
+            meant[ours] = ROW
+            said.append("no column says who it was: each row is a decision of its own, without a history")
+    return said
 
 
 class _Reading:
@@ -136,18 +146,18 @@ class _Reading:
     def __init__(
         self,
         path: Path,
-        engine: DuckDB,
-        table: SourceTable,
+        log: LogColumns,
         meant: dict[str, str],
         given: Mapping[str, str],
         rewards: str | None,
         rename: dict[str, str],
         why: str,
     ) -> None:
-        self.path, self.engine, self.table = path, engine, table
+        self.path, self.log = path, log
         self.meant, self.given, self.rewards, self.rename = meant, given, rewards, rename
         self.why = {part: why for theirs in given.values() for part in theirs.split("+")}
         self.event: str | None = None
+        self.kind: str | None = None
         self.unsure: list[str] = []
 
     def guess(self) -> Guess:
@@ -157,17 +167,20 @@ class _Reading:
         self._reward()
         if "event" not in self.meant:
             self._one_event()
-        elif self.rewards is None and "reward" not in self.meant:
+        else:
+            self._nothing_came()
+        if "event" in self.meant and self.rewards is None and "reward" not in self.meant:
             counts: Counter[str] = Counter()
-            for value, count in self._values(self.meant["event"]).items():
+            for value, count in self.log.values(self.meant["event"]).items():
                 counts[self.rename.get(value, value)] += count
             self.rewards, unsure = guess_rewards(counts, self.path)
             self.unsure += unsure
+        self._lists()
         order = None if "timestamp" in self.meant else self._order()
         ours = {name: theirs for name, theirs in self.meant.items() if name != theirs}
         return Guess(
             "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()), order,
-            self._sequences(),
+            self._sequences(), self.kind,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ the roles
@@ -176,26 +189,50 @@ class _Reading:
         """A column of times that its name did not tell: by words of its name, or by values in the range of epochs."""
         if "timestamp" in self.meant:
             theirs = self.meant["timestamp"]
-            unit = self._epoch(theirs)
+            unit = self.log.epoch(theirs)
             self.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
+            self._refuse_clock(theirs)
+            self._say_day_or_month(theirs)
             return
         for name in self._left():
             words = set(name.lower().replace("-", "_").split("_"))
             timelike = bool(words & set(TIMELIKE)) or "time" in name.lower() or plain(name).endswith("date")
-            unit = self._epoch(name)
+            unit = self.log.epoch(name)
             if unit is not None and (timelike or (unit != "s" and not plain(name).endswith("id"))):
                 self.meant["timestamp"], self.why[name] = name, f"its numbers are epoch times ({unit})"
                 return
-            if timelike and self._share(name, "TRY_CAST({} AS TIMESTAMP) IS NOT NULL") > 0.95:
+            pattern = YEAR_LAST.replace("{", "{{").replace("}", "}}")
+            texts = f"TRY_CAST({{0}} AS TIMESTAMP) IS NOT NULL OR regexp_matches(CAST({{0}} AS VARCHAR), '{pattern}')"
+            if timelike and self.log.share(name, texts) > 0.95:
                 self.meant["timestamp"], self.why[name] = name, "its values are times"
+                self._say_day_or_month(name)
                 return
+
+    def _refuse_clock(self, name: str) -> None:
+        """The hours of a day without the day tell no order."""
+        clock = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{1,2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]+)?)?')"
+        if "+" in name or self.log.share(name, clock) < 1:
+            return
+        day = columns_meant(self._left(), ["timestamp"]).get("timestamp", "the day")
+        raise DataError(
+            f"{self.path}: {name} holds the time of day alone. Join {day} and {name} into one column, such as "
+            "2024-01-31 23:59:59, or name another column: --columns timestamp=NAME"
+        )
+
+    def _say_day_or_month(self, name: str) -> None:
+        """Dates with the year last are read by the rule of `prepare`; which one it is, is said."""
+        if "+" in name:
+            return
+        notation, example = self.log.times(name)
+        if notation in ("day first", "month first"):
+            self.unsure.append(f"{name} holds times such as {example}, read with the {notation}")
 
     def _propensity(self) -> None:
         """Probabilities lie above 0 and up to 1; what does not is something else."""
         theirs = self.meant.get("propensity")
         if theirs is None or theirs in self.why:
             return
-        if self._share(theirs, "TRY_CAST({0} AS DOUBLE) > 0 AND TRY_CAST({0} AS DOUBLE) <= 1") == 1.0:
+        if self.log.share(theirs, "TRY_CAST({0} AS DOUBLE) > 0 AND TRY_CAST({0} AS DOUBLE) <= 1") == 1.0:
             self.why[theirs] = "its name; numbers from 0 to 1: how likely it was shown"
         else:
             del self.meant["propensity"]
@@ -206,10 +243,17 @@ class _Reading:
         theirs = self.meant.get("event")
         if theirs is None or "+" in theirs:
             return
+        empty = self.log.count() - self.log.count(self.log.sql(theirs))
+        if empty:
+            raise DataError(
+                f"{self.path}: {theirs}, the event, is empty in {empty:,} of {self.log.count():,} rows. Where an item "
+                f"was shown and nothing came of it, write '{NO_ANSWER}' there; else leave these rows out. Or say which "
+                "column the event is: --columns event=NAME"
+            )
         if "event" in self.given or self.rewards is not None:
             return
-        distinct = self._distinct(theirs)
-        if self._numeric(theirs) and distinct > MOST_EVENTS:
+        distinct = self.log.distinct(theirs)
+        if self.log.numeric(theirs) and distinct > MOST_EVENTS:
             del self.meant["event"]
             if "reward" not in self.meant:
                 self.meant["reward"] = theirs
@@ -217,16 +261,22 @@ class _Reading:
 
     def _reward(self) -> None:
         """A number that varies and is named like one; beside events of several kinds it is only asked about."""
-        if "reward" in self.meant or self.rewards is not None:
+        stated = self.meant.get("reward")
+        if stated is not None and "reward" not in self.given and self.rewards is not None:
+            del self.meant["reward"]
+            self.why[stated] = "ignored: the rewards that you gave say what events are worth"
+        if stated is not None or self.rewards is not None:
             return
-        answers = [name for name in self._left() if self._answers(name) and _likely_reward(name)]
+        answers = [name for name in self._left() if self.log.answers(name) and likely_reward(name)]
         if len(answers) > 1 and "event" not in self.meant:
-            self._several_answers(sorted(answers, key=lambda name: _likely_reward(name) or 0.0))
+            self._several_answers(sorted(answers, key=lambda name: likely_reward(name) or 0.0))
             return
-        likely = [name for name in self._left() if self._rewarding(name)]
+        likely = [name for name in self._left() if name in answers or self._rewarding(name)]
+        if not likely and "event" not in self.meant:
+            likely = [name for name in self._left() if plain(name) == "score" and self._few_stars(name)]
         if not likely:
             return
-        kinds = "event" in self.meant and ("+" in self.meant["event"] or self._distinct(self.meant["event"]) > 1)
+        kinds = "event" in self.meant and ("+" in self.meant["event"] or self.log.distinct(self.meant["event"]) > 1)
         if kinds:
             self.why |= {name: "numbers that vary: a reward? then say --columns reward=" + name for name in likely}
             self.unsure.append(
@@ -235,11 +285,11 @@ class _Reading:
             )
             return
         first = likely[0]
-        if self._answers(first):
+        if self.log.answers(first):
             self.meant["event"] = first
-            self.rename |= {value: ANSWERS[value] for value in self._values(first)}
+            self.rename |= {value: ANSWERS[value] for value in self.log.values(first)}
             self.rewards, self.why[first] = "none=0,click=1", "0 and 1: what was shown without and with an answer"
-        elif plain(first) in RATINGS and self._distinct(first) <= MOST_EVENTS:
+        elif plain(first) in (*RATINGS, "score") and self.log.distinct(first) <= MOST_EVENTS:
             self.meant["event"], self.why[first] = first, "numbers that people gave: ratings"
         else:
             self.meant["reward"], self.why[first] = first, "numbers that vary, named like a reward"
@@ -256,11 +306,90 @@ class _Reading:
         self.meant["event"] = together
         called = [plain(name).removeprefix("is").removeprefix("has") for name in names]
         self.why |= {name: "0 and 1: whether it came of what was shown; the dearest one counts" for name in names}
-        for value in self._values(together):
+        for value in self.log.values(together):
             came = [word for word, part in zip(called, value.split("+"), strict=True) if ANSWERS.get(part) == "click"]
             self.rename.setdefault(value, came[-1] if came else "none")
-        worth = {word: _likely_reward(word) for word in called}
+        worth = {word: likely_reward(word) for word in called}
         self.rewards = ",".join(["none=0", *(f"{word}={reward:g}" for word, reward in worth.items())])
+
+    def _nothing_came(self) -> None:
+        """Rows that say "shown" are no action: nothing came of them. Beside rows of what came they are left out."""
+        event = self.meant["event"]
+        if "+" in event:
+            return
+        values = self.log.values(event)
+        shown = {value: NO_ANSWER for value in values if value not in self.rename and says_nothing_came(value)}
+        if self.rewards is not None:  # what is worth something is no such row
+            shown = {value: none for value, none in shown.items() if not worth(self.rewards, value)}
+        if not shown or len(shown) == len(values):
+            return
+        self.rename |= shown
+        words = " and ".join(shown)
+        who = self.meant.get("request", self.meant["sequence_id"])
+        pair = f"{who}+{self.meant['item_id']}"
+        decided = "propensity" in self.meant and not self._answers_lack(self.meant["propensity"], event, shown)
+        if who != ROW and not decided and self.log.shown_before(pair, event, shown):
+            self.kind = "interactions"
+            self.meant.pop("propensity", None)
+            self.unsure.append(
+                f"a row that says {words} stands before the row that says what came of it: these rows are left out, "
+                "and what people did is read. To judge by what was shown, write one row for each shown item, with what "
+                f"came of it (or '{NO_ANSWER}')"
+            )
+        elif set(shown) != {NO_ANSWER}:
+            self.unsure.append(
+                f"{words} is read as '{NO_ANSWER}': the item was shown, and nothing came of it. If it is something "
+                f"that people did, say what it is worth: --rewards {next(iter(shown))}=0.1,…"
+            )
+
+    def _answers_lack(self, propensity: str, event: str, shown: Mapping[str, str]) -> bool:
+        """Whether the rows of answers state no propensities: then the rows that were shown do."""
+        words = ", ".join("'" + word.replace("'", "''") + "'" for word in shown)
+        answered = f"{self.log.sql(event)} NOT IN ({words})"
+        stated = self.log.count(f"CASE WHEN {answered} THEN {self.log.sql(propensity)} END")
+        return stated < 0.95 * self.log.count(f"CASE WHEN {answered} THEN 1 END")
+
+    def _lists(self) -> None:
+        """Which rows were shown together, and at which places: both, or neither."""
+        request, place = self.meant.get("request"), self.meant.get("place")
+        if (request is None and place is None) or {"request", "place"} <= self.given.keys():
+            return
+        shown = "propensity" in self.meant or NO_ANSWER in self.rename.values()
+        if place is not None and (request is None or not self.log.are_lists(request, place)):
+            request = self._same_moment(place)
+        if shown and self.kind is None and request is not None and place is not None:
+            self.meant |= {"request": request, "place": place}
+            self.why.setdefault(request, "rows of one are one list")
+            self.why[place] = "its place in the list"
+            if "propensity" in self.meant:
+                self.unsure.append(
+                    f"{self.meant['propensity']} is read as the probability of an item at its {place} among those that "
+                    "do not stand above it in the list. If it is another probability, values of lists are wrong"
+                )
+            return
+        for ours, theirs in (("request", self.meant.get("request")), ("place", place)):
+            if theirs is None or ours in self.given:
+                continue
+            del self.meant[ours]
+            lacks = "nothing says which rows stood in one list" if ours == "place" else "nothing says its place in it"
+            why = lacks if shown and self.kind is None else "only a log of what was shown has lists"
+            self.why[theirs] = f"ignored: {why}"
+            if "propensity" in self.meant and ours == "place":
+                self.unsure.append(
+                    f"{theirs} is ignored: {lacks}, so each row is read as a decision of its own. If rows were shown "
+                    "together, say which: --columns request=NAME"
+                )
+
+    def _same_moment(self, place: str) -> str | None:
+        """Rows of one person at one time, at places of their own, are one list."""
+        who, when = self.meant["sequence_id"], self.meant.get("timestamp")
+        if who == ROW or when is None:
+            return None
+        together = f"{who}+{when}"
+        if not self.log.are_lists(together, place):
+            return None
+        self.unsure.append(f"rows with the same {who} and {when} are read as one list")
+        return together
 
     def _one_event(self) -> None:
         """Every row is the same event: with a reward of its own, or all worth the same."""
@@ -270,8 +399,14 @@ class _Reading:
         self.event = ONE_EVENT
         self.rewards = self.rewards or f"{ONE_EVENT}=1"
         for name in self._left():
-            if plain(name) not in SCORES and 2 <= self._distinct(name) <= FEW_WORDS:
-                listed = ", ".join(self._values(name))
+            if columns_meant([name], ["timestamp"]):
+                continue
+            if plain(name) in SCORES and self.log.numeric(name):
+                self.unsure.append(
+                    f"{name} is taken for a ranker's, and ignored: if people gave it, say --columns event={name}"
+                )
+            elif 2 <= self.log.distinct(name) <= FEW_WORDS and plain(name) not in PLACES:
+                listed = ", ".join(self.log.values(name))
                 self.why[name] = f"few values ({listed}): is it what people did? Then say --columns event={name}"
                 self.unsure.append(f"{name} holds {listed}: if that is what people did, say --columns event={name}")
         self.unsure.append(
@@ -284,7 +419,12 @@ class _Reading:
         said = "there is no time column: the order of the file is taken for time"
         for ours in ("item_id", "reward", "event"):
             theirs = self.meant.get(ours)
-            if theirs is None or "+" in theirs or self.meant["sequence_id"] == ROW or not self._is_sorted(theirs):
+            if (
+                theirs is None
+                or "+" in theirs
+                or self.meant["sequence_id"] == ROW
+                or not self.log.is_sorted(self.meant["sequence_id"], theirs)
+            ):
                 continue
             self.unsure.append(
                 f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not trust "
@@ -296,72 +436,30 @@ class _Reading:
 
     def _sequences(self) -> int:
         theirs = self.meant["sequence_id"]
-        counted = "*" if theirs == ROW else f"DISTINCT {self._joined(theirs)}"
-        return int(self.engine.rows(f"SELECT COUNT({counted}) FROM log")[0][0])
-
-    # ------------------------------------------------------------------ looking at the values
+        return self.log.count() if theirs == ROW else self.log.distinct(theirs)
 
     def _left(self) -> list[str]:
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
-        return [name for name in self.table.names if name not in used]
+        return [name for name in self.log.names if name not in used]
 
-    def _share(self, name: str, condition: str) -> float:
-        """Of the rows that have a value."""
-        value = alias(self.table, name)
-        query = f"SELECT AVG(CASE WHEN {condition.format(value)} THEN 1.0 ELSE 0.0 END) FROM log"
-        return float(self.engine.rows(f"{query} WHERE {value} IS NOT NULL")[0][0] or 0.0)
-
-    def _number(self, name: str) -> str:
-        return f"TRY_CAST({alias(self.table, name)} AS DOUBLE)"
-
-    def _numeric(self, name: str) -> bool:
-        return self._share(name, "TRY_CAST({} AS DOUBLE) IS NOT NULL") > 0.95
-
-    def _distinct(self, name: str) -> int:
-        return int(self.engine.rows(f"SELECT COUNT(DISTINCT {alias(self.table, name)}) FROM log")[0][0])
-
-    def _epoch(self, name: str) -> str | None:
-        """The unit in which its numbers are times since 1970, by their median; None where they are not."""
-        if "+" in name or not self._numeric(name):
-            return None
-        middle = self.engine.rows(f"SELECT MEDIAN({self._number(name)}) FROM log")[0][0]
-        return next((unit for unit, (low, high) in EPOCHS.items() if middle and low <= middle < high), None)
+    def _few_stars(self, name: str) -> bool:
+        """Whole or half numbers, few of them: people gave them, no ranker did."""
+        halves = self.log.share(name, "TRY_CAST({0} AS DOUBLE) * 2 % 1 = 0")
+        return halves == 1 and 2 <= self.log.distinct(name) <= FEW_STARS and plain(name) not in PLACES
 
     def _rewarding(self, name: str) -> bool:
         called = plain(name)
         is_id = called.endswith(("id", "code", "key")) or "genre" in called
-        if is_id or not any(word in called for word in REWARDING) or self._distinct(name) < 2:
+        if is_id or not any(word in called for word in REWARDING) or self.log.distinct(name) < 2:
             return False
-        return self._numeric(name) or self._answers(name)
-
-    def _answers(self, name: str) -> bool:
-        return self._distinct(name) == 2 and set(self._values(name)) <= set(ANSWERS)
-
-    def _is_sorted(self, theirs: str) -> bool:
-        """Whether nearly every step within a sequence goes up, or nearly every one down."""
-        sequence, item = self.meant["sequence_id"].split("+")[0], alias(self.table, theirs)
-        value = self._number(theirs) if self._numeric(theirs) else f"CAST({item} AS VARCHAR)"
-        numbered = f"SELECT row_number() OVER () AS n, {alias(self.table, sequence)} AS s, {value} AS v FROM log"
-        steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
-        query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
-        count, up = self.engine.rows(query)[0]
-        return count >= FEWEST_STEPS and not 1 - SORTED < up < SORTED
-
-    def _values(self, column: str) -> dict[str, int]:
-        """The values of a column (a+b: the two together), the most frequent first."""
-        value = self._joined(column)
-        query = f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
-        return {str(value): int(count) for value, count in self.engine.rows(query)}
-
-    def _joined(self, column: str) -> str:
-        return f"CAST({joined([alias(self.table, name) for name in column.split('+')])} AS VARCHAR)"
+        return self.log.numeric(name) or self.log.answers(name)
 
     def _uses(self) -> Iterator[Use]:
         roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
-        for name in self.table.names:
+        for name in self.log.names:
             if name in roles:
                 yield Use(name, roles[name], self.why.get(name, "its name"))
-            elif name in COLUMNS:  # prepare reads our own names without being told
+            elif name in COLUMNS and name not in self.why:  # prepare reads our own names without being told
                 yield Use(name, name, "its name")
             else:
                 yield Use(name, "", self.why.get(name, f"ignored: {self._ignored(name)}"))
@@ -369,77 +467,10 @@ class _Reading:
     def _ignored(self, name: str) -> str:
         if plain(name) in SCORES:
             return f"a ranker's score, as in lists of a recommender; if people gave it: --columns event={name}"
-        if self._distinct(name) <= 1:
+        if self.log.distinct(name) <= 1:
             return "the same value everywhere"
         roles = columns_meant([name])
         if roles:
             ours = next(iter(roles))
             return f"{self.meant.get(ours, 'another column')} is taken for the {ours}"
         return "nothing here needs it"
-
-
-def column_names(path: Path) -> tuple[str, ...]:
-    """The columns of a CSV or Parquet file."""
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"{path} {what}: expected a CSV or Parquet file, one row per event.")
-    if file_format(path) == "parquet":
-        return tuple(parquet_schema(path).names)
-    line = first_line(path)
-    return split_line(line, delimiter_of(line))
-
-
-def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str, ...]]:
-    """A reward map, and what to say of events whose names say nothing."""
-    numbers = [_number(value) for value in values]
-    if all(number is not None for number in numbers):
-        known = [number for number in numbers if number is not None]
-        top = max(known)
-        codes = min(known) == 0 and len(known) <= MOST_CODES
-        said = (
-            f"the events {', '.join(values)} are read as ratings. If they are codes, name them, such as --rename "
-            "0=view,1=cart,2=purchase"
-        )
-        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", (said,) if codes else ()
-    if len(values) > MOST_EVENTS:
-        raise DataError(
-            f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
-            "(--columns event=NAME), or what each event is worth (--rewards)."
-        )
-    likely = {value: _likely_reward(value) for value in values}
-    listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in likely.items())
-    unsure = [value for value, reward in likely.items() if reward is None]
-    note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"
-    if len(unsure) == len(likely) > 1:
-        note = (
-            f"what {', '.join(unsure)} are worth is not known: all are taken for the same, so nothing can be decided. "
-            f"Say it with --rewards {unsure[0]}=1,{unsure[1]}=0"
-        )
-    return listed, (note,) if unsure else ()
-
-
-def _likely_reward(event: str) -> float | None:
-    called = plain(event)
-    return next((reward for words, reward in LIKELY_REWARDS if any(plain(word) in called for word in words)), None)
-
-
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[DuckDB, SourceTable]]:
-    """A CSV or Parquet file as the view `log`, cut into columns as `prepare` does it."""
-    names, kind = column_names(path), file_format(path)
-    delimiter = delimiter_of(first_line(path)) if kind == "csv" else ""
-    table = SourceTable(files=(path,), format=kind, columns={}, names=names, delimiter=delimiter)
-    with tempfile.TemporaryDirectory() as scratch:
-        engine = DuckDB(Path(scratch))
-        try:
-            engine.read("log", table, rows=False)
-            yield engine, table
-        finally:
-            engine.close()

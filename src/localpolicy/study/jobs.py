@@ -37,6 +37,8 @@ LOG = logging.getLogger(__name__)
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 MOST = 8  # processes that are started unasked
+LOOK_EVERY = 0.5  # seconds between looks at whether a signal came
+LONGEST_END = 30.0  # seconds that a process has for its last step and for saving
 GO_ON = "What was done is saved: the same command goes on."
 
 
@@ -108,16 +110,21 @@ def in_processes(
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
     )
-    with pool, _terminated_as_interrupted():
+    with pool, _terminated_as_interrupted() as terminated:
         at_work: dict[Future[Outcome], Task] = {}
         try:
             while waiting or at_work:
                 while waiting and len(at_work) < count:
                     task = waiting.popleft()
                     at_work[pool.submit(_done, work, task, deadline)] = task
-                for future in wait(at_work, return_when=FIRST_COMPLETED).done:
+                ended = wait(at_work, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED).done
+                if terminated():
+                    raise KeyboardInterrupt
+                for future in ended:
                     yield at_work.pop(future), future.result()
         except BaseException as error:
+            if terminated():
+                _end_all(pool)
             pool.shutdown(wait=True, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 raise _asked() from None
@@ -146,24 +153,44 @@ def _here(
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself."""
+def _terminated_as_interrupted() -> Iterator[Callable[[], bool]]:
+    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself.
+
+    Yields whether a SIGTERM came. The handler raises nothing: an exception inside the pool, while it starts a process,
+    would leave one that nobody ends.
+    """
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: False
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            for child in active_children():
-                child.terminate()
-        raise KeyboardInterrupt
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if number != signal.SIGTERM or len(came) > 1:
+            raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in heard() if number != signal.SIGINT}
+    before = {number: signal.signal(number, note) for number in heard() if number != signal.SIGINT}
     try:
-        yield
+        yield lambda: signal.SIGTERM in came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_all(pool: ProcessPoolExecutor) -> None:
+    """Ask every process to end, and do not wait for one that does not: what it had saved is there.
+
+    A training hears it, finishes its step and saves; it may then wait for work that the pool no longer gives.
+    """
+    pool.shutdown(wait=False, cancel_futures=True)
+    children = active_children()
+    for child in children:
+        child.terminate()
+    until = time.monotonic() + LONGEST_END
+    for child in children:
+        child.join(max(until - time.monotonic(), 0.0))
+        if child.is_alive():
+            child.kill()
 
 
 def _begin(modules: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import alias
 from localpolicy.errors import DataError
-from localpolicy.study.guess import column_names, opened
+from localpolicy.study.log_columns import column_names, opened
 
 Titles = Mapping[str, str]  # an item's id, as text -> its title
 # Names that mean a title, the surest first; compared in small letters without marks.

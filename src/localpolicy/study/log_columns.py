@@ -1,0 +1,146 @@
+"""What the columns of a log hold: shares, values, times and orders, by SQL over the file as `prepare` cuts it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from localpolicy.data.engines.duckdb import DuckDB
+from localpolicy.data.reading import ROW, SAMPLE, alias, joined
+from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
+from localpolicy.data.times import Notation, written
+from localpolicy.errors import DataError
+
+NO, YES = ("0", "0.0", "false", "no", "n", "f", "nein", "non"), ("1", "1.0", "true", "yes", "y", "t", "ja", "oui", "si")
+ANSWERS = {
+    form: event
+    for words, event in ((NO, "none"), (YES, "click"))
+    for word in words
+    for form in (word, word.capitalize(), word.upper())
+}
+EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
+SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
+FEWEST_STEPS = 50  # … of so many
+STREAM = 0.98  # share of answers that come after a row of their own that says it was shown
+FEWEST_ANSWERS = 10  # … of so many
+
+
+class LogColumns:
+    """The columns of one log, by their names in the file; a+b is two of them together."""
+
+    def __init__(self, engine: DuckDB, table: SourceTable) -> None:
+        self.engine, self.table, self.names = engine, table, table.names
+
+    def sql(self, name: str) -> str:
+        """The column as SQL; several together as one text."""
+        parts = ["row_number() OVER ()" if part == ROW else alias(self.table, part) for part in name.split("+")]
+        return parts[0] if len(parts) == 1 else f"CAST({joined(parts)} AS VARCHAR)"
+
+    def share(self, name: str, condition: str) -> float:
+        """Of the rows that have a value."""
+        value = alias(self.table, name)
+        query = f"SELECT AVG(CASE WHEN {condition.format(value)} THEN 1.0 ELSE 0.0 END) FROM log"
+        return float(self.engine.rows(f"{query} WHERE {value} IS NOT NULL")[0][0] or 0.0)
+
+    def count(self, what: str = "*") -> int:
+        """COUNT(…) of rows."""
+        return int(self.engine.rows(f"SELECT COUNT({what}) FROM log")[0][0])
+
+    def distinct(self, name: str) -> int:
+        """How many different values there are."""
+        return self.count(f"DISTINCT {self.sql(name)}")
+
+    def number(self, name: str) -> str:
+        """SQL of the value as a number."""
+        return f"TRY_CAST({alias(self.table, name)} AS DOUBLE)"
+
+    def numeric(self, name: str) -> bool:
+        """Whether nearly all are numbers."""
+        return self.share(name, "TRY_CAST({} AS DOUBLE) IS NOT NULL") > 0.95
+
+    def answers(self, name: str) -> bool:
+        """Whether it says yes or no."""
+        return self.distinct(name) == 2 and set(self.values(name)) <= set(ANSWERS)
+
+    def values(self, name: str) -> dict[str, int]:
+        """The values of a column (a+b: the two together), the most frequent first."""
+        value = f"CAST({self.sql(name)} AS VARCHAR)"
+        query = f"SELECT {value}, COUNT(*) FROM log WHERE {value} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1"
+        return {str(value): int(count) for value, count in self.engine.rows(query)}
+
+    def epoch(self, name: str) -> str | None:
+        """The unit in which its numbers are times since 1970, by their median; None where they are not."""
+        if "+" in name or not self.numeric(name):
+            return None
+        middle = self.engine.rows(f"SELECT MEDIAN({self.number(name)}) FROM log")[0][0]
+        return next((unit for unit, (low, high) in EPOCHS.items() if middle and low <= middle < high), None)
+
+    def times(self, name: str) -> tuple[Notation, str]:
+        """How its times are written, by the rule of `prepare`; and one of them."""
+        text = f"typeof({self.sql(name)}) = 'VARCHAR'"  # timestamps are read as they are
+        first = [row[0] for row in self.engine.rows(f"SELECT {self.sql(name)} FROM log WHERE {text} LIMIT {SAMPLE}")]
+        first = [value for value in first if value is not None]
+        return written(first, self.engine.rows, "log", self.sql(name)), str(first[0]) if first else ""
+
+    def is_sorted(self, sequence: str, name: str) -> bool:
+        """Whether nearly every step within a sequence goes up, or nearly every one down."""
+        item = alias(self.table, name)
+        value = self.number(name) if self.numeric(name) else f"CAST({item} AS VARCHAR)"
+        first = alias(self.table, sequence.split("+")[0])
+        numbered = f"SELECT row_number() OVER () AS n, {first} AS s, {value} AS v FROM log"
+        steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
+        query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
+        count, up = self.engine.rows(query)[0]
+        return count >= FEWEST_STEPS and not 1 - SORTED < up < SORTED
+
+    def are_lists(self, request: str, place: str) -> bool:
+        """Whether rows of one request stand at places of their own, and some requests have several."""
+        if self.share(place, "TRY_CAST({0} AS DOUBLE) >= 0 AND TRY_CAST({0} AS DOUBLE) % 1 = 0") < 1:
+            return False
+        counts = f"COUNT(*) AS n, COUNT(DISTINCT {self.number(place)}) AS places"
+        each = f"SELECT {counts} FROM log GROUP BY {self.sql(request)}"
+        several, apart = self.engine.rows(
+            f"SELECT MAX(n), AVG(CASE WHEN n = places THEN 1.0 ELSE 0.0 END) FROM ({each})"
+        )[0]
+        return int(several or 0) > 1 and float(apart) > 0.95
+
+    def shown_before(self, pair: str, event: str, shown: Mapping[str, str]) -> bool:
+        """Whether what was answered has a row before it that says it was shown: a stream of events."""
+        words = ", ".join("'" + word.replace("'", "''") + "'" for word in shown)
+        columns = f"{self.sql(pair)} AS pair, {self.sql(event)} IN ({words}) AS shown"
+        one = f"SELECT row_number() OVER () AS n, {columns} FROM log"
+        query = f"""SELECT COUNT(*), AVG(CASE WHEN first_shown < first_answered THEN 1.0 ELSE 0.0 END) FROM (
+            SELECT pair, MIN(CASE WHEN shown THEN n END) AS first_shown, MIN(CASE WHEN NOT shown THEN n END) AS
+            first_answered FROM ({one}) GROUP BY pair) WHERE first_answered IS NOT NULL"""
+        count, before = self.engine.rows(query)[0]
+        return int(count) >= FEWEST_ANSWERS and float(before) >= STREAM
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """The columns of a CSV or Parquet file."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path} {what}: expected a CSV or Parquet file, one row per event.")
+    if file_format(path) == "parquet":
+        return tuple(parquet_schema(path).names)
+    line = first_line(path)
+    return split_line(line, delimiter_of(line))
+
+
+@contextmanager
+def opened(path: Path, *, skip_malformed: bool = False) -> Iterator[tuple[DuckDB, SourceTable]]:
+    """A CSV or Parquet file as the view `log`, cut into columns as `prepare` does it."""
+    names, kind = column_names(path), file_format(path)
+    delimiter = delimiter_of(first_line(path)) if kind == "csv" else ""
+    table = SourceTable(files=(path,), format=kind, columns={}, names=names, delimiter=delimiter)
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = DuckDB(Path(scratch))
+        try:
+            if skip_malformed:
+                engine.skip_malformed()
+            engine.read("log", table, rows=False)
+            yield engine, table
+        finally:
+            engine.close()
