@@ -5,6 +5,10 @@
 
 `prepare` writes three data sets under OUT: `true`, `shuffled` (each item has another's attributes) and `cold` (a tenth
 of the items is taken out of all but the last events of the sequences, so that only the test split knows them).
+`world` reads two loops of `lpi loop bandit --dial features=2 --dial new_items=0.4`, one with `--set model.features=[]`:
+
+    python benchmarks/features.py world loops/with loops/without
+
 Leave-one-out over the whole catalogue, items of the history not ranked; the figures go to a line of JSON.
 """
 
@@ -20,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from scipy import stats
 
 import localpolicy.data.item_features as item_features
 import localpolicy.training.setup as setup
@@ -27,6 +32,9 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
+from localpolicy.measure.truth import bandit_probabilities
+from localpolicy.runs.run import Run
+from localpolicy.simulation import BanditWorld, load_world
 from localpolicy.training.train import train
 
 SETTINGS: dict[str, Any] = {
@@ -193,6 +201,55 @@ def one(given: argparse.Namespace) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+def new_items(folder: Path, arm: str) -> dict[str, list[float]]:
+    """Of round 1 by seed: J, and what its new items hold, earn and have beside known ones of the same worth."""
+    figures: dict[str, list[float]] = {}
+    for seed in sorted(folder.glob("seed-*")):
+        world = load_world(seed / "start" / "data")
+        assert isinstance(world, BanditWorld)
+        share_XV = bandit_probabilities(Run(seed / arm / "round-01" / "run").policy(), world)
+        first, now, often = world.on_sale(0), world.on_sale(1), world.context_probabilities
+        mass, worth = often @ share_XV, (often @ world.reward)[:now]
+        new, good = np.arange(now) >= first, worth >= np.quantile(worth, 2 / 3)
+        held = share_XV[:, first:now].sum(1)
+        for name, value in {
+            "J": world.value(share_XV),
+            "mass of the new": mass[first:now].sum(),
+            "most beside the others in a context": (held / (1 - held)).max(),
+            "J where new ones are shown": often
+            @ (share_XV * world.reward)[:, first:now].sum(1)
+            / mass[first:now].sum(),
+            "a good new one, of a good known one": mass[:now][new & good].mean() / mass[:now][~new & good].mean(),
+        }.items():
+            figures.setdefault(name, []).append(float(value))
+    return figures
+
+
+def world(given: argparse.Namespace) -> None:
+    """Both loops, and their J by round paired by seed."""
+    for folder in (given.told, given.untold):
+        for name, values in new_items(folder, given.arm).items():
+            print(f"{folder.name}: {name}: {np.mean(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})")
+    seeds = sorted(given.told.glob("seed-*"))
+    for number in range(1, 100):
+        at = [Path(given.arm) / f"round-{number:02d}" / "round.json"] * len(seeds)
+        pairs = [
+            [
+                json.loads((folder / seed.name / each).read_text())["truth"]["mean"]
+                for folder in (given.told, given.untold)
+            ]
+            for seed, each in zip(seeds, at, strict=True)
+            if all((folder / seed.name / each).exists() for folder in (given.told, given.untold))
+        ]
+        if len(pairs) < 2:
+            return
+        more = np.array([told - untold for told, untold in pairs])
+        error = float(stats.t.ppf(0.975, len(more) - 1) * more.std(ddof=1) / np.sqrt(len(more)))
+        print(
+            f"round {number}: J {np.mean(pairs, 0).round(4)}, more by features {more.mean():+.4f} ± {error:.4f} (95 %)"
+        )
+
+
 def main() -> None:
     """Make the data sets, or train one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -209,8 +266,15 @@ def main() -> None:
     trained.add_argument("--runs", type=Path, default=Path("runs"))
     trained.add_argument("--json", type=Path, default=Path("features.jsonl"))
     trained.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
+    looped = verbs.add_parser("world")
+    looped.add_argument("told", type=Path, help="a loop whose policies use the item table")
+    looped.add_argument("untold", type=Path, help="the same without")
+    looped.add_argument("--arm", default="lpi_cb")
     given = parser.parse_args()
-    make(given.name, given.raw, given.out) if given.verb == "prepare" else one(given)
+    if given.verb == "prepare":
+        make(given.name, given.raw, given.out)
+    else:
+        (one if given.verb == "one" else world)(given)
 
 
 if __name__ == "__main__":

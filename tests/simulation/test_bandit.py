@@ -187,3 +187,35 @@ def test_policies_that_are_none_are_refused() -> None:
         WORLD.value(WORLD.logging * 2)
     with pytest.raises(ConfigError, match="above 0"):
         WORLD.tilted(0)
+
+
+TOLD = BanditConfig(contexts=40, items=400, features=2, told=0.9, new_items=0.5, new_rounds=2, taste=0.0)
+
+
+def test_true_features_tell_the_reward_and_false_ones_do_not() -> None:
+    """Without taste an item's logit is its appeal: columns explain `told` of its variance together, or nothing."""
+    world = BanditWorld(TOLD, seed=1)
+    table = world.item_table()
+    assert table is not None and table.column_names == ["item_id", "true_1", "true_2", "false_1", "false_2"]
+    appeal = np.log(world.reward / (1 - world.reward))[0]
+    for kind, low, high in (("true", 0.8, 0.97), ("false", 0.0, 0.12)):
+        columns = [np.array(table[f"{kind}_{number}"].to_pylist()) for number in (1, 2)]
+        x = np.concatenate([column[:, None] == np.unique(column) for column in columns], 1).astype(float)
+        fitted = x @ np.linalg.lstsq(x, appeal, rcond=None)[0]
+        assert low < 1 - np.var(appeal - fitted) / np.var(appeal) < high, kind
+    assert 0.8 < np.std(appeal) / TOLD.appeal < 1.2, "as spread as without features"
+
+
+def test_new_items_come_round_by_round_and_are_unknown_to_mu() -> None:
+    world = BanditWorld(TOLD, seed=1)
+    assert [world.on_sale(number) for number in (0, 1, 2, 3)] == [200, 300, 400, 400]
+    assert [len(world.item_table(number) or ()) for number in (0, 1, 2)] == [200, 300, 400]
+    assert world.logging[:, :200].min() > 0 == world.logging[:, 200:].max()
+    assert world.contexts.max() < 200, "histories are of items that there were"
+    assert world.reward[:, 200:].max() > world.reward[:, 200:].min() > 0, "what they are worth is known"
+    assert all(chunk.item.max() < 200 for chunk in world.log(2_000, seed=0))
+
+
+def test_without_features_a_world_has_no_table_and_is_what_it_was() -> None:
+    assert WORLD.item_table() is None
+    assert WORLD.on_sale(0) == WORLD.n_items

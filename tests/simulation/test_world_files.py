@@ -291,3 +291,21 @@ def test_bad_requests_are_refused(options: dict[str, object], words: str, tmp_pa
 def test_split_fractions_must_add_up(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sum 1"):
         write_prepared(SHOP, tmp_path / "data", sequences=10, fractions=(0.5, 0.1, 0.1))
+
+
+def test_an_item_table_is_written_beside_the_log(tmp_path: Path) -> None:
+    """Raw and prepared: with items that the log never shows, and numbers that stay as more of them come."""
+    world = BanditWorld(BanditConfig(contexts=20, items=30, features=1, new_items=0.4, new_rounds=2))
+    write_log(world, tmp_path / "raw", sequences=200)
+    table = world.item_table()
+    assert table is not None and pq.read_table(tmp_path / "raw" / "items.parquet").equals(table)
+    first = write_prepared(world, tmp_path / "first", sequences=200, round_number=1)
+    data = Prepared(tmp_path / "first")
+    assert data.n_items == world.on_sale(1) == 24 and first[1].items[18:].sum() == 0
+    ids = data.catalogue["item_id"].to_pylist()
+    true = dict(zip(table["item_id"].to_pylist(), table["true_1"].to_pylist(), strict=True))
+    assert data.catalogue["true_1"].to_pylist() == [true[item] for item in ids]
+    write_prepared(world, tmp_path / "next", sequences=200, append=data, round_number=2, seed=1)
+    more = Prepared(tmp_path / "next").catalogue
+    assert more["item_id"].to_pylist() == [*ids, *range(24, 30)]
+    assert sum(more["count"].to_pylist()) == 2 * sum(data.catalogue["count"].to_pylist())

@@ -20,7 +20,7 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.rounds import Loop, arms_of, loop_config
+from localpolicy.study.rounds import Loop, arms_of, logging_is_served, loop_config, world_of
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -404,3 +404,19 @@ def test_measured_rounds_suffice_for_the_report(done, tmp_path):
     again = loop(tiny("store"), out=tmp_path, rounds=2)
     assert (again.first, again.rounds) == (result.first, result.rounds)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_new_items_are_shown_from_the_round_on_in_which_they_come(tmp_path):
+    dials = ("contexts=15", "features=1", "feature_values=3", "new_items=0.5", "new_rounds=2")
+    changes = (*TINY["changes"], "model.features=['true_1']")
+    config = tiny("bandit", objectives=("mle",), dials=dials, changes=changes)
+    loop_module.loop(config, out=tmp_path / "loop", rounds=2, processes=1)
+    world = world_of(config)
+    for number, on_sale in ((1, 9), (2, 12)):
+        run = Run(tmp_path / "loop" / "seed-0" / "mle" / f"round-{number:02d}" / "run")
+        shown = bandit_probabilities(run.policy(), world).min(0) > 0
+        assert shown[:on_sale].all() and not shown[on_sale:].any()
+    served = Prepared(tmp_path / "loop" / "seed-0" / "mle" / "round-01" / "data")
+    shown = np.unique(served.catalogue["item_id"].to_numpy()[served.catalogue["count"].to_numpy() > 0])
+    assert (shown >= 6).any(), "what is new is tried, and can be learnt"
+    assert not logging_is_served(config) and logging_is_served(tiny("bandit"))

@@ -11,6 +11,7 @@ import localpolicy as lp
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
+from localpolicy.judge.gate import gate
 from localpolicy.measure.run import evaluate
 from localpolicy.model.weights import load_weights
 from localpolicy.runs.run import Run
@@ -101,6 +102,45 @@ def test_an_extended_run_keeps_every_old_row(data, run, tmp_path):
     again = lp.extend(wider, pa.table({"item_id": [200], "brand": ["b2"]}), out=tmp_path / "more")
     assert again.policy().n_items == ITEMS + 3
     assert policy.recommend([[100]], 3).names is not None
+
+
+@pytest.fixture(scope="module")
+def wider(run, tmp_path_factory) -> Run:
+    new = pa.table({"item_id": [100, 101], "brand": ["b0", "b1"]})
+    return lp.extend(run, new, out=tmp_path_factory.mktemp("new") / "wider")
+
+
+def test_the_gate_knows_an_extended_run(run, wider, tmp_path):
+    """On the log of its training it is its origin; a newer log may tell them apart."""
+    more = lp.extend(wider, pa.table({"item_id": [200], "brand": ["b2"]}), out=tmp_path / "more")
+    for new, old in ((wider, run), (more, run), (run, wider)):
+        found = gate(new, against=[old], config={"split": "validation"}, device="cpu", rules={"baselines": False})
+        assert found.answer == "nothing to decide" and "extended by items" in found.sentence, found.sentence
+        assert "two seeds" not in found.sentence
+    newer = prepare(walks(np.random.default_rng(5), BRAND), out=tmp_path / "newer", items=item_table())
+    found = gate(wider, against=[run], data=newer, device="cpu", rules={"baselines": False})
+    assert "two seeds" not in found.sentence and "extended by" not in found.sentence
+
+
+def test_a_warm_start_says_which_extended_items_the_data_lack(data, run, wider, tmp_path, caplog):
+    settings = {"epochs": 1, "width": 16, "device": "cpu"}
+    train(data, "mle", out=tmp_path / "next", warm_start=str(wider.folder), **settings)
+    assert "2 items that lpi extend gave" in caplog.text and "(100, 101)" in caplog.text and "--items" in caplog.text
+    caplog.clear()
+    train(data, "mle", out=tmp_path / "plain", warm_start=str(run.folder), **settings)
+    more = pa.concat_tables(
+        [item_table(), pa.table({"item_id": [100, 101], "brand": ["b0", "b1"], "title": ["c", "d"]})]
+    )
+    log = walks(np.random.default_rng(0), BRAND, without=COLD)
+    train(
+        prepare(log, out=tmp_path / "more", items=more),
+        "mle",
+        out=tmp_path / "kept",
+        warm_start=str(wider.folder),
+        **settings,
+    )
+    assert "lpi extend gave" not in caplog.text
+    assert Run(tmp_path / "kept").policy().n_items == ITEMS + 2
 
 
 def test_an_extended_closed_form(data, tmp_path):

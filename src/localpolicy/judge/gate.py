@@ -283,7 +283,11 @@ def gate(
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:
     """What the log is asked: what it can answer, or what the rules name."""
-    if deployed is not None and two_seeds(candidate, deployed):
+    same = deployed is not None and extended(candidate, deployed)
+    if same and candidate.run is not None and candidate.run.manifest["data"]["digest"] in data.digests:
+        why = "they are one trained run, extended by items that this log never showed: on its rows they are the same"
+        return Question("nothing", why)
+    if deployed is not None and not same and two_seeds(candidate, deployed):
         why = "they are two seeds of one recipe on the same data, and differ by chance alone"
         return Question("nothing", why)
     question = question_of(data, split)
@@ -300,6 +304,14 @@ def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate
 def both_imitate(new: Candidate, old: Candidate) -> bool:
     """Whether both estimate the policy that wrote the log: the better imitation of the two is told by ranks."""
     return new.origin.objective == old.origin.objective == "mle"
+
+
+def extended(new: Candidate, old: Candidate) -> bool:
+    """Whether one is the other with more items (`lpi extend`), or both come from one run."""
+    runs = [each.run for each in (new, old) if each.run is not None and each.run.started]
+    if len(runs) < 2 or new.beta != old.beta or not any("extended" in run.manifest for run in runs):
+        return False
+    return runs[0].trained_sha256 == runs[1].trained_sha256
 
 
 def two_seeds(new: Candidate, old: Candidate) -> bool:

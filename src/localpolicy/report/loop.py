@@ -15,7 +15,7 @@ from localpolicy.report.table import Cell, Table, joined, percent, with_interval
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS, PolicySpec
-from localpolicy.study.rounds import SHARES, Figures, Loop
+from localpolicy.study.rounds import SHARES, Figures, Loop, logging_is_served
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage
@@ -280,8 +280,8 @@ def _world_about(loop: Loop) -> str:
 def _rules(loop: Loop) -> str:
     config = loop.config
     kept = "all logs so far" if config.keep_logs else "that log alone"
-    served = not config.keep_logs and config.logging == "served"
-    logging = "the run that served it (in round 1 it is estimated)" if served else "estimated from the log"
+    served = "the run that served it (in round 1 it is estimated)"
+    logging = served if logging_is_served(config) else "estimated from the log"
     seeds = f", over {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
     return (
         f"Each round a policy serves {config.sequences:,} sequences, and the next is trained on {kept}{seeds}. "

@@ -45,7 +45,12 @@ def extend(run: Run | Path | str, items: Any, *, out: Path | str, force: bool = 
         for name in ("config.yaml", "metrics.jsonl"):
             source.refuse_altered(name)
             shutil.copyfile(source.folder / name, folder / name)
-        older = {"run": str(source.folder), "policy_sha256": manifest["policy_sha256"], "new_items": extension.n_new}
+        older = {
+            "run": str(source.folder),
+            "policy_sha256": manifest["policy_sha256"],
+            "trained": source.trained_sha256,
+            "new_items": extension.n_new,
+        }
         kept = {key: value for key, value in manifest.items() if key not in CHANGED}
         data = {**manifest["data"], **Run(out).data_location(Path(manifest["data"]["path"]))}
         made.finish({**kept, "data": data, "extended": older})

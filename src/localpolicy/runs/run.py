@@ -139,6 +139,12 @@ class Run(Result):
         return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
 
     @property
+    def trained_sha256(self) -> str:
+        """Of the weights as they were trained: an extended run (`lpi extend`) has those of the run it comes from."""
+        manifest = self.manifest
+        return str(manifest.get("extended", {}).get("trained", manifest["policy_sha256"]))
+
+    @property
     def digest(self) -> str:
         """Of everything that changes an answer: weights, network (a closed form's β is there), events, items.
 

@@ -2,6 +2,9 @@
 
 A context is a short item history. Its taste is a function of that history's items, so a network that reads
 the history can learn r; and X and V are small enough that J, its optimum and every divergence are exact sums.
+
+With `features` the items have a table: its true columns tell a share of their taste and appeal, its false ones nothing.
+With `new_items` some items come later, a part each round: μ never showed them, and the truth knows what they are worth.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 from pydantic import Field
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
@@ -36,6 +40,11 @@ class BanditConfig(Settings):
     popularity: float = Field(0.5, ge=0, description="strength of the logging policy's popularity bias")
     temperature: float = Field(1.0, gt=0, description="entropy of the logging policy: higher is flatter")
     noise: float = Field(1.0, ge=0, le=1, description="ν of R = (1-ν) r + ν Bernoulli(r); 1 is clicks")
+    features: int = Field(0, ge=0, description="true columns of the item table; it has as many false ones")
+    feature_values: int = Field(8, ge=2, description="values of each column")
+    told: float = Field(0.8, ge=0, le=1, description="share of an item's taste and appeal that the true columns tell")
+    new_items: float = Field(0.0, ge=0, lt=1, description="share of the items that come after the first log")
+    new_rounds: int = Field(5, ge=1, description="rounds over which they come")
 
 
 class BanditWorld:
@@ -53,7 +62,10 @@ class BanditWorld:
                 f"{MOST_CELLS:,} pairs. Lower one of them, or simulate 'store', whose cost does not grow so."
             )
         rng = np.random.default_rng([seed, 0])
-        self.contexts = _distinct_histories(config, rng)
+        self.features = np.random.default_rng([seed, 2]).integers(
+            config.feature_values, size=(2 * config.features, config.items)
+        )
+        self.contexts = _distinct_histories(config, self.on_sale(0), rng)
         ranks = 1.0 + np.arange(config.contexts)
         self.context_probabilities = _normalised(ranks**-config.context_tail)
         logit = self._reward_logit(rng)
@@ -63,22 +75,35 @@ class BanditWorld:
     def _reward_logit(self, rng: np.random.Generator) -> np.ndarray:
         """b + taste <u(x), v_a>/√k + appeal q_a, with u(x) = Σ_{a in x} v_a / √H."""
         config = self.config
-        factors = rng.standard_normal((config.items, config.rank))
+        factors = self._told(rng.standard_normal((config.items, config.rank)), 0)
         tastes = factors[self.contexts].sum(1) / np.sqrt(config.history)
         affinity = tastes @ factors.T / np.sqrt(config.rank)
-        appeal = rng.standard_normal(config.items)
+        appeal = self._told(rng.standard_normal((config.items, 1)), 1)[:, 0]
         return np.asarray(config.base + config.taste * affinity + config.appeal * appeal)
 
+    def _told(self, own: np.ndarray, which: int) -> np.ndarray:
+        """√told Σ_j t_j(value of column j) / √F + √(1 - told) own, over the F true columns: as spread as `own`."""
+        config = self.config
+        if not config.features:
+            return own
+        rng = np.random.default_rng([self.seed, 3, which])
+        tells = rng.standard_normal((config.features, config.feature_values, own.shape[1]))
+        true = sum(tells[column, self.features[column]] for column in range(config.features))
+        return np.asarray(np.sqrt(config.told / config.features) * true + np.sqrt(1 - config.told) * own)
+
     def _logging_policy(self, logit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """softmax((quality · (logit r + error) + popularity · log p_a) / temperature)."""
+        """softmax((quality · (logit r + error) + popularity · log p_a) / temperature) over the items that it has."""
         config = self.config
         log_popularity = -np.log(1.0 + rng.permutation(config.items))
         estimate = logit + config.estimate_noise * rng.standard_normal(logit.shape)
         scores = (config.quality * estimate + config.popularity * log_popularity) / config.temperature
+        first = self.on_sale(0)
+        scores[:, first:] = -np.inf
         probabilities = _normalised(np.exp(scores - scores.max(1, keepdims=True)))
-        if probabilities.min() < LEAST_SUPPORT:
+        least = probabilities[:, :first].min()
+        if least < LEAST_SUPPORT:
             raise ConfigError(
-                f"the logging policy gives some item probability {probabilities.min():.0e}; every item needs "
+                f"the logging policy gives some item probability {least:.0e}; every item needs "
                 f"at least {LEAST_SUPPORT:.0e}. Raise 'temperature', or lower 'quality' or 'popularity'."
             )
         return probabilities
@@ -87,6 +112,24 @@ class BanditWorld:
     def n_items(self) -> int:
         """V."""
         return self.config.items
+
+    def on_sale(self, round_number: int) -> int:
+        """How many items there are when a round's policy serves (μ is the 0th): the first so many."""
+        config = self.config
+        come = min(round_number / config.new_rounds, 1.0)
+        return max(config.items - round(config.items * config.new_items * (1 - come)), 2)
+
+    def item_table(self, round_number: int | None = None) -> pa.Table | None:
+        """What is known of the items on sale in a round (None: of all); None where nothing is, and none is new."""
+        config = self.config
+        if not config.features and not config.new_items:
+            return None
+        items = config.items if round_number is None else self.on_sale(round_number)
+        table = {"item_id": np.arange(items, dtype=np.int64)}
+        for column, values in enumerate(self.features[:, :items]):
+            name, number = divmod(column, max(config.features, 1))
+            table[f"{('true', 'false')[name]}_{number + 1}"] = pa.array([f"value {value}" for value in values])
+        return pa.table(table)
 
     @property
     def rewards(self) -> dict[str, float]:
@@ -189,16 +232,16 @@ def _normalised(weights: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
-def _distinct_histories(config: BanditConfig, rng: np.random.Generator) -> np.ndarray:
-    """X different item histories [X, H], drawn uniformly."""
-    if config.contexts > config.items**config.history:
+def _distinct_histories(config: BanditConfig, items: int, rng: np.random.Generator) -> np.ndarray:
+    """X different histories [X, H] of the first `items` items, drawn uniformly."""
+    if config.contexts > items**config.history:
         raise ConfigError(
-            f"{config.contexts} distinct contexts cannot be drawn from {config.items} items in histories of "
+            f"{config.contexts} distinct contexts cannot be drawn from {items} items in histories of "
             f"{config.history}: lower 'contexts', or raise 'items' or 'history'."
         )
-    histories = rng.integers(config.items, size=(0, config.history))
+    histories = rng.integers(items, size=(0, config.history))
     while len(histories) < config.contexts:
-        more = rng.integers(config.items, size=(2 * config.contexts, config.history))
+        more = rng.integers(items, size=(2 * config.contexts, config.history))
         histories = np.concatenate([histories, more])
         _, first = np.unique(histories, axis=0, return_index=True)
         histories = histories[np.sort(first)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.settings import Settings
@@ -88,6 +89,10 @@ class World(Protocol):
 
     def log(self, sequences: int, seed: int) -> Iterator[Events]:
         """An impression log of the logging policy, in chunks."""
+        ...
+
+    def item_table(self, round_number: int | None = None) -> pa.Table | None:
+        """What is known of the items on sale in a round (None: of all), where anything is."""
         ...
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A world's log as `events.parquet`, with the truth beside it."""
+"""A world's log as `events.parquet`, with the truth beside it, and its item table where it has one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def write_log(
 ) -> tuple[Tally, Tally]:
     """Write `events.parquet` and `truth/` into `path`; return counts of what was shown and what was written.
 
-    One row per event, sorted by sequence and time; an interaction log lacks `propensity` and `policy`.
+    One row per event, sorted by sequence and time; an interaction log lacks `propensity` and `policy`. Where
+    the world's items have a table, `items.parquet` is beside it.
     `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
     """
     shown, written = Tally(world.events, world.n_items), Tally(world.events, world.n_items)
@@ -42,6 +43,8 @@ def write_log(
                 writer.write_table(_table(kept, world.events, policy, schema))
                 if progress is not None:
                     progress(len(chunk.sequence))
+        if (items := world.item_table()) is not None:
+            pq.write_table(items, folder / "items.parquet")
         log = {"sequences": sequences, "seed": seed, "interactions": interactions, "policy": policy}
         write_truth(world, folder / "truth", log=log)
     return shown, written

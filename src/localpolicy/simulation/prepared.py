@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from localpolicy.data.item_table import read_item_table
 from localpolicy.data.store import NO_ANSWER, SPLITS, Prepared
 from localpolicy.data.store_writer import StoreWriter, writing
 from localpolicy.errors import ConfigError, DataError
@@ -30,13 +31,15 @@ def write_prepared(
     append: Prepared | None = None,
     chunks: Iterable[Events] | None = None,
     policy: str = LOGGING,
+    round_number: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Tally, Tally]:
     """Write a prepared data set with `truth/` inside; return counts of what was shown and what was written.
 
     `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
-    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`. `like` names
+    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`, or where the
+    world has an item table: then all are in the catalogue that are on sale in `round_number` (None: ever). `like` names
     an earlier log of this world whose items keep their numbers; `append` one whose sequences come before the new ones,
     each in the split it was in.
     """
@@ -76,16 +79,21 @@ def write_prepared(
             parts += 1
             if progress is not None:
                 progress(len(chunk.sequence))
-        order = _order(written.items, before, all_items=all_items)
+        table = world.item_table(round_number)
+        listed = np.arange(world.n_items if all_items else 0 if table is None else len(table))
+        order = _order(written.items, before, listed)
         index = np.full(world.n_items, -1, np.int32)
         index[order] = np.arange(len(order))
         if before is not None and (written.items[index < 0] > 0).any():
             raise DataError(f"the log shows items that {before.path} lacks. Write it without that data set.")
         counts = written.items[order]
         if append is not None:
-            counts = counts + append.catalogue["count"].to_numpy()
+            counts[: append.n_items] += append.catalogue["count"].to_numpy()
             _copy(append, store)
-        store.write_items(order.astype(np.int64), counts)
+        known = None
+        if table is not None:
+            known = read_item_table(table, kinds={}, id_column=None, integer_ids=True)
+        store.write_items(order.astype(np.int64), counts, known)
         recode = np.searchsorted(codes, np.arange(len(world.events))).astype(np.uint8)
         bounds = np.cumsum(fractions)[:-1]
         for number, chunk in enumerate(_spooled(spool, parts)):
@@ -96,12 +104,13 @@ def write_prepared(
     return shown, written
 
 
-def _order(counts: np.ndarray, before: Prepared | None, *, all_items: bool) -> np.ndarray:
-    """The world's number of each item, in the data set's order."""
-    if before is not None:
-        return np.asarray(before.catalogue["item_id"].to_numpy())
-    order = np.argsort(-counts, kind="stable")
-    return order if all_items else order[counts[order] > 0]
+def _order(counts: np.ndarray, before: Prepared | None, listed: np.ndarray) -> np.ndarray:
+    """The world's number of each item, in the data set's order: those before, then others that are listed."""
+    if before is None:
+        order = np.argsort(-counts, kind="stable")
+        return order[(counts[order] > 0) | np.isin(order, listed)]
+    numbers = np.asarray(before.catalogue["item_id"].to_numpy())
+    return np.concatenate([numbers, np.setdiff1d(listed, numbers)])
 
 
 def _copy(earlier: Prepared, store: StoreWriter) -> None:

@@ -99,6 +99,9 @@ class StoreWorld:
         """V."""
         return self.config.items
 
+    def item_table(self, round_number: int | None = None) -> None:
+        """Nothing is told of its items, and none is new."""
+
     @property
     def rewards(self) -> dict[str, float]:
         """Reward of each event."""

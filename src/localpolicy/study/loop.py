@@ -3,7 +3,8 @@
 Several objectives start from the same log, written by the world's own logging policy μ. Round k trains π_k on the log
 of π_{k-1} (π_0 = μ), measures it, and lets it serve the next log: impressions with propensities and its version. By
 default only the last log is trained on, as local improvement assumes, and the run that served it stands for its own
-logging policy, since that is known exactly; μ, which is no run, is estimated in round 1.
+logging policy, since that is known exactly; μ, which is no run, is estimated in round 1. Where the world's items have a
+table, the data sets have it too; new items are in it from the round on that can show them, and μ̂ is always estimated.
 
 Each objective and seed goes through its rounds by itself, once the seed's first log is there: several at a time, one
 process each.
@@ -37,7 +38,7 @@ from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
 from localpolicy.study.demo import PolicySpec
 from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
-from localpolicy.study.rounds import Loop, LoopConfig, RoundMeasure, arms_of, scenario_of, world_of
+from localpolicy.study.rounds import Loop, LoopConfig, RoundMeasure, arms_of, logging_is_served, scenario_of, world_of
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
@@ -111,8 +112,7 @@ class Chain:
         """How a round is trained."""
         settings = scenario_of(self.config.world).settings
         chosen = dict(self.arm.objective)
-        known = number > 1 and self.config.logging == "served" and not self.config.keep_logs
-        if known and "logp_logging" in objective_of(chosen).reads().fields:
+        if number > 1 and logging_is_served(self.config) and "logp_logging" in objective_of(chosen).reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": round_seed(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})
@@ -146,6 +146,7 @@ class Chain:
             policy=self.run(number).version,
             like=Prepared(self.at(0) / "data"),
             append=Prepared(self.at(number - 1) / "data") if self.config.keep_logs else None,
+            round_number=number + 1,
         )
 
     def _log(self, number: int) -> Iterator[Events]:
@@ -213,7 +214,9 @@ def _start(chain: Chain) -> None:
     """The log that all arms of the chain's seed start from, and μ's own figures."""
     config, folder, world = chain.config, chain.at(0), world_of(chain.config)
     if not (folder / "data").exists():
-        write_prepared(world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0))
+        write_prepared(
+            world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0), round_number=1
+        )
     write_json(folder / MEASURED, RoundMeasure(world, episodes=config.episodes, seed=chain.seed).first().to_dict())
 
 

@@ -126,6 +126,13 @@ def world_of(config: LoopConfig) -> World:
     return world
 
 
+def logging_is_served(config: LoopConfig) -> bool:
+    """Whether μ of a round is the run that served its log: not of several logs, and not where new items have come."""
+    world = world_of(config)
+    grows = isinstance(world, BanditWorld) and world.config.new_items > 0
+    return config.logging == "served" and not config.keep_logs and not grows
+
+
 @dataclass(frozen=True)
 class Mean:
     """A figure and its standard error, 0 where it is exact."""

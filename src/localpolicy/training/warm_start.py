@@ -18,10 +18,12 @@ Heads that the older run lacks start as in a new run, and so do events it never 
 
 from __future__ import annotations
 
+import logging
 from math import log
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -34,6 +36,7 @@ from localpolicy.model.weights import load_weights, without_features
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 
+LOG = logging.getLogger(__name__)
 NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
 SOFTMAX_HEADS = ("policy", "logging")
 FREE = ("dropout", "features", "id_dropout", "new_items")  # of the model: no weight depends on them
@@ -53,9 +56,12 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
             name.removeprefix("logging."): weight for name, weight in weights.items() if name.startswith("logging.")
         }
     features, weights = without_features(weights)
-    older_index = torch.from_numpy(match_items(data.catalogue, pq.read_table(run.folder / "items.parquet")))
+    items = pq.read_table(run.folder / "items.parquet")
+    older_index = torch.from_numpy(match_items(data.catalogue, items))
     if not bool((older_index >= 0).any()):
         raise RunError(f"--warm-start: {run.folder} and {data.path} have no item in common (matched by id).")
+    if "extended" in run.manifest:
+        _say_what_is_lost(items, data, run.folder)
     copied = []
     for name, target in network.state_dict().items():
         if name not in weights and (name.startswith(("heads.", FEATURES)) or name == "answer"):
@@ -81,6 +87,18 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
         "heads": heads,
         "fresh_heads": [name for name in network.heads if name not in heads],
     }
+
+
+def _say_what_is_lost(items: pa.Table, data: Prepared, folder: Path) -> None:
+    """Items that a run was given without training are in no log yet: data without their table lack them."""
+    lost = (match_items(items, data.catalogue) < 0) & (items["count"].to_numpy() == 0)
+    if lost.any():
+        ids = [str(each) for each in items["item_id"].filter(pa.array(lost))[:3].to_pylist()]
+        LOG.warning(
+            "%s items that lpi extend gave %s are not in %s (%s%s): the new run will not know them. Prepare the data "
+            "with a table that holds them (--items), or extend the new run again.",
+            f"{int(lost.sum()):,}", folder, data.path, ", ".join(ids), ", …" if lost.sum() > len(ids) else "",
+        )  # fmt: skip
 
 
 def _by_item(start: Tensor, older_index: Tensor, *, low: str | bool) -> Tensor:
