@@ -6,6 +6,7 @@ waits for half a minute. Nothing of ours is imported before the fork: a program 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
@@ -32,8 +33,10 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> s
 
 @cache
 def _forker() -> subprocess.Popen[str]:
-    """It ends when this process does: nobody writes to it any more."""
-    return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """It ends with this process, when its input is closed."""
+    forker = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(forker.communicate)
+    return forker
 
 
 def _become(words: list[str], cwd: str, env: dict[str, str], said: list[str]) -> None:
