@@ -31,7 +31,7 @@ SCRIPT, FURTHER = ROOT / "examples" / "daily.sh", ROOT / "examples" / "rollout.s
 DAYS = [f"2026-11-{10 + number}" for number in range(7)]
 SET = ("model.width=16", "train.batch_size=64", "train.learning_rate=0.01")
 TRAINING = f"--objective mle --epochs 2 --device cpu {' '.join(f'--set {one}' for one in SET)}"
-ROLLOUT = "--stages 50,100 --units 60 --people 20 --places 3 --set lists=20"
+ROLLOUT = "--stages 50,100 --units 60 --people 20 --places 3 --set lists=20 --set alpha=0.001"  # no false alarm here
 RULES = "{min_sequences: 10, baselines: false}"  # a small shop, whose rule of thumb item-kNN knows as well
 CLIENT = """#!{python} -SE
 import json, socket, sys
@@ -175,7 +175,7 @@ def test_the_round_ends_in_production(lpi_beside, tmp_path):
     export("deployed", out=f"exports/{DAYS[0]}")
     shutil.copytree(f"exports/{DAYS[0]}", "served")
     steps = [
-        ({"": 0.4, "current": 0.4, "candidate": 0.4}, [0, 0]),
+        ({"": 0.4, "current": 0.4, "candidate": 0.6}, [0, 0]),
         ({"": 0.4, "current": 0.4, "candidate": 0.0}, [3, 3]),
     ]
     number = 1

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_parts"
 
@@ -34,10 +35,7 @@ def lpi(installed, tmp_path_factory):
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
     def run(*words, expected=(0,)):
-        done = subprocess.run(
-            [sys.executable, "-m", "localpolicy", *map(str, words)], cwd=folder, env=environment,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = warm.python("-m", "localpolicy", *words, cwd=folder, env=environment)
         assert done.returncode in expected, done.stderr
         return done
 

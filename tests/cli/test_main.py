@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import commands
 import pytest
+import warm
 from small_logs import write_small
 
 from localpolicy.cli.main import VERBS, main
@@ -24,13 +26,7 @@ def here(*arguments, code=0):
 
 
 def lpi(*arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "localpolicy", *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.python("-m", "localpolicy", *arguments, cwd=Path.cwd())
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 

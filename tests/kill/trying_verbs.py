@@ -25,13 +25,20 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
-# What an optimiser would import: once here, instead of for seconds in every child.
+# What an optimiser and the verbs would import: once here, instead of for seconds in every child.
+import scipy.stats  # noqa: F401
 import torch._dynamo  # noqa: F401
 
+import localpolicy.study.loop
+import localpolicy.study.sweep
 import localpolicy.training.train  # noqa: F401
 from localpolicy.cli.main import main
+
+with suppress(ImportError):  # it is in an extra
+    import altair  # noqa: F401
 
 CALLS = [(os, "replace"), (os, "fsync"), (os, "unlink"), (shutil, "rmtree")]
 PAGE = 4096  # bytes: what a tmpfs counts

@@ -19,4 +19,4 @@ def builds_an_optimiser(ranks):
 
 
 def test_nothing_keeps_the_group_alive():
-    in_processes(2, builds_an_optimiser)
+    in_processes(2, builds_an_optimiser, fresh=True)  # what is imported when is the point

@@ -60,7 +60,7 @@ def events(log: Log, out: Path, **settings) -> list[dict]:
 
 
 def write(log: Log, *records) -> list[bool]:
-    return [future.result(10) for future in [log.append(record) for record in records]]
+    return [future.result(60) for future in [log.append(record) for record in records]]
 
 
 def test_shown_items_become_rows_with_what_came_back(log, tmp_path):
@@ -240,13 +240,13 @@ def test_a_log_that_cannot_be_written_acknowledges_nothing(log):
     assert write(log, request) == [True]
     twice = log.append(request)
     with pytest.raises(LogError, match="could not be written"):
-        twice.result(10)
+        twice.result(60)
     assert write(log, listed()) == [True], "it goes on"
 
 
 def test_records_share_transactions(log):
     futures = [log.append(listed(number)) for number in range(400)]
-    assert all(future.result(10) for future in futures)
+    assert all(future.result(60) for future in futures)
     assert log.records == 400 and log.transactions < 400
 
 

@@ -34,7 +34,7 @@ def test_records_of_several_servers_are_joined_rotated_and_erased(postgres_log, 
         thread.start()
     for thread in threads:
         thread.join()
-    assert logs[0].find(requests[1].id).result(10) == ([1, 2, 3], START)
+    assert logs[0].find(requests[1].id).result(60) == ([1, 2, 3], START)
     erase("p7", log=postgres_log)
     for log in logs:
         log.close()
@@ -51,7 +51,7 @@ def test_a_server_that_went_away_is_found_again(postgres_log):
     other = Database(postgres_log)
     other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
     with pytest.raises(LocalPolicyError, match="could not be written"):
-        log.append(listed()).result(10)
+        log.append(listed()).result(60)
     assert write(log, listed()) == [True]
     other.close()
     log.close()
@@ -73,9 +73,9 @@ def test_a_server_that_hangs_is_given_up(postgres_log, monkeypatch):
         assert not waits.done()
         threading.Event().wait(0.3)
         with pytest.raises(LocalPolicyError, match="has not answered"):
-            log.append(listed()).result(10)
+            log.append(listed()).result(60)
         with pytest.raises(LocalPolicyError, match="could not be written"):
-            waits.result(10)
+            waits.result(60)
         assert write(log, listed()) == [True], "over a new connection"
     finally:
         os.kill(pid, signal.SIGCONT)

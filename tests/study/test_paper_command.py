@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from pathlib import Path
 
 import commands
 import pytest
+import warm
 from shop_logs import write_shop
 
 from localpolicy.cli.main import app
@@ -17,13 +17,7 @@ SMALL = ("--set", "train.epochs=1", "--set", "model.width=4", "--set", "train.ba
 
 
 def lpi(*arguments, code=0, env=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "localpolicy", *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.python("-m", "localpolicy", *arguments, cwd=Path.cwd(), env={**os.environ, **(env or {})})
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done
 
