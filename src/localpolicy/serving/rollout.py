@@ -295,9 +295,9 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
     verdict = verdict.model_copy(update={"unknown_events": told.set_aside})
     if CODES[verdict.decision] == 0 and not rollout["done"] and told.set_aside > told.known:
         raise DataError(
-            f"{told.set_aside:,} of {told.set_aside + told.known:,} answers are of no event that this plan has a reward "
-            f"for ({rules.answers.rewards}): harm would not be seen, so it goes no further. End it (lpi rollout back), "
-            "and plan it with the --rewards of your events."
+            f"{told.set_aside:,} of {told.set_aside + told.known:,} answers are of no event that this plan has a "
+            f"reward for ({rules.answers.rewards}): harm would not be seen, so it goes no further. End it (lpi "
+            "rollout back), and plan it with the --rewards of your events."
         )
     if apply and verdict.decision != "hold" and not (verdict.decision == "done" and rollout["done"]):
         new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
