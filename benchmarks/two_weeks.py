@@ -1,6 +1,6 @@
 """Two weeks of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
 
-    python benchmarks/two_weeks.py [--days 14] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--keep FOLDER]
+    python benchmarks/two_weeks.py [--days 14] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100]
 
 A shop of 20 items has four kinds of visitor; what they like drifts a little every day. The first policy is learnt from
 what people did (a CSV file). From then on the days are alike: visitors come in three parts of the day and get lists of
@@ -298,7 +298,7 @@ def untrained(words: list[str]) -> list[str]:
 
 def two_weeks(
     folder: Path, *, days: int = 14, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
-    drift: float = 0.12, epochs: int = 6, stages: str = "10,30,100", people: int | None = None, finds: float = 0.8,
+    drift: float = 0.12, epochs: int = 6, stages: str = "3,30,100", people: int | None = None, finds: float = 0.8,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Play them: one entry per day, and the accounts at the end."""
     from localpolicy.serving.export import export
@@ -370,6 +370,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--killed", type=int, default=10, help="the night that is killed; 0: none")
     parser.add_argument("--drift", type=float, default=0.12)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
     parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
     given = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
@@ -377,7 +378,7 @@ def main(words: Sequence[str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for entry in two_weeks(
             folder, days=given.days, visits=given.visits, seed=given.seed, bad=given.bad or None,
-            killed=given.killed or None, drift=given.drift, epochs=given.epochs,
+            killed=given.killed or None, drift=given.drift, epochs=given.epochs, stages=given.stages,
         ):  # fmt: skip
             print(json.dumps(entry, ensure_ascii=False), flush=True)
 

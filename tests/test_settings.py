@@ -7,7 +7,11 @@ import importlib.util
 import pkgutil
 from pathlib import Path
 
+import pytest
+
 import localpolicy
+from localpolicy.errors import ConfigError
+from localpolicy.serving.rollout import RolloutRules
 from localpolicy.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -57,3 +61,11 @@ def test_the_page_says_what_the_models_say():
     ):
         assert line in text
     assert "### objective: what is maximised" in text
+
+
+def test_true_is_no_number():
+    """YAML reads `yes` as true, and Python would take it for 1."""
+    for field, value in (("units", True), ("alpha", False), ("largest_reward", True)):
+        with pytest.raises(ConfigError, match=f"{field}: expected a .*number, got {value}"):
+            RolloutRules.parse({field: value})
+    assert RolloutRules.parse({"units": 1}).units == 1

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PlainSerializer, ValidationError, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+    field_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from localpolicy.errors import ConfigError, nearest, shown
 
@@ -35,6 +44,16 @@ class Settings(BaseModel):
     # Pydantic's mark of an __init__ that only validates: within a larger config ours is not called, and the larger one
     # reports where in it the problem lies.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_for_a_number(cls, value: Any, about: ValidationInfo) -> Any:
+        """YAML's `yes` and `on` are true, which Python would take for 1."""
+        if isinstance(value, bool) and about.field_name is not None:
+            kinds = _kinds(cls.model_fields[about.field_name].annotation)
+            if bool not in kinds and kinds & {int, float}:
+                raise PydanticKnownError("float_type" if float in kinds else "int_type")
+        return value
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, prefix: str = "", context: Mapping[str, Any] | None = None) -> Self:
@@ -72,6 +91,12 @@ def _yaml(text: str, key: str) -> Any:
         except ValueError:
             return value
     return value
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that a field may have."""
+    inside = get_args(annotation)
+    return set().union(*map(_kinds, inside)) if inside else {annotation} if isinstance(annotation, type) else set()
 
 
 # Pydantic's kinds of problem -> what was expected, in our words.

@@ -133,13 +133,13 @@ def test_times_of_every_unit_with_a_zone_or_without(tmp_path, unit, zone):
 TWO_MEANINGS = ["purchase=1_0,click=1", ">=1_0=1,*=0", "purchase=1,purchase=2", "*=0,*=1", ">=4=1,>=4=2", "4=1,4.0=2"]
 
 
-@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("zone", [None, "UTC", "number"])
 def test_nanoseconds_are_cut_off_and_never_rounded(tmp_path, zone):
     """A cast of .000999999 s would make it the next millisecond."""
     stamps = [1_690_999_999_000_999_999 + number * 10**9 for number in range(120)]
+    times = pa.array(stamps) if zone == "number" else pa.array(stamps).cast(pa.timestamp("ns", tz=zone))
     table = pa.table({"sequence_id": [n // 4 for n in range(120)], "item_id": [n % 9 for n in range(120)],
-                      "event": ["click", "purchase"] * 60,
-                      "timestamp": pa.array(stamps).cast(pa.timestamp("ns", tz=zone))})  # fmt: skip
+                      "event": ["click", "purchase"] * 60, "timestamp": times})  # fmt: skip
     pq.write_table(table, tmp_path / "log.parquet")
     for log, out in ((tmp_path / "log.parquet", "file"), (table, "frame")):
         data = prepare(log, out=tmp_path / out, **FEW)

@@ -237,6 +237,17 @@ def test_the_test_of_uniformity_is_exact():
         assert uniformity(np.array([d, 1.0])) == pytest.approx(uniformity(np.array([0.0, 1 - d])))
 
 
+def test_a_history_is_no_answer(exported, tmp_path):
+    """Rotated, lists without an answer are as many as before, though rows of their histories stand before them."""
+    log = simulate(tmp_path / "log.db", exported, lists=60)
+    database = Database(log)
+    database.execute("DELETE FROM feedback WHERE id IN (SELECT id FROM feedback ORDER BY id LIMIT 45)")
+    database.close()
+    rotate(log, out=tmp_path / "events", upto=START + 1000)
+    texts = [finding.text for finding in audit(tmp_path / "events").findings if finding.check == "feedback"]
+    assert texts == [f"{45 / 60:.1%} of the lists have no answer; 0 answers came late."]
+
+
 def test_what_cannot_be_told(exported, tmp_path):
     log = simulate(tmp_path / "log.db", exported, lists=100)
     found = audit(log)

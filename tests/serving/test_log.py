@@ -383,3 +383,17 @@ def test_a_person_is_erased_everywhere(log, rotated, tmp_path):
     assert not again["files"] and not again["data"] and not any(again["log"].values())
     with pytest.raises(LocalPolicyError, match="part of .* already"):
         prepare("events", [rotated], out=tmp_path / "more", append=tmp_path / "data")
+
+
+def test_an_erasure_that_was_cut_short_is_finished_by_the_next(log, rotated, tmp_path):
+    """Files that changed without their data set are known by it all the same: no day is appended twice."""
+    prepare("events", [rotated], out=tmp_path / "data", test=0.2, validation=0.2)
+    with pytest.raises(LocalPolicyError, match="mistyped"):
+        erase("p5", files=[rotated.parent], data=[tmp_path / "data", tmp_path / "mistyped"])
+    assert "p5" in pq.read_table(rotated)["sequence_id"].to_pylist(), "a wrong name is told before anything is changed"
+    for cut_short, finished in (("p5", "p5"), ("p6", "p5")):  # the second finds the file changed, and no row to erase
+        erase(cut_short, files=[rotated.parent])
+        erase(finished, files=[rotated.parent], data=[tmp_path / "data"])
+        with pytest.raises(LocalPolicyError, match="part of .* already"):
+            prepare("events", [rotated], out=tmp_path / "more", append=tmp_path / "data")
+    assert len(Prepared(tmp_path / "data")) == 39

@@ -17,7 +17,7 @@ from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, Shadowed, new_id
-from localpolicy.serving.rollout import RolloutRules, judge, plan, read_plan
+from localpolicy.serving.rollout import RolloutRules, judge, plan, read_plan, roll_back
 from localpolicy.serving.rotate import rotate
 from localpolicy.serving.sequential import benefit, harm, ratio
 from localpolicy.serving.units import RolloutList, units_of
@@ -362,6 +362,33 @@ def test_an_event_that_the_map_does_not_know_is_counted_and_set_aside(tmp_path):
     database.close()
     found = judge(path, log=log, at=START + RIPE + 300)
     assert found.decision == "advance" and found.unknown_events == 1
+
+
+def test_a_plan_whose_rewards_are_of_other_events_goes_no_further(tmp_path):
+    """All rewards would be 0 in both arms: no harm could ever be seen."""
+    path, log = tmp_path / "rollout.json", tmp_path / "log.db"
+    rules = EASY.model_copy(update={"answers": JoinConfig(rewards="buy=1")})
+    rollout = plan(path, stages=["50", "100"], rules=rules)
+    written(log, rollout, persons=300, stage="50", share=0.5, effect=-0.4)
+    with pytest.raises(DataError, match=r"answers are of no event .*buy=1.*lpi rollout back"):
+        judge(path, log=log, at=START + RIPE + 300)
+    assert read_plan(path)["stage"] == "50"
+    # Other alarms are raised all the same.
+    written(log, rollout, persons=600, stage="50", share=0.5, seed=1, fallback=0.5)
+    assert judge(path, log=log, at=START + 600).decision == "roll back"
+
+
+def test_a_rollout_is_ended_by_hand(tmp_path):
+    path = tmp_path / "rollout.json"
+    plan(path, rules=EASY)
+    roll_back(path, why="the shop closes")
+    after = read_plan(path)
+    assert (after["stage"], after["share"]) == ("rolled back", 0.0) and not Assignment.of(after).on
+    assert judge(path, log=tmp_path / "log.db").why == "the shop closes"
+    with pytest.raises(ConfigError, match="no rollout that goes on"):
+        roll_back(path, why="again")
+    plan(path, rules=EASY)
+    assert read_plan(path)["stage"] == "shadow"
 
 
 def test_everyone_keeps_their_arm_while_the_share_grows():

@@ -70,7 +70,21 @@ def judge(
         f"stage {judgement.stage}: {judgement.decision}", ("arm", "persons", "can still answer", "mean reward"), arms,
         note=judgement.why,
     )  # fmt: skip
+    if judgement.unknown_events:
+        LOG.warning("%s answers have no reward by this plan, and were set aside", f"{judgement.unknown_events:,}")
     if json is not None:
         write_json(json, {**judgement.model_dump(), "exit_code": judgement.exit_code})
     if judgement.exit_code:
         raise typer.Exit(judgement.exit_code)
+
+
+@app.command()
+def back(
+    rollout: Annotated[Path, typer.Argument(help="the rollout's file")],
+    why: Annotated[str, typer.Option(help="the reason, for the file's history")] = "ended by hand",
+) -> None:
+    """End a rollout by hand: from the server's next look on nobody gets the candidate."""
+    from localpolicy.serving.rollout import roll_back
+
+    roll_back(rollout, why=why)
+    LOG.info(f"rolled back: {rollout}")

@@ -23,6 +23,8 @@ def rotate(
     aggregation: Annotated[
         str, typer.Option(help="how to combine several events on one item: max, sum, first or last")
     ] = "max",
+    smallest_reward: Annotated[float | None, typer.Option(help="set aside answers that state less")] = None,
+    largest_reward: Annotated[float | None, typer.Option(help="set aside answers that state more")] = None,
     now: Annotated[bool, typer.Option("--now", help="also move lists whose window is still open")] = False,
     json: Annotated[Path | None, typer.Option(help="write the names of the files as JSON to this file")] = None,
 ) -> None:
@@ -32,7 +34,10 @@ def rotate(
     from localpolicy.serving.records import now as moment
     from localpolicy.serving.rotate import rotate as run_it
 
-    config = JoinConfig.parse({"window": window, "rewards": rewards, "default": default, "aggregation": aggregation})
+    config = JoinConfig.parse({
+        "window": window, "rewards": rewards, "default": default, "aggregation": aggregation,
+        "smallest_reward": smallest_reward, "largest_reward": largest_reward,
+    })  # fmt: skip
     files = run_it(log, out=out, config=config, upto=moment() if now else None, grace=grace)
     if json is not None:
         write_json(json, {"files": [str(file) for file in files]})

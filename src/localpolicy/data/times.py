@@ -110,10 +110,16 @@ def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> 
     `unix_millis` is Spark's name, which the DuckDB adapter defines too.
     """
     if written == "number":
+        whole, parts = f"TRY_CAST({value} AS BIGINT)", UNITS[unit] // 1000
+        floored = f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {parts or 1}) AS BIGINT)"
+        # A float does not hold all digits of nanoseconds: what is over a millisecond goes before they are divided.
+        exact = f"CAST(ROUND(({whole} - MOD(MOD({whole}, {parts}) + {parts}, {parts})) / {parts}) AS BIGINT)"
         number = {
             "s": f"TRY_CAST(ROUND(TRY_CAST({value} AS DOUBLE) * 1000) AS BIGINT)",
-            "ms": f"TRY_CAST({value} AS BIGINT)",
-        }.get(unit, f"TRY_CAST(FLOOR(TRY_CAST({value} AS DOUBLE) / {UNITS[unit] // 1000}) AS BIGINT)")
+            "ms": whole,
+            "us": floored,
+            "ns": f"COALESCE({exact}, {floored})",
+        }[unit]
         return f"CASE WHEN {has_no_underscore(value)} THEN {number} END" if is_text else number
     if written in ("day first", "month first"):
         first, second, year, clock = (_part(value, YEAR_LAST, group) for group in (1, 3, 4, 5))

@@ -105,7 +105,9 @@ def _of_one_form(values: Mapping[str, Any]) -> Mapping[str, Any]:
     kept = {
         key: value
         for key, value in values.items()
-        if value is not None and key != "improve" and not (key in unread and value == unread[key])
+        if key != "improve"
+        and not (value is None and ("improve" in values or key in unread))
+        and not (key in unread and value == unread[key])
     }
     return {**kept, "name": own.name}
 

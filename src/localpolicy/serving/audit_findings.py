@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy import stats
 
+from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.audit_lists import TOLERANCE, Evidence
 from localpolicy.serving.database import Database
 from localpolicy.serving.recommender import Recommender
@@ -130,7 +131,7 @@ def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
         parts = [pq.read_table(file, columns=["request", "event"]) for file in files]
         rows = [(r, e) for part in parts for r, e in zip(*(column.to_pylist() for column in part.columns), strict=True)]
         lists = {request for request, _ in rows if request}
-        with_answer = {request for request, event in rows if request and event != "none"}
+        with_answer = {request for request, event in rows if request and event not in (NO_ANSWER, CONTEXT)}
         share = len(with_answer) / max(len(lists), 1)
         late = 0
     else:

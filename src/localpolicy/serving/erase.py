@@ -40,7 +40,7 @@ def erase(
     """Remove all rows of a person; what was removed where. A log that is rotated at the same time is refused."""
     moment = now()
     record: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
-    paths, folders = _parquet(files), [Path(folder) for folder in data]
+    paths, folders = _parquet(files), [Prepared(folder).path for folder in data]
     database = None if log is None else Database(log)  # a wrong name is told before anything is changed
     try:
         with nullcontext() if database is None else database.only_mover():
@@ -53,7 +53,7 @@ def erase(
             for folder in folders:
                 with only_writer(folder):
                     entry = {"id": record["id"], "time": moment}
-                    changed = _erase_prepared(folder, person, entry, record["files"])
+                    changed = _erase_prepared(folder, person, entry, _digests(paths))
                 if changed:
                     record["data"][str(folder)] = changed
             if database is not None:
@@ -137,8 +137,18 @@ def _others(column: Any, person: str) -> Any:
     return pc.fill_null(pc.not_equal(column.cast("string"), person), True)
 
 
+def _digests(paths: Iterable[Path]) -> dict[str, str]:
+    """What became of files by all erasures recorded beside them: a call that was cut short is not forgotten."""
+    records = sorted({path.parent / RECORD for path in paths})
+    return {entry["before"]: entry["after"] for file in records if file.exists() for entry in read_json(file)}
+
+
+def _latest(digest: str, digests: Mapping[str, str]) -> str:
+    return digest if digest not in digests else _latest(digests[digest], digests)
+
+
 def _erase_prepared(
-    folder: Path, person: str, about: dict[str, Any], files: Mapping[str, Mapping[str, Any]]
+    folder: Path, person: str, about: dict[str, Any], digests: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Write a data set anew without the person's sequences; its catalogue stays, so that runs still fit it."""
     data = Prepared(folder)
@@ -146,19 +156,20 @@ def _erase_prepared(
     for name in SPLITS:
         ids = pc.replace_substring_regex(data.sequence_ids(name).cast("string"), r"#-?\d+$", "")
         keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
-    if all(kept.all() for kept in keep.values()):
-        return None
     manifest = data.manifest
+    # A file without the person is the same day still: it is not to be appended again, even where no row of it was kept.
+    taken = manifest.get("inputs", {}).get("taken", [])
+    known = {file["sha256"] for file in taken}
+    again = [{**file, "sha256": latest} for file in taken
+             if (latest := _latest(file["sha256"], digests)) not in known]  # fmt: skip
+    if all(kept.all() for kept in keep.values()) and not again:
+        return None
     fixed = {"format", "kind", "counts", "splits", "events", "rewards", "settings", "files", "digest"}
     extra = {key: value for key, value in manifest.items() if key not in fixed}
     erased = int(sum((~kept).sum() for kept in keep.values()))
     extra["erasures"] = [*extra.get("erasures", []), {**about, "before": data.digest, "sequences": erased}]
-    inputs = extra.get("inputs", {})
-    taken = inputs.get("taken", [])  # a file without the person is the same day still: it is not to be appended again
-    after = {changed["before"]: changed["after"] for changed in files.values()}
-    again = [{**file, "sha256": after[file["sha256"]]} for file in taken if file["sha256"] in after]
     if again:
-        extra["inputs"] = {**inputs, "taken": [*taken, *again]}
+        extra["inputs"] = {**manifest["inputs"], "taken": [*taken, *again]}
     columns = tuple(name for name in data["train"].arrays if name not in ("item", "event", "reward"))
     ids = {name: data.sequence_ids(name) for name in SPLITS}
     numbers = _used_filters(data, keep)

@@ -29,7 +29,7 @@ from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.records import new_id, now
 from localpolicy.serving.sequential import benefit, harm, ratio
-from localpolicy.serving.units import Units, rollout_lists, units_of
+from localpolicy.serving.units import Told, Units, rollout_lists, units_of
 from localpolicy.settings import Settings
 
 FORMAT = 2
@@ -115,8 +115,8 @@ def _planned(
     if path.exists():
         old = read_plan(path)
         if old["stage"] != BACK and not old["done"]:
-            raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Choose another file, or "
-                              "judge that one until it is done or rolled back.")  # fmt: skip
+            raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Judge it until it is done "
+                              f"or rolled back, or end it now: lpi rollout back {path}.")  # fmt: skip
         write_json(path.with_name(f"{path.stem}-{old['id']}{path.suffix}"), old)
     moment = now()
     name = new_id(moment)
@@ -153,7 +153,7 @@ def read_plan(path: Path | str) -> dict[str, Any]:
     """A rollout's file."""
     content = read_json(Path(path))
     if not isinstance(content, dict) or content.get("format") != FORMAT or "stages" not in content:
-        raise RunError(f"{path} is not a rollout of this version; 'lpi rollout plan' makes one.")
+        raise RunError(f"{path} is not a rollout of this version. Move it away; then 'lpi rollout plan' makes one.")
     return content
 
 
@@ -254,7 +254,8 @@ def _rewards(ripe: Units, rules: RolloutRules) -> dict[str, float]:
             f"{len(outside):,} of {len(ripe.reward):,} persons brought {outside.min():g} to {outside.max():g} a list; "
             f"the plan says {low:g} to {high:g}. The test holds within the stated range only, so nothing is judged. "
             "Plan a new rollout whose smallest_reward and largest_reward hold what a list can bring (--set), or "
-            "with --places, if lists are longer than planned."
+            "with --places, if lists are longer than planned. Answers that cannot be right are set aside with "
+            "--set answers.largest_reward=… (of one answer)."
         )
     mixed = ripe.where((ripe.probability > 0) & (ripe.probability < 1))
     given = mixed.arm, mixed.probability, np.clip(mixed.reward, low, high)
@@ -288,10 +289,16 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
         return RolloutVerdict(decision="roll back", stage=stage, why=rollout["history"][-1]["why"])
     rules, moment = RolloutRules.parse(rollout["rules"]), now() if at is None else at
     shares = {name: _share(name) for name in stages}
-    lists, shadow, unknown = _read(log, rollout, rules)
+    lists, shadow, told = _read(log, rollout, rules)
     units = units_of(lists, shares, horizon_ms=rules.horizon_ms)
     verdict = decide(units, rules, stage=stage, stages=stages, shadow=shadow, at=moment)
-    verdict = verdict.model_copy(update={"unknown_events": unknown})
+    verdict = verdict.model_copy(update={"unknown_events": told.set_aside})
+    if CODES[verdict.decision] == 0 and not rollout["done"] and told.set_aside > told.known:
+        raise DataError(
+            f"{told.set_aside:,} of {told.set_aside + told.known:,} answers are of no event that this plan has a "
+            f"reward for ({rules.answers.rewards}): harm would not be seen, so it goes no further. End it (lpi "
+            "rollout back), and plan it with the --rewards of your events."
+        )
     if apply and verdict.decision != "hold" and not (verdict.decision == "done" and rollout["done"]):
         new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
         entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
@@ -300,11 +307,22 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
     return verdict
 
 
-def _read(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], int]:
-    """This rollout's lists, its shadow answers with failures, and how many answers were of unknown kind."""
+def roll_back(path: Path | str, *, why: str) -> None:
+    """End a rollout by hand: nobody gets the candidate any more, whatever the log says."""
+    with only_writer(Path(path)):
+        rollout = read_plan(path)
+        if rollout["stage"] == BACK or rollout["done"]:
+            raise ConfigError(f"{path} holds no rollout that goes on: it is {'done' if rollout['done'] else BACK}.")
+        entry = {"time": now(), "stage": BACK, "why": why}
+        history = [*rollout["history"], entry]
+        write_json(Path(path), {**rollout, "stage": BACK, "share": 0.0, "history": history})
+
+
+def _read(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], Told]:
+    """This rollout's lists, its shadow answers with failures, and how many answers count."""
     database = Database(log)
     try:
-        lists, unknown = rollout_lists(database, rollout["id"], rules.answers)
+        lists, told = rollout_lists(database, rollout["id"], rules.answers)
         query = "SELECT COUNT(*), COALESCE(SUM(failed), 0) FROM shadow WHERE rollout = ?"
         answered, failed = database.rows(query, (rollout["id"],))[0]
     finally:
@@ -314,4 +332,4 @@ def _read(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tupl
     if len(found) > 1 or not found <= expected:
         raise RunError(f"the candidate's lists were made by {', '.join(sorted(found))}; evidence is about one version. "
                        "Plan a new rollout.")  # fmt: skip
-    return lists, (int(answered), int(failed)), unknown
+    return lists, (int(answered), int(failed)), told

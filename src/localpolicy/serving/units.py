@@ -98,8 +98,15 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
     return Units._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
 
 
-def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], int]:
-    """A rollout's lists in order of time, rotated or not; and how many answers the reward map does not know."""
+class Told(NamedTuple):
+    """A rollout's answers: how many have a reward, and how many were set aside, since they have none."""
+
+    known: int
+    set_aside: int
+
+
+def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], Told]:
+    """A rollout's lists in order of time, rotated or not; and how many of its answers count."""
     worth = Worth(config)
     answers: dict[str, dict[str, tuple[int, str, str, float, int]]] = {}
     for name, request, item, event, stated, arrived, time in database.stream(ANSWERS, (rollout,) * 3):
@@ -118,7 +125,8 @@ def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple
         total = sum(aggregate(mine, config)[1] for mine in by_item.values())
         total += config.default * (len(json.loads(items)) - len(by_item))
         lists.append(RolloutList(request if person is None else person, time, arm, stage, policy, mode, total))
-    return sorted(lists, key=lambda made: made.time), worth.set_aside.total()
+    told = Told(sum(map(len, answers.values())), worth.set_aside.total())
+    return sorted(lists, key=lambda made: made.time), told
 
 
 def keep_evidence(database: Database, rotation: int) -> None:
