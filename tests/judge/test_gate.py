@@ -80,8 +80,15 @@ def test_what_would_tell_is_computed_from_the_spread_seen():
     rng = np.random.default_rng(1)
     first, second = rng.normal(0.1, 1, 400), np.zeros(400)
     test = paired(first, second, np.arange(400))
-    assert more_needed(test, 0.1) == pytest.approx(sample_needed(0.1), rel=0.2)
-    assert more_needed(test, 0.0) is None
+    assert more_needed(test, 0.1, confidence=0.95) == pytest.approx(sample_needed(0.1), rel=0.2)
+    assert more_needed(test, 0.0, confidence=0.95) is None
+
+
+def test_a_stricter_gate_asks_for_more_rows():
+    """(z_{.995} + z_{.8})² / (z_{.975} + z_{.8})² = 1.49 times as many at 99 % as at 95 %."""
+    new, old = made("new", np.tile([2.0, 6.0], 20)), made("old", np.tile([3.0, 4.0], 20))
+    needed = {level: gain_check(new, old, "all.nDCG@20", GateRules(confidence=level)).needed for level in (0.95, 0.99)}
+    assert needed[0.99] == pytest.approx(1.49 * needed[0.95], rel=0.01)
 
 
 @pytest.mark.parametrize("shift", [0.13, 0.4])
@@ -99,10 +106,10 @@ def test_no_more_is_asked_for_than_there_is(monkeypatch):
     """Where as many positions as there are should have told, no number is named."""
     rank = np.concatenate([np.full(200, 3.0), np.full(200, 5.0)])
     new, old = made("new", rank[::-1].copy()), made("old", rank)
-    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain: test.n - 1)
+    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain, confidence: test.n - 1)
     check = gate_checks.gain_check(new, old, "all.nDCG@20", GateRules())
     assert check.outcome == "cannot tell" and check.needed is None and "would tell" not in check.reason
-    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain: test.n + 1)
+    monkeypatch.setattr(gate_checks, "more_needed", lambda test, gain, confidence: test.n + 1)
     assert gate_checks.gain_check(new, old, "all.nDCG@20", GateRules()).needed == 401
 
 

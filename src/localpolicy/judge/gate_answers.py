@@ -101,7 +101,8 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
         return Check(NAME, "cannot tell", reason, *fields, plain=plain)
     needed = None
     if outcome == "cannot tell":
-        needed = more_needed(test, max(test.difference, rules.smallest_gain * abs(base)) - rules.min_gain)
+        wanted = max(test.difference, rules.smallest_gain * abs(base)) - rules.min_gain
+        needed = more_needed(test, wanted, confidence=rules.confidence)
         needed = None if needed is not None and needed <= test.n else needed
         told = "" if needed is None else f". About {needed:,} answers would tell"
     return Check(NAME, outcome, reason + told, *fields, needed, plain=plain, unit="answers")

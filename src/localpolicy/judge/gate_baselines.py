@@ -49,7 +49,7 @@ def _against_baselines(
     if all(each.sign > 0 for each in tests.values()):
         return Check("baselines", "yes", reason, *fields, plain="it beats every simple baseline")
     wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
-    needed_to_tell = more_needed(test, wanted)
+    needed_to_tell = more_needed(test, wanted, confidence=rules.confidence)
     more = "" if needed_to_tell is None else f". About {needed_to_tell:,} positions would tell"
     reason = f"{reason}: not significantly better than {best}{more}"
     return Check("baselines", "cannot tell", reason, *fields, needed_to_tell, plain=unsure)

@@ -94,7 +94,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
         plain = words["lower" if outcome == "no" and test.high < 0 else outcome]
         plain += TOO_LITTLE if outcome == "no" and test.low > rules.min_gain else ""
         if outcome == "cannot tell":
-            needed = more_needed(test, max(test.difference, smallest) - rules.min_gain)
+            needed = more_needed(test, max(test.difference, smallest) - rules.min_gain, confidence=rules.confidence)
             needed = None if needed is not None and needed <= test.n else needed  # these have not told
             reason += "" if needed is None else f". About {needed:,} positions would tell"
     return Check("gain", outcome, reason, test.difference, test.low, test.high, test.n, needed, plain=plain)

@@ -23,7 +23,8 @@ class GateRules(Settings):
     metric: str | None = Field(
         None,
         description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
-        "propensities were logged, else nDCG@20 weighted by rewards)",
+        "propensities were logged, the reward per answer on logs of actions, else how well what is ranked high was "
+        "liked)",
     )
     min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
     smallest_gain: float = Field(

@@ -197,12 +197,12 @@ ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than o
 LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
-def more_needed(test: Paired, gain: float) -> int | None:
+def more_needed(test: Paired, gain: float, *, confidence: float) -> int | None:
     """Positions with which a difference of `gain` would be told from none, if they vary as those seen do."""
     if not (test.n and test.se > 0 and gain > 0):
         return None
     sd = test.se * math.sqrt(test.n)  # clustering is in it: as many sequences as now, for each position
-    return sample_needed(gain / sd)
+    return sample_needed(gain / sd, confidence=confidence)
 
 
 def sequences_of(clusters: np.ndarray) -> int:
