@@ -360,6 +360,21 @@ def two_weeks(
         yield {"accounts": shop.accounts()}
 
 
+def found_at(share: float, visitors: int, *, worth: tuple[float, float], repeats: int, seed: int = 0) -> float:
+    """How often the rollout's test of harm finds a candidate among so many visitors; `worth`: current, candidate."""
+    from localpolicy.serving.rollout import RolloutRules
+    from localpolicy.serving.sequential import harm
+
+    rng, level, found = np.random.default_rng([seed, 6]), -np.log(RolloutRules().reward_alpha), 0
+    for _ in range(repeats):
+        arm = (rng.random(visitors) < share).astype(float)
+        chance = np.where(arm == 1, worth[1], worth[0])[:, None] / (PLACES * MEAN_REWARD)
+        brought = np.where(rng.random((visitors, PLACES)) < BUYS, 1.0, 0.2)
+        reward = (brought * (rng.random((visitors, PLACES)) < chance)).sum(1)
+        found += harm(arm, np.full(visitors, share), reward, largest=float(PLACES), smallest=0.0).max() >= level
+    return found / repeats
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -372,7 +387,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
     parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
+    parser.add_argument("--shares", action="store_true", help="only: how often a first stage finds the bad candidate")
     given = parser.parse_args(words)
+    if given.shares:
+        for share in (0.01, 0.02, 0.03, 0.05, 0.1):
+            rates = [found_at(share, parts * given.visits, worth=(0.86, 0.33), repeats=100) for parts in (1, 2, 3)]
+            print(json.dumps({"share": share, "found at the first, second, third look": rates}))
+        return
     with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
         folder = (given.keep or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
