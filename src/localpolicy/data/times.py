@@ -63,7 +63,7 @@ def written(sample: Sequence[Any], rows: Callable[[str], list[tuple[Any, ...]]],
     if first_rows != "year last":
         return first_rows
     first, mark, second = (_part(column, YEAR_LAST, group) for group in (1, 2, 3))
-    above = ", ".join(f"COUNT(CASE WHEN CAST({number} AS INT) > 12 THEN 1 END)" for number in (first, second))
+    above = ", ".join(f"COUNT(CASE WHEN TRY_CAST({number} AS INT) > 12 THEN 1 END)" for number in (first, second))
     query = f"SELECT {above}, MIN({mark}), MIN({column}) FROM {view} WHERE {_part(column, YEAR_LAST, 0)} <> ''"
     days_first, days_second, least_mark, example = rows(query)[0]
     if days_first == days_second and least_mark != ".":
@@ -124,7 +124,7 @@ def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> 
     if written in ("day first", "month first"):
         first, second, year, clock = (_part(value, YEAR_LAST, group) for group in (1, 3, 4, 5))
         day, month = (first, second) if written == "day first" else (second, first)
-        hour = f"CAST({_part(clock, '^.([0-9]+)', 1)} AS INT)"
+        hour = f"TRY_CAST({_part(clock, '^.([0-9]+)', 1)} AS INT)"
         half = f"LOWER(TRIM({_part(value, YEAR_LAST, 8)}))"
         shift = (
             f"CASE WHEN {half} = 'pm' AND {hour} < 12 THEN 12 WHEN {half} = 'am' AND {hour} = 12 THEN -12 ELSE 0 END"

@@ -81,10 +81,10 @@ class CriticError(NamedTuple):
         return {name: finite(value) for name, value in self._asdict().items()}
 
 
-def read_decisions(windows: Windows, *, gamma: float) -> ReturnsLog:
+def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
     """The decisions of these windows, with their discounted returns."""
     columns = []
-    for batch in windows.in_order(4096):
+    for batch in windows.in_order(batch_size):
         at = batch.scored
         returns, weight = critic_targets(batch, gamma=gamma)
         reward = batch.credited[at] / weight.sqrt()

@@ -79,6 +79,7 @@ class Plan:
     side_by_side: bool = True  # whether the estimates are trained at the same time
     by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
+    too_short: bool = False  # whether time, and not the user, leaves too few epochs to learn much
 
 
 def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
@@ -175,7 +176,8 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
                 f"{wanted}"
             )
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
-    if config.train.epochs < FEWEST and not asked:
+    too_short = config.train.epochs < FEWEST and not asked
+    if too_short:
         notes.append(
             f"there is time ({minutes}) for {config.train.epochs} epochs of this log on this machine: too few to learn "
             "much. Give more --minutes"
@@ -193,7 +195,7 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     by_log = (THE_LOG,) if question.kind == "value" else ()
     seconds = together() * epoch * config.train.epochs
-    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
+    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes), too_short)
 
 
 @dataclass(frozen=True, repr=False)
@@ -305,7 +307,6 @@ def carry_out(
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])], config.train.epochs)
-    short = bool(left_out) or config.train.epochs < FEWEST
     measure: dict[str, Any] = {"exclude_seen": True} if exclude_seen else {}
     sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
@@ -317,7 +318,7 @@ def carry_out(
     if plan.improve is not None:
         against: list[Any] = [*mine, *([] if mine else plan.by_log), *references]
         verdict = gate(chosen, against=against, rules=rules, data=data, device=device, config=measure or None)
-        verdict = _ordered(_learned(verdict, short=short), guessed)
+        verdict = _ordered(_learned(verdict, short=plan.too_short or bool(left_out)), guessed)
     compared = list(dict.fromkeys([*references, chosen]))
     metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
     comparison = compare([*compared, *mine], against=references, data=data, device=device, config=metrics)
