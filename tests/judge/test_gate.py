@@ -190,6 +190,7 @@ def test_three_answers():
     more = verdict_of("cannot tell", needed=987)
     assert "About 990 positions would tell; there are 300" in more.sentence
     assert "About 990 positions (24 days of such a log) would tell" in replace(more, days=7.0).sentence
+    assert "(1 day of such a log)" in replace(more, days=0.2).sentence
     baseline = verdict_of("yes", "no", instead="item-kNN")
     assert "'item-kNN' does better. Deploy that one" in baseline.sentence
     assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"

@@ -135,11 +135,10 @@ class Gate(Result):
             return ""
         most = max(known, key=lambda check: (check.needed or 0) / (check.n or 1))
         assert most.needed is not None and most.n
-        days = (
-            ""
-            if self.days is None
-            else f" ({_rounded(math.ceil(self.days * most.needed / most.n)):,} days of such a log)"
-        )
+        days = ""
+        if self.days is not None:
+            count = _rounded(math.ceil(self.days * most.needed / most.n))
+            days = f" ({count:,} day{'s' if count > 1 else ''} of such a log)"
         return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
 
     def summary(self) -> str:
