@@ -2,6 +2,7 @@
 and as plain PyTorch would do the same mathematics.
 
     python benchmarks/gpu_step.py [--items 48255] [--objectives mle,critic,lpi_rl] [--ways …] [--batch 256] [--profile]
+    python benchmarks/gpu_step.py --features 8 --objectives mle,critic --ways fused,fused-bf16   items have 8 categories
 
 Prints milliseconds per step (300 steps after a warm-up, again and again for two seconds), how many times the first way
 takes as long, and the peak memory. `mle` and `critic` are the towers of the closed form (the default). The ways:
@@ -24,8 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
+from localpolicy.data.item_features import learnt_columns
+from localpolicy.data.item_table import ItemTable, read_item_table
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.objectives.lpi import LPI
@@ -46,8 +50,10 @@ WAYS: dict[str, dict[str, Any]] = {
 WARM, STEPS, SECONDS = 60, 300, 2.0
 
 
-def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 40_000, tested: int = 100) -> Prepared:
-    """Random sequences with heavy-tailed items."""
+def write_data(
+    path: Path, *, items: int, mean_length: float, sequences: int = 40_000, tested: int = 100, features: int = 0
+) -> Prepared:
+    """Random sequences with heavy-tailed items, of which so many categories are known."""
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)
     rewards = {"click": 0.2, "purchase": 1.0}
@@ -58,8 +64,17 @@ def write_data(path: Path, *, items: int, mean_length: float, sequences: int = 4
             event = (rng.random(total) < 0.05).astype(np.uint8)
             item = rng.choice(items, total, p=share / share.sum())
             store.splits[split].append(lengths, {"item": item, "event": event, "reward": np.where(event, 1.0, 0.2)})
-        store.write_items(np.arange(items), np.ones(items, np.int64))
+        store.write_items(np.arange(items), np.ones(items, np.int64), categories(items, features))
     return Prepared(path)
+
+
+def categories(items: int, columns: int) -> ItemTable | None:
+    """Of 500 values each."""
+    if not columns:
+        return None
+    values = np.random.default_rng(1).integers(500, size=(columns, items)).astype(str)
+    table = pa.table({"item_id": np.arange(items), **{f"c{n}": list(column) for n, column in enumerate(values)}})
+    return read_item_table(table, kinds={}, id_column="item_id", integer_ids=True)
 
 
 def setting(name: str) -> dict[str, Any]:
@@ -69,13 +84,14 @@ def setting(name: str) -> dict[str, Any]:
 
 def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path) -> Config:
     """The config of one way. `critic` is the closed form's second tower, beside a frozen μ̂ that is trained first."""
+    model = {"features": learnt_columns(data.catalogue)}  # these tell nothing, and `auto` would leave them out
     if objective != "critic":
-        return Config.parse({"objective": setting(objective), "train": train})
+        return Config.parse({"objective": setting(objective), "train": train, "model": model})
     logging = Run(folder.parent / "logging")
     if not logging.finished:
-        first = Config.parse({"objective": {"name": "mle"}, "train": {"device": "cuda", "epochs": 1}})
+        first = Config.parse({"objective": {"name": "mle"}, "train": {"device": "cuda", "epochs": 1}, "model": model})
         logging = training.train(data, out=logging.folder, config=first)
-    config = Config.parse({"objective": {"name": "lpi_rl"}, "train": train})
+    config = Config.parse({"objective": {"name": "lpi_rl"}, "train": train, "model": model})
     assert isinstance(config.objective, LPI)
     return config.model_copy(update={"objective": config.objective.critic_objective(str(logging.folder))})
 
@@ -157,12 +173,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--objectives", default="mle,critic,lpi_rl")
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--features", type=int, default=0, help="columns of the item table, a category each")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.items:,} items, {given.batch} sequences")
     print(f"{'objective':10} {'way':11} {'ms/step':>8} {'times':>6} {'GiB':>6}")
     with tempfile.TemporaryDirectory() as folder:
-        data = write_data(Path(folder) / "data", items=given.items, mean_length=given.mean_length)
+        data = write_data(
+            Path(folder) / "data", items=given.items, mean_length=given.mean_length, features=given.features
+        )
         for objective in given.objectives.split(","):
             slowest = None
             for way in given.ways.split(","):

@@ -49,7 +49,7 @@ def test_gradients_equal_the_definition(shape, width, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] > 5], ids=str)  # one place closes nothing
 def test_what_is_closed_is_left_out(shape, dtype):
     check_open(*shape, 64, dtype, tolerance=TOLERANCE[dtype], device="cuda")
 

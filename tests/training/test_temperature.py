@@ -12,9 +12,11 @@ from small_logs import write_small
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import ConfigError
+from localpolicy.judge.compare import compare
+from localpolicy.measure.run import evaluate
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.runs.config import config_of, configure
-from localpolicy.runs.run import Run
+from localpolicy.runs.run import IMITATION, Run
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve
@@ -98,19 +100,21 @@ def test_only_a_policy_alone_on_a_backbone_of_ours_can_be_scaled(learnt):
     assert scales(Network(ModelConfig(width=8), items=5, events=0, length=6, backbone=own)) is None
 
 
-def test_kept_weights_are_calibrated_and_training_is_the_same(interactions, tmp_path):
+def test_what_is_judged_and_kept_is_calibrated_and_training_is_the_same(interactions, tmp_path):
     plain = train(interactions, "mle", out=tmp_path / "plain", calibrate=False, **SETTINGS)
     run = train(interactions, "mle", out=tmp_path / "run", **SETTINGS)
     assert run.config.train.calibrate is True, "the default on a sparse interaction log"
     assert (run.folder / "last.safetensors").read_bytes() == (plain.folder / "last.safetensors").read_bytes()
-    temperature = run.selected_metrics()["validation"].pop("temperature")
-    assert run.selected_metrics()["validation"].items() - {("temperature", temperature)} == (
-        plain.selected_metrics()["validation"].items()
-    )
-    batch = next(Windows(interactions, "test", WindowConfig(length=6)).in_order(8))
-    theirs, ours = (each.policy().logits(batch).chunk(0, 20) for each in (plain, run))
-    torch.testing.assert_close(ours * temperature, theirs, rtol=1e-4, atol=1e-5)
-    assert not math.isclose(temperature, 1, rel_tol=0.01), "the comparison has something to compare"
+    sharper = 0
+    for ours, theirs in zip(run.metrics(), plain.metrics(), strict=True):
+        ours, theirs = ours["validation"], theirs["validation"]
+        assert ours["all.nDCG@20"] == pytest.approx(theirs["all.nDCG@20"], abs=1e-6), "rankings stay as they are"
+        assert ours["plain_logp"] >= theirs["plain_logp"] - 1e-6
+        sharper += not math.isclose(ours["temperature"], 1, rel_tol=0.01)
+    assert sharper, "the comparison has something to compare"
+    kept = run.selected_metrics()["validation"]["plain_logp"]
+    held_out = evaluate(run, data=interactions, config={"split": "validation"})
+    assert held_out.policy["logp"].mean == pytest.approx(kept, abs=1e-5), "what was judged is what was kept"
 
 
 def test_impressions_dense_logs_and_the_papers_presets_are_left_alone(small, interactions, tmp_path):
@@ -165,3 +169,17 @@ def test_what_training_never_shows_does_not_decide(interactions, tmp_path, monke
     after = figures()
     assert after["plain_logp"] < before["plain_logp"] - 0.5
     assert (after["logp"] < before["logp"]) is (not unknown)
+
+
+def test_on_a_sparse_log_an_estimate_and_what_is_made_with_it_are_kept_by_ranking_too(tmp_path):
+    """So that the two are compared as they were kept, and either with a rival's likeliest weights."""
+    data = write_small(tmp_path / "data", items=150, sequences=800, propensity=False)
+    short = SETTINGS | {"epochs": 1}
+    runs = {name: train(data, name, out=tmp_path / name, **short) for name in ("mle", "lpi_cb")}
+    assert [run.kept_by for run in runs.values()] == [IMITATION, IMITATION]
+    runs["pg"] = train(data, "pg", out=tmp_path / "pg", select="click.nDCG@20", **short)
+    line = runs["mle"].selected_metrics()
+    assert line["selected_by"] == pytest.approx(line["validation"]["logp"] + 3 * line["validation"]["all.nDCG@20"])
+    alike, unlike = (compare([runs[name], runs["mle"]], data=data, baselines=False) for name in ("lpi_cb", "pg"))
+    assert "chosen by different figures" not in str(alike.notes)
+    assert "chosen by different figures" in str(unlike.notes)

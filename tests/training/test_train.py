@@ -336,12 +336,13 @@ def test_settings_an_objective_does_not_use_are_refused(small, tmp_path):
 
 
 def test_the_rule_of_auto_asks_only_for_what_is_held_out():
-    def data(**events):
+    def data(sparse=False, **events):
         manifest = {
             "rewards": {"none": 0.0, "click": 0.2, "purchase": 1.0},
             "splits": {"validation": {"events": events}},
         }
-        return SimpleNamespace(manifest=manifest, held_out_events=lambda split: manifest["splits"][split]["events"])
+        held_out = manifest["splits"]["validation"]["events"]
+        return SimpleNamespace(manifest=manifest, held_out_events=lambda split: held_out, sparse=sparse)
 
     assert (
         rule("auto", data(none=9, click=300, purchase=200), objective_of("lpi_rl"))
@@ -350,6 +351,8 @@ def test_the_rule_of_auto_asks_only_for_what_is_held_out():
     assert rule("auto", data(none=9, click=300, purchase=0), objective_of("lpi_rl")) == "0.2*click.nDCG@20"
     assert rule("auto", data(none=9, click=0, purchase=0, **{"4": 300}), objective_of("lpi_rl")) == "AR@1"
     assert rule("auto", data(none=9, click=300, purchase=200), objective_of("mle")) == "logp"
+    assert rule("auto", data(sparse=True, click=300), objective_of("mle")) == "logp + 3*all.nDCG@20"
+    assert rule("auto", data(sparse=True, click=30), objective_of("mle")) == "logp", "too few to rank"
 
 
 def test_the_selection_rule_names_the_nearest_figure(small, tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from localpolicy.measure.baselines import is_baseline
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.runs.run import LIKELIHOOD, Run
+from localpolicy.runs.run import BY_LIKELIHOOD, Run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def like_with_like(
 
 def has_likeliest(run: Run) -> bool:
     """Whether the weights of its best held-out likelihood were kept."""
-    return run.kept_by == LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
+    return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
 def made_of(new: Run, old: Run) -> bool:

@@ -22,7 +22,7 @@ from localpolicy.measure.divergence import Reference
 from localpolicy.measure.score import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
-from localpolicy.runs.run import LIKELIHOOD, Run
+from localpolicy.runs.run import BY_LIKELIHOOD, LIKELIHOOD, Run
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 
@@ -112,7 +112,7 @@ def open_run(
     manifest, config = run.manifest, run.config
     policy = run.policy(beta=beta, likeliest=likeliest)
     policy.network.to(device_called(device))
-    kept = likeliest and run.kept_by != LIKELIHOOD
+    kept = likeliest and run.kept_by not in BY_LIKELIHOOD
     selected = {**manifest["likeliest"], "by": LIKELIHOOD} if kept else manifest["selected"]
     about = Reference(
         name, manifest["objective"], manifest["seed"], selected["epoch"], selected["by"], family_of(config)

@@ -27,7 +27,7 @@ from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.score import Deployable, device_of
 from localpolicy.model.newer_catalogue import known_history, match_items
 from localpolicy.model.policy import Origin
-from localpolicy.runs.run import LIKELIHOOD, Run
+from localpolicy.runs.run import BY_LIKELIHOOD, Run
 from localpolicy.types import Batch
 
 
@@ -139,7 +139,7 @@ def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: 
     """The same run with its weights of the best held-out likelihood."""
     run = candidate.run
     assert run is not None
-    if run.kept_by == LIKELIHOOD:
+    if run.kept_by in BY_LIKELIHOOD:
         return candidate
     opened = open_candidate(run, candidate.name, data, split=split, beta=candidate.beta, likeliest=True, device=device)
     return replace(opened.candidate, name=candidate.name)

@@ -54,13 +54,13 @@ class TrainConfig(Settings):
     )  # fmt: skip
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle (on sparse interaction logs that of a mixture with popularity); else value_low (the lower "
-        "bound of the policy's value) where the log has propensities, and the reward-weighted sum of nDCG@20 per event "
-        "elsewhere (AR@1 where rewards are not per event)"
+        "auto: logp for mle (on sparse interaction logs that of a mixture with popularity, and 3*all.nDCG@20 beside "
+        "it); else value_low (the lower bound of the policy's value) where the log has propensities, and the "
+        "reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
     )  # fmt: skip
     calibrate: bool | None = Field(
-        None, description="mle alone: fit the temperature of the logits to the held-out likelihood whenever weights "
-        "are kept, and keep them so scaled; rankings stay as they are (default: for sparse interaction logs)"
+        None, description="mle alone: fit the temperature of the logits to the held-out likelihood before weights "
+        "are judged, and keep them so scaled; rankings stay as they are (default: for sparse interaction logs)"
     )  # fmt: skip
     estimator: Estimator = Field(
         "snips", description="how a policy's value is estimated where propensities choose (epochs by value_low, β): "
@@ -72,7 +72,7 @@ class TrainConfig(Settings):
     patience: OrAuto[int | None] = Field(
         AUTO, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
         "validate_every adds more); null trains all epochs, as the paper's presets do; auto: 1500 steps, from 3 to 12 "
-        "epochs"
+        "epochs; 12 on sparse interaction logs"
     )  # fmt: skip
     minutes: float | None = Field(
         None, gt=0, description="stop once so many minutes have passed, as if out of patience: after a validation, in "

@@ -50,7 +50,11 @@ from localpolicy.runtime.files import (
 )
 from localpolicy.runtime.full_disk import told_when_full
 
-LIKELIHOOD = "logp"  # the figure that every run is also kept by, so that two runs always have one in common
+# The figure that every run is also kept by, so that two runs always have one in common; on a sparse log it has ranking
+# beside it (see `training.selection.imitation`).
+LIKELIHOOD = "logp"
+IMITATION = f"{LIKELIHOOD} + 3*all.nDCG@20"
+BY_LIKELIHOOD = (LIKELIHOOD, IMITATION)
 LIKELIEST = "likeliest.safetensors"
 # Before one of these is opened, its digest is compared.
 FILES = (
@@ -134,9 +138,11 @@ class Run(Result):
 
     @property
     def kept_by(self) -> str:
-        """The figure that selected its weights. Of several towers, the log's were selected by likelihood."""
+        """The figure that selected its weights. Of several towers, that of μ̂."""
         manifest = self.manifest
-        return LIKELIHOOD if "stages" in manifest else str(manifest["selected"]["by"])
+        if "stages" not in manifest:
+            return str(manifest["selected"]["by"])
+        return str(manifest["stages"].get("logging", {}).get("selected", {}).get("by", LIKELIHOOD))
 
     @property
     def trained_sha256(self) -> str:
@@ -204,7 +210,7 @@ class Run(Result):
         """
         manifest = self.manifest  # refuses a run that is not finished
         weights = "last.safetensors" if last else "policy.safetensors"
-        if likeliest and self.kept_by != LIKELIHOOD:
+        if likeliest and self.kept_by not in BY_LIKELIHOOD:
             if "sha256" not in manifest.get("likeliest", {}):
                 raise RunError(
                     f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."

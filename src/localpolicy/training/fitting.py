@@ -36,6 +36,7 @@ from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
 from localpolicy.training.closed import put_together
 from localpolicy.training.logging_policy import served as served_by
+from localpolicy.training.selection import imitation
 from localpolicy.training.setup import states_propensities
 from localpolicy.training.trainer import Trainer
 
@@ -65,7 +66,7 @@ class Fitting:
         """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
         check_data(self.data, self.config.objective)
         if given == "head":
-            return self._stage("logging", MLE(), select="logp")
+            return self._stage("logging", MLE(), select=imitation(self.data))
         run = Run(given)
         policy = run.policy()
         known = policy.origin.estimates_logging == "policy" or served_by(run, self.data)

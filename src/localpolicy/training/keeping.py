@@ -7,6 +7,8 @@ time than saving it, neither is written after every epoch.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -79,18 +81,23 @@ class Keeping:
             return train.checkpoint_seconds if self.ranks.alone else 0.0
         return SAVE_EVERY if train.device.startswith("cuda") and self.ranks.alone else 0.0
 
-    def choose(self, name: str) -> dict[str, float]:
-        """Choose the weights, at the temperature at which the policy is likeliest where that is asked for."""
+    @contextmanager
+    def calibrated(self) -> Iterator[dict[str, float]]:
+        """Within the block the policy has the temperature at which it is likeliest, where that is asked for.
+
+        What is judged there is what is kept: without it a network looks worse from the epoch on in which it becomes
+        overconfident, long before it ranks best.
+        """
         config, network = self.config, self.network
         if not (config.train.calibrate and config.objective.calibrated and scales(network)):
-            self._choose(name)
-            return {}
-        size = batch_size(config)
-        s = sharpness(network, self.held_out, self.data, self._catalogue, batch_size=size, ranks=self.ranks)
-        with sharpened(network, s):
+            yield {}
+            return
+        with network.formed():
             self.fit_rise()
-            self._choose(name)
-        return {"temperature": 1 / s}
+            size = batch_size(config)
+            s = sharpness(network, self.held_out, self.data, self._catalogue, batch_size=size, ranks=self.ranks)
+        with sharpened(network, s):
+            yield {"temperature": 1 / s}
 
     @property
     def _catalogue(self) -> ModuleType:
@@ -100,7 +107,8 @@ class Keeping:
         """How far items without events may rise, by the held-out sequences."""
         fit_rise(self.network, self.held_out, self._catalogue, batch_size=batch_size(self.config), ranks=self.ranks)
 
-    def _choose(self, name: str) -> None:
+    def choose(self, name: str) -> None:
+        """Choose the weights as they are now."""
         if self._save_every:
             self.chosen[name] = {key: tensor.clone() for key, tensor in unique(self.network.plain_state()).items()}
         else:

@@ -39,7 +39,7 @@ from localpolicy.training.keeping import Keeping
 from localpolicy.training.logging_policy import logging_facts, served
 from localpolicy.training.manifest import manifest_of
 from localpolicy.training.schedule import due
-from localpolicy.training.selection import choosing, selection_score
+from localpolicy.training.selection import choosing, imitation, selection_score
 from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
 from localpolicy.training.step import Step
 from localpolicy.training.tensorboard import event_writer
@@ -200,31 +200,34 @@ class Trainer:
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
         """Judge the averaged weights, where there are such."""
-        with averaged(self.optimiser), self.network.formed():
+        with averaged(self.optimiser), self.keeping.calibrated() as temperature, self.network.formed():
             self.keeping.fit_rise()
-            return self._judged(done, log, epoch=epoch)
+            return self._judged(done, log, epoch=epoch, also=temperature)
 
-    def _judged(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
+    def _judged(self, done: Progress, log: EpochLog, *, epoch: int, also: dict[str, float]) -> Progress:
         """Measure on the validation split, keep the weights if none were better, and record it.
 
         `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
+        `also` are figures to record beside.
         """
         figures = (validate if self.config.objective.reads().policy else validate_critic)(
             self.policy(), self.held_out, self.config, data=self.data, step=done.step, ranks=self.ranks
         )
         if self.teacher is not None:
             figures["teacher_js"] = distance(self.policy(), self.teacher, self.held_out, self.config, self.ranks)
-        value = selection_score(self.config.train.select, figures)
+        select, by = self.config.train.select, imitation(self.data)
+        value = selection_score(select, figures)
         better = done.best is None or value > done.best
         done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
         if better:
             done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            figures |= self.keeping.choose("policy.safetensors")
-        logp = figures.get(LIKELIHOOD)  # a critic has none
-        if logp is not None and (done.likeliest is None or logp > done.likeliest):
-            done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=done.step)
-            if self.config.train.select != LIKELIHOOD:  # else they are the selected ones
-                figures |= self.keeping.choose(LIKELIEST)
+            self.keeping.choose("policy.safetensors")
+        if LIKELIHOOD in figures:  # a critic has none
+            likely = value if select == by else selection_score(by, figures)
+            if done.likeliest is None or likely > done.likeliest:
+                done = done._replace(likeliest=likely, likeliest_epoch=epoch, likeliest_step=done.step)
+                if select != by:  # else they are the selected ones
+                    self.keeping.choose(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -232,7 +235,7 @@ class Trainer:
                 **({"epoch_share": done.batch / self.batches} if done.batch else {}),
                 "losses": log.mean_losses(),
                 "weights": log.weights(),
-                "validation": figures,
+                "validation": figures | also,
                 "selected_by": value,
             }
             self.run.append_metrics(line)
