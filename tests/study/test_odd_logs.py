@@ -14,7 +14,7 @@ from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.report.go import guess_table
-from localpolicy.study.go import prepare_log
+from localpolicy.study.go_plan import prepare_log
 from localpolicy.study.guess import guess
 from localpolicy.study.odd import plainly_written
 

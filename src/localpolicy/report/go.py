@@ -24,7 +24,8 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
-from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
+from localpolicy.study.go import GoResult, carry_out
+from localpolicy.study.go_plan import plan, prepare_log
 from localpolicy.study.go_time import FEW, Clock, held_out
 from localpolicy.study.guess import Guess, Use, guess
 from localpolicy.study.log_columns import column_names

@@ -55,7 +55,6 @@ class Guess:
     rename: Mapping[str, str] = field(default_factory=dict)  # the log's event -> ours
     unsure: tuple[str, ...] = ()  # what the user should look at
     uses: tuple[Use, ...] = ()  # every column of the log
-    sorted_by: str | None = None  # without times: the column that the rows of a sequence are sorted by
     sequences: int = 0  # about so many
     kind: str | None = None  # what the log holds, where its events do not tell
     skip_bad_rows: bool = False
@@ -176,10 +175,11 @@ class _Reading:
             self.rewards, unsure = guess_rewards(counts, self.path)
             self.unsure += unsure
         self._lists()
-        order = None if "timestamp" in self.meant else self._order()
+        if "timestamp" not in self.meant:
+            self._order()
         ours = {name: theirs for name, theirs in self.meant.items() if name != theirs}
         return Guess(
-            "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()), order,
+            "events", ours, self.rewards, self.event, self.rename, tuple(self.unsure), tuple(self._uses()),
             self._sequences(), self.kind,
         )  # fmt: skip
 
@@ -414,25 +414,22 @@ class _Reading:
             "another, and there is nothing to improve but the likelihood"
         )
 
-    def _order(self) -> str | None:
+    def _order(self) -> None:
         """Say that the file's order is taken for time, and what the rows of a sequence are sorted by, if anything."""
         said = "there is no time column: the order of the file is taken for time"
         for ours in ("item_id", "reward", "event"):
             theirs = self.meant.get(ours)
-            if (
-                theirs is None
-                or "+" in theirs
-                or self.meant["sequence_id"] == ROW
-                or not self.log.is_sorted(self.meant["sequence_id"], theirs)
-            ):
+            if theirs is None or "+" in theirs or self.meant["sequence_id"] == ROW:
                 continue
-            self.unsure.append(
-                f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not trust "
-                "sequence models here; find the times, or shuffle the rows and take every sequence for a set"
-            )
-            return theirs
+            if ours == "event" and not self.log.numeric(theirs):
+                continue  # a visit that ends with its purchase is in the order of time
+            if self.log.is_sorted(self.meant["sequence_id"], theirs):
+                self.unsure.append(
+                    f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not "
+                    "trust sequence models here; find the times, or shuffle the rows and take every sequence for a set"
+                )
+                return
         self.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else")
-        return None
 
     def _sequences(self) -> int:
         theirs = self.meant["sequence_id"]
