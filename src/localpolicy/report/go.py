@@ -27,8 +27,9 @@ from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out
 from localpolicy.study.go_plan import plan, prepare_log
 from localpolicy.study.go_time import FEW, Clock, held_out
-from localpolicy.study.guess import Guess, Use, guess
+from localpolicy.study.guess import Guess, guess
 from localpolicy.study.log_columns import column_names
+from localpolicy.study.log_reading import Use
 from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
