@@ -39,7 +39,8 @@ def test_the_commands_do_what_go_does(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
     write_shop(tmp_path / "a shop.csv", sessions=200)
     out = tmp_path / "go"
-    done = lpi("go", tmp_path / "a shop.csv", "--out", out, *SMALL)
+    kept = ("--duplicates", "consecutive", "--session-gap", "1h")
+    done = lpi("go", tmp_path / "a shop.csv", "--out", out, *kept, *SMALL)
     verdict = json.loads((out / "verdict.json").read_text())
     made = {run.name: Run(run).manifest["policy_sha256"] for run in (out / "runs").iterdir()}
     for folder in ("data", "runs", "baselines"):

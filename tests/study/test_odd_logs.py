@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import localpolicy as lp
+from localpolicy.cli.go import go as go_verb
+from localpolicy.cli.options import complete
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
-from localpolicy.errors import DataError
+from localpolicy.errors import ConfigError, DataError, as_keywords
 from localpolicy.report.go import guess_table
 from localpolicy.study.go_plan import prepare_log
 from localpolicy.study.guess import guess
@@ -277,3 +283,21 @@ def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch
         with pytest.raises(DataError, match="say which it is"):
             lp.go(log, out=tmp_path / "go")
     assert list((tmp_path / "go").iterdir())
+
+
+def test_go_has_every_option_that_its_messages_name(tmp_path):
+    """Before: "--duplicates exact drops them", and `lpi go` had no such option."""
+    sources = Path(lp.__file__).parent / "data"
+    named = {flag for path in sources.rglob("*.py") for flag in re.findall(r"--([a-z][a-z-]+)", path.read_text())}
+    never = {"append", "prepared", "no-keep-log", "engine", "item-columns", "event"}  # go has nothing of these
+    have = {name.replace("_", "-") for name in inspect.signature(complete(go_verb)).parameters}
+    assert named - never <= have | {"set"}
+    rows = [(n // 4, n % 7, ("view", "buy")[n % 3 == 0], 1_700_000_000 + n) for n in range(240) for _ in range(2)]
+    log = written(tmp_path / "log.csv", "user,item,event,ts", rows)
+    found = replace(guess(log), preparing={"duplicates": "exact"})
+    assert prepare_log(log, tmp_path / "out", found, seed=0).manifest["counts"]["events"] == {"buy": 80, "view": 160}
+    with pytest.raises(ConfigError, match="duplicate: no such key .*did you mean 'duplicates'"):
+        lp.go(log, out=tmp_path / "none", duplicate="exact")
+    with pytest.raises(ConfigError, match="duplicates"):
+        lp.go(log, out=tmp_path / "none", duplicates="all")
+    assert as_keywords("cut by --session-gap 30m.") == 'cut by session_gap="30m".'

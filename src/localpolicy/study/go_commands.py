@@ -42,7 +42,8 @@ def write_commands(
     settings = f"--config {here}/config.yaml"
     prepared = ["lpi prepare", guessed.source, shlex.quote(str(log))]
     for name, value in guessed.settings().items():
-        text = ",".join(f"{a}={b}" for a, b in value.items()) if isinstance(value, dict) else str(value)
+        listed = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
+        text = ",".join(listed) if isinstance(listed, list) else str(listed)
         prepared += [f"--{name.replace('_', '-')}", *([] if value is True else [shlex.quote(text)])]
     first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared)} --seed {seed} --out {here}/data"
     if ROW in guessed.columns.values():  # no option of a command line can say so

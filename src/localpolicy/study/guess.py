@@ -45,6 +45,7 @@ class Guess:
     kind: str | None = None  # what the log holds, where its events do not tell
     skip_bad_rows: bool = False
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
+    preparing: Mapping[str, Any] = field(default_factory=dict)  # settings of `prepare` that the user gave beside these
 
     def settings(self) -> dict[str, Any]:
         """For `prepare`."""
@@ -52,7 +53,7 @@ class Guess:
             "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
             "kind": self.kind, "skip_bad_rows": self.skip_bad_rows, "validation": self.held_out, "test": self.held_out,
         }  # fmt: skip
-        return {name: value for name, value in settings.items() if value}
+        return {**{name: value for name, value in settings.items() if value}, **self.preparing}
 
 
 class UnknownColumns(DataError):
