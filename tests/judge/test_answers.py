@@ -7,7 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from localpolicy.judge.gate_answers import Answers, answers, answers_check, baselines_by_answers, of_the_log, together
+from localpolicy.judge.gate_answers import (
+    Answers,
+    answers,
+    answers_check,
+    baselines_by_answers,
+    of_the_log,
+    ranks_of,
+    together,
+)
 from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_rules import GateRules
 
@@ -18,7 +26,10 @@ GAIN = Check("gain", "cannot tell", "")
 def policy(name: str, logp: np.ndarray, reward: np.ndarray, ndcg: float = 0.5):
     """Each position is a sequence of its own, with ranks that vary a little."""
     ranks = ndcg + 0.05 * np.cos(np.arange(len(reward)))
-    scores = SimpleNamespace(logp=logp, reward=reward, sequence=np.arange(len(reward)), metric=lambda name: ranks)
+    scores = SimpleNamespace(
+        logp=logp, reward=reward, sequence=np.arange(len(reward)), metric=lambda name: ranks, events=["view"],
+        event=np.zeros(len(reward), int),
+    )  # fmt: skip
     return SimpleNamespace(name=name, scores=scores)
 
 
@@ -61,6 +72,14 @@ def test_worth_and_number_of_answers_decide_together():
     few, mu_few, dearer_few, _ = log(20)
     short = answers_check(policy("new", dearer_few, few), policy("old", mu_few, few), mu_few, GAIN, RULES)
     assert short.outcome == "cannot tell" and "too few" in short.reason
+
+
+def test_what_nobody_answered_has_no_rank():
+    """Where the log also holds what was shown for nothing, ranking that lower is no loss."""
+    shown = policy("π", np.zeros(4), np.zeros(4))
+    shown.scores.events, shown.scores.event = ["none", "view"], np.array([0, 1, 1, 0])
+    shown.scores.metric = lambda name: np.array([0.9, 0.2, 0.4, 0.1])
+    assert ranks_of(shown).mean() == pytest.approx((0.2 + 0.4) / 2)
 
 
 def test_of_answers_that_cost_fewer_are_better():

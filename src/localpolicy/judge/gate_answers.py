@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.gate_checks import Check, outcome_of
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import LEFT_OUT
@@ -74,13 +75,20 @@ def of_the_log(evaluation: Evaluation, estimates: Collection[str]) -> np.ndarray
 
 def together(new: Evaluation, old: Evaluation, mine: Answers, theirs: Answers, rules: GateRules) -> Paired:
     """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
-    ranks = new.scores.metric(RANKS), old.scores.metric(RANKS)
+    ranks = ranks_of(new), ranks_of(old)
     worth, found = float(theirs.values.mean()), max(float(ranks[1].mean()), SMALL)
     first, second = (
         each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * rank / found  # more of a loss is a loss
         for each, rank in zip((mine, theirs), ranks, strict=True)
     )
     return paired(first, second, new.scores.sequence, confidence=rules.confidence)
+
+
+def ranks_of(evaluation: Evaluation) -> np.ndarray:
+    """Values whose mean is the nDCG of what was answered: rows that nobody answered say nothing of it."""
+    scores = evaluation.scores
+    answered = np.array([event != NO_ANSWER for event in scores.events], dtype=float)[scores.event]
+    return np.asarray(scores.metric(RANKS) * answered / max(float(answered.mean()), SMALL))
 
 
 def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain: Check, rules: GateRules) -> Check:
@@ -101,7 +109,7 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
         f"{base:.4f} -> {mine.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
         f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers; its lower end must be above "
         f"{rules.min_gain:g}. With the nDCG@20 of all answers, for how many there would be "
-        f"({old.scores.metric(RANKS).mean():.4f} -> {new.scores.metric(RANKS).mean():.4f}): {both.difference:+.1%}, "
+        f"({ranks_of(old).mean():.4f} -> {ranks_of(new).mean():.4f}): {both.difference:+.1%}, "
         f"interval {both.low:+.1%} to {both.high:+.1%}"
     )
     fields = (test.difference, test.low, test.high, test.n)

@@ -11,8 +11,10 @@ from dataclasses import replace
 from localpolicy.data.store import Prepared
 from localpolicy.judge.gate_checks import Check
 from localpolicy.measure.question import Question
-from localpolicy.measure.row_order import sorted_by
+from localpolicy.measure.row_order import sorted_by, tied_share
 from localpolicy.runs.run import Run
+
+MOST_TIED = 0.5  # of the steps within sequences
 
 
 def without_grounds(
@@ -32,14 +34,20 @@ def without_grounds(
 
 
 def order_check(data: Prepared) -> Check | None:
-    """Without times, in rows that are sorted by something else, what models learn is how the file was written."""
-    column = sorted_by(data)
-    if column is None:
+    """In rows that no time orders, but something else, what models learn is how the file was written."""
+    column, tied = sorted_by(data), tied_share(data)
+    if column is not None:
+        why = f"the log has no times and its rows are sorted by {column}"
+        remedy = "Prepare the log with its times (--columns timestamp=NAME)"
+    elif tied > MOST_TIED:
+        why = (
+            f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: these are "
+            "ordered by event and item"
+        )
+        remedy = "Prepare the log with finer times"
+    else:
         return None
-    reason = (
-        f"the log has no times and its rows are sorted by {column}: a model of sequences predicts that order, and its "
-        "figures say nothing of people. Prepare the log with its times (--columns timestamp=NAME)"
-    )
+    reason = f"{why}. A model of sequences predicts that order, and its figures say nothing of people. {remedy}"
     return Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
 
 

@@ -24,6 +24,19 @@ def seems_sorted(steps: int, up: float, reach: float) -> bool:
     return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED and reach >= REACH
 
 
+def tied_share(data: Prepared) -> float:
+    """Of the steps within sequences, those to a row of the very same time: these `prepare` orders by event and item."""
+    steps = ties = 0
+    for name in data.whole_splits:
+        part = data[name]
+        if "time" not in part.arrays:
+            return 0.0
+        within = _within(part)
+        steps += int(within.sum())
+        ties += int((np.diff(np.asarray(part.arrays["time"]), prepend=-1) == 0)[within].sum())
+    return ties / max(steps, 1) if steps >= FEWEST_STEPS else 0.0
+
+
 def sorted_by(data: Prepared) -> str | None:
     """The column, by the log's name, that the rows of each sequence are sorted by; None where times order them.
 
@@ -51,15 +64,18 @@ def _steps(parts: Sequence[Split], values: Sequence[np.ndarray]) -> tuple[int, f
     for part, value in zip(parts, values, strict=True):
         starts = np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 1]
         ends = np.asarray(part.offsets[1:])[np.diff(part.offsets) > 1] - 1
-        within = np.ones(len(value), dtype=bool)
-        within[np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 0]] = False
-        if "above" in part.arrays:  # places of a list are no steps
-            within &= np.asarray(part.arrays["above"]) == 0
-        moved = np.diff(value, prepend=value[:1])[within]
+        moved = np.diff(value, prepend=value[:1])[_within(part)]
         steps, ups = steps + int((moved != 0).sum()), ups + int((moved > 0).sum())
         first, last = (np.searchsorted(every, value[rows]) / len(every) for rows in (starts, ends))
         sequences, reach = sequences + len(starts), reach + float(np.abs(last - first).sum())
     return steps, ups / max(steps, 1), reach / max(sequences, 1)
+
+
+def _within(part: Split) -> np.ndarray:
+    """Rows that come after another of their sequence; places of a list are no steps."""
+    within = np.ones(part.events, dtype=bool)
+    within[np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 0]] = False
+    return within & (np.asarray(part.arrays["above"]) == 0) if "above" in part.arrays else within
 
 
 def _places(ids: np.ndarray) -> np.ndarray:

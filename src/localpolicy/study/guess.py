@@ -17,10 +17,10 @@ from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import ROW
 from localpolicy.errors import DataError
 from localpolicy.study.event_words import guess_rewards, number
-from localpolicy.study.guess_reward import settle_event, settle_one_event, settle_reward
+from localpolicy.study.guess_reward import refuse_empty_rewards, settle_event, settle_one_event, settle_reward
 from localpolicy.study.guess_shown import settle_lists, settle_propensity, settle_showings
 from localpolicy.study.guess_time import say_order, settle_time
-from localpolicy.study.log_columns import LogColumns, column_names, opened
+from localpolicy.study.log_columns import LogColumns, column_names, list_columns, opened
 from localpolicy.study.log_reading import Reading, Use
 
 NEEDED = ("sequence_id", "item_id")
@@ -59,7 +59,7 @@ class Guess:
 class UnknownColumns(DataError):
     """Columns whose names say nothing: the user must."""
 
-    def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str]) -> None:
+    def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str], lists: Sequence[str] = ()) -> None:
         self.missing, self.names = list(missing), list(names)
         listed = ", ".join(names[:MOST_SHOWN]) + (
             f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
@@ -70,6 +70,8 @@ class UnknownColumns(DataError):
             if headless
             else f"Say which it is: --columns {','.join(f'{name}=NAME' for name in missing)}"
         )
+        if lists and "item_id" in missing:
+            remedy = f"Is it in {' or '.join(lists)}, which holds lists? Write one row for each item then"
         super().__init__(f"{path}: no column looks like {' or '.join(missing)} (its columns: {listed}). {remedy}")
 
 
@@ -95,7 +97,7 @@ def guess(
     without_names = _by_ends(meant, names)
     missing = [name for name in NEEDED if name not in meant]
     if missing:
-        raise UnknownColumns(path, missing, names)
+        raise UnknownColumns(path, missing, names, list_columns(path))
     parts = [part for theirs in meant.values() for part in theirs.split("+")]
     unknown = next((part for part in parts if part not in (*names, ROW)), None)
     if unknown is not None:
@@ -103,6 +105,9 @@ def guess(
     with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
         reading = Reading(path, LogColumns(engine, table), meant, given, rewards, rename, why)
         reading.unsure += without_names
+        reading.skip_bad_rows = skip_bad_rows
+        if not reading.log.count():
+            raise DataError(f"{path} holds no rows, only the names of columns.")
         return replace(_guessed(reading), skip_bad_rows=skip_bad_rows)
 
 
@@ -122,6 +127,8 @@ def _guessed(reading: Reading) -> Guess:
             counts[reading.rename.get(value, value)] += count
         reading.rewards, unsure = guess_rewards(counts, reading.path)
         reading.unsure += unsure
+    if not reading.skip_bad_rows:
+        refuse_empty_rewards(reading)
     settle_lists(reading)
     if "timestamp" not in reading.meant:
         say_order(reading)
@@ -136,7 +143,8 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
     """Who and what, where no name is known: an only column of ids that is left; a request; a decision of its own."""
     said = []
     for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
-        used = {part for name, theirs in meant.items() if name != "request" for part in theirs.split("+")}
+        free = "request" if ours == "sequence_id" else ""  # a request may stand for a visit, never for an item
+        used = {part for name, theirs in meant.items() if name != free for part in theirs.split("+")}
         left = [name for name in names if name not in used and plain(name).endswith(IDS)]
         if ours in meant:
             continue

@@ -67,9 +67,12 @@ def settle_reward(reading: Reading) -> None:
         return
     first = likely[0]
     if reading.log.answers(first):
-        reading.meant["event"] = first
-        reading.rename |= {value: ANSWERS[value] for value in reading.log.values(first)}
-        reading.rewards, reading.why[first] = "none=0,click=1", "0 and 1: what was shown without and with an answer"
+        reading.meant["event"], called = first, _called(first)
+        words = {value: ANSWERS[value] for value in reading.log.values(first)}
+        reading.rename |= {value: called if word == "click" else word for value, word in words.items()}
+        reading.rewards, reading.why[first] = (
+            f"none=0,{called}=1", "0 and 1: what was shown without and with an answer"
+        )  # fmt: skip
     elif plain(first) in (*RATINGS, "score") and reading.log.distinct(first) <= MOST_EVENTS:
         reading.meant["event"], reading.why[first] = first, "numbers that people gave: ratings"
     else:
@@ -80,6 +83,20 @@ def settle_reward(reading: Reading) -> None:
         reading.why |= {name: f"{first} is taken for the reward; if it is this: --columns reward={name}"
                      for name in likely[1:]}  # fmt: skip
         reading.unsure.append(f"{first} is taken for the reward, not {' or '.join(likely[1:])}")
+
+
+def refuse_empty_rewards(reading: Reading) -> None:
+    """What an empty reward means nobody can guess: nothing came of it, or nobody knows."""
+    theirs = reading.meant.get("reward")
+    if theirs is None or "+" in theirs:
+        return
+    rows, stated = reading.log.count(), reading.log.count(f"NULLIF(CAST({reading.log.sql(theirs)} AS VARCHAR), 'NaN')")
+    if stated < rows:
+        raise DataError(
+            f"{reading.path}: {theirs}, the reward, is empty in {rows - stated:,} of {rows:,} rows. Where nothing came "
+            "of a row, write 0 there; where it is not known, leave these rows out with --skip-bad-rows. Or say which "
+            "column the reward is: --columns reward=NAME"
+        )
 
 
 def settle_one_event(reading: Reading) -> None:
@@ -110,13 +127,19 @@ def _several_answers(reading: Reading, names: list[str]) -> None:
     """is_click and is_buy, 0 or 1 each: the event of a row is the dearest that came of it."""
     together = "+".join(names)
     reading.meant["event"] = together
-    called = [plain(name).removeprefix("is").removeprefix("has") for name in names]
+    called = [_called(name) for name in names]
     reading.why |= {name: "0 and 1: whether it came of what was shown; the dearest one counts" for name in names}
     for value in reading.log.values(together):
         came = [word for word, part in zip(called, value.split("+"), strict=True) if ANSWERS.get(part) == "click"]
         reading.rename.setdefault(value, came[-1] if came else "none")
     worth = {word: likely_reward(word) for word in called}
     reading.rewards = ",".join(["none=0", *(f"{word}={reward:g}" for word, reward in worth.items())])
+
+
+def _called(name: str) -> str:
+    """The event that a column of yes and no is about: clicked is a click, is_purchased what it says."""
+    word = plain(name).removeprefix("is").removeprefix("has")
+    return "click" if word in ("clicked", "clicks") or likely_reward(word) is None else word
 
 
 def _few_stars(reading: Reading, name: str) -> bool:

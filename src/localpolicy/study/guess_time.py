@@ -12,13 +12,13 @@ TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # wor
 
 
 def settle_time(reading: Reading) -> None:
-    """A column of times that its name did not tell: by words of its name, or by values in the range of epochs."""
+    """A column of times that its name did not tell: by words of its name, or by its values alone."""
     if "timestamp" in reading.meant:
         theirs = reading.meant["timestamp"]
         unit = reading.log.epoch(theirs)
         reading.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
         _refuse_clock(reading, theirs)
-        _say_day_or_month(reading, theirs)
+        _say_notation(reading, theirs)
         return
     for name in reading.left():
         words = set(name.lower().replace("-", "_").split("_"))
@@ -30,9 +30,24 @@ def settle_time(reading: Reading) -> None:
         pattern = YEAR_LAST.replace("{", "{{").replace("}", "}}")
         texts = f"TRY_CAST({{0}} AS TIMESTAMP) IS NOT NULL OR regexp_matches(CAST({{0}} AS VARCHAR), '{pattern}')"
         if timelike and reading.log.share(name, texts) > 0.95:
-            reading.meant["timestamp"], reading.why[name] = name, "its values are times"
-            _say_day_or_month(reading, name)
+            _take(reading, name)
             return
+    dated = "TRY_CAST({0} AS TIMESTAMP) IS NOT NULL AND regexp_matches(CAST({0} AS VARCHAR), '^[0-9]{{4}}-[0-9]{{2}}-')"
+    likely = [name for name in reading.left() if reading.log.share(name, dated) > 0.95]
+    if len(likely) == 1:
+        _take(reading, likely[0])
+    elif likely:
+        reading.why |= {
+            name: f"its values are times: the row's? Then say --columns timestamp={name}" for name in likely
+        }
+        reading.unsure.append(
+            f"{' and '.join(likely)} hold times: say which is the row's, such as --columns timestamp={likely[0]}"
+        )
+
+
+def _take(reading: Reading, name: str) -> None:
+    reading.meant["timestamp"], reading.why[name] = name, "its values are times"
+    _say_notation(reading, name)
 
 
 def say_order(reading: Reading) -> None:
@@ -65,10 +80,16 @@ def _refuse_clock(reading: Reading, name: str) -> None:
     )
 
 
-def _say_day_or_month(reading: Reading, name: str) -> None:
-    """Dates with the year last are read by the rule of `prepare`; which one it is, is said."""
+def _say_notation(reading: Reading, name: str) -> None:
+    """Dates with the year last are read by the rule of `prepare`; which one it is, is said; so are days alone."""
     if "+" in name:
         return
+    day = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]00:00:00([.]0+)?)?')"
+    if reading.log.share(name, day) == 1 and reading.meant["sequence_id"] != ROW:
+        reading.unsure.append(
+            f"{name} holds days without the time of day: the rows of one {reading.meant['sequence_id']} and day are "
+            "ordered by event and item, which is no order of time"
+        )
     notation, example = reading.log.times(name)
     if notation in ("day first", "month first"):
         reading.unsure.append(f"{name} holds times such as {example}, read with the {notation}")

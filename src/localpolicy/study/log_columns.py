@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
@@ -129,6 +131,13 @@ def column_names(path: Path) -> tuple[str, ...]:
         return tuple(parquet_schema(path).names)
     line = first_line(path)
     return split_line(line, delimiter_of(line))
+
+
+def list_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a Parquet file that hold lists."""
+    if file_format(path) != "parquet":
+        return ()
+    return tuple(field.name for field in parquet_schema(path) if pa.types.is_nested(field.type))
 
 
 @contextmanager

@@ -41,6 +41,7 @@ class Reading:
         self.why = {part: why for theirs in given.values() for part in theirs.split("+")}
         self.event: str | None = None
         self.kind: str | None = None
+        self.skip_bad_rows = False
         self.unsure: list[str] = []
 
     def sequences(self) -> int:
