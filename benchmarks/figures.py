@@ -70,7 +70,10 @@ TRAINED: dict[str, dict[str, Any]] = {
 DIALS = (2.0, 0.7, 0.3)  # β of LPI, in spreads of the advantage, whatever its calibration says
 MODES = ("sampled", "listed")
 MU = "mle, seed 1"  # stands for μ̂ where a figure weights by it
+ESTIMATES = ("mle", MU)  # their mean is what the gate weights by
 CAP = 30.0
+WORTH, TOGETHER = "reward per answer", "worth and number of answers"  # the gate's, which must both say so
+BOTH = f"{WORTH}, and {TOGETHER}"
 
 
 def measure(task: tuple[str, int], *, episodes: int, epochs: int) -> dict[str, Any]:
@@ -87,11 +90,18 @@ def measure(task: tuple[str, int], *, episodes: int, epochs: int) -> dict[str, A
         }
         windows = Windows(data, "test", Config.parse(_settings(seed, epochs)).data)
         scored = {
-            called: score(policy, windows, events=data.events, references={MU: policies[MU]}, floor=False)
+            called: score(
+                policy,
+                windows,
+                events=data.events,
+                references={each: policies[each] for each in ESTIMATES},
+                floor=False,
+            )
             for called, policy in policies.items()
         }
         counts = np.asarray(data.catalogue["count"].to_numpy())
-    figures = {called: all_figures(scores, counts) for called, scores in scored.items()}
+    ranks = float(scored["mle"].metric("nDCG@20").mean())
+    figures = {called: all_figures(scores, counts, ranks) for called, scores in scored.items()}
     earned = {
         mode: {called: visits(policy, world, mode, episodes) for called, policy in policies.items()} for mode in MODES
     }
@@ -135,13 +145,17 @@ def trained(data: Prepared, folder: Path, seed: int, epochs: int) -> dict[str, D
     return policies
 
 
-def all_figures(scores: Scores, counts: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Values whose mean is the figure, and the sequence of each."""
+def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Values whose mean is the figure, and the sequence of each; `ranks` is the nDCG@20 of `mle`."""
     ndcg, reward = scores.metric("nDCG@20"), scores.reward.astype(np.float64)
     bought, fresh = scores.event == scores.events.index("purchase"), ~scores.repeat
     worth, by = reward / reward.mean(), scores.sequence
     ratio = np.minimum(np.exp(scores.logp - scores.logp_reference[MU]), CAP)
     value = (ratio * reward).sum() / ratio.sum()
+    known = [scores.logp_reference[each].astype(np.float64) for each in ESTIMATES]
+    by_mean = np.minimum(np.exp(scores.logp - np.logaddexp(*known)) * len(known), CAP)
+    worth_of_one = (by_mean * reward).sum() / by_mean.sum()
+    answers = worth_of_one + by_mean * (reward - worth_of_one) / by_mean.mean()
 
     def rarely(power: float) -> np.ndarray:
         weight = reward * (counts.mean() / counts[scores.item]) ** power
@@ -162,6 +176,8 @@ def all_figures(scores: Scores, counts: np.ndarray) -> dict[str, tuple[np.ndarra
         "reward-weighted log-likelihood": (worth * scores.logp, by),
         "SNIPS with μ̂": (value + ratio * (reward - value) / ratio.mean(), by),
         "IPS with μ̂": (ratio * reward, by),
+        WORTH: (answers, by),
+        TOGETHER: (answers / reward.mean() + ndcg / ranks, by),
     }
 
 
@@ -207,11 +223,21 @@ def table(lines: list[dict[str, Any]], mode: str) -> Iterator[str]:
             np.mean([each for each, line in zip(every, lines, strict=True) if line["shop"] == shop]) for shop in shops
         )
         told = [(pair[figure], pair[mode]) for line in lines for pair in line["pairs"] if pair[figure]]
-        right, wrong = (np.mean([said * true == way for said, true in told]) if told else np.nan for way in (1, -1))
+        right, wrong = shares(told)
         yield (
             f"| {figure} | {np.mean(every):+.2f} | {np.mean(ours):+.2f} | {worst:+.2f} | {len(told):,} | {right:.0%} | "
             f"{wrong:.0%} |"
         )
+    pairs = [pair for line in lines for pair in line["pairs"]]
+    told = [(pair[WORTH], pair[mode]) for pair in pairs if pair[WORTH] and pair[WORTH] == pair[TOGETHER]]
+    right, wrong = shares(told)
+    yield f"| {BOTH} | | | | {len(told):,} | {right:.0%} | {wrong:.0%} |"
+
+
+def shares(told: list[tuple[int, int]]) -> tuple[float, float]:
+    """Of what was said, how much the truth says too, and how much it says the opposite of."""
+    right, wrong = (float(np.mean([said * true == way for said, true in told])) if told else np.nan for way in (1, -1))
+    return right, wrong
 
 
 def correlation(line: dict[str, Any], figure: str, mode: str, without: Iterable[str] | None) -> float:

@@ -23,10 +23,10 @@ from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import Check, Gate, GateRules
-from localpolicy.measure.question import Question
+from localpolicy.measure.row_order import sorted_by
 from localpolicy.runs.run import Run
 from localpolicy.study.event_words import guess_rewards
-from localpolicy.study.go import Plan, make_plan, plan, prepare_log
+from localpolicy.study.go_plan import Plan, make_plan, plan, prepare_log
 from localpolicy.study.go_time import Clock, held_out
 from localpolicy.study.guess import Guess, guess
 from localpolicy.study.titles import read_titles, title_column
@@ -181,13 +181,38 @@ def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):
     rows = [row[:3] for row in watched()]
     write_rows(tmp_path / "any.csv", "user_id,video_id,watch_ratio", rows)
     found = guess(tmp_path / "any.csv")
-    assert found.sorted_by is None and any("order of the file is taken for time" in note for note in found.unsure)
+    assert any("order of the file is taken for time." in note for note in found.unsure)
     write_rows(tmp_path / "sorted.csv", "user_id,video_id,watch_ratio", sorted(rows))
     found = guess(tmp_path / "sorted.csv")
-    assert found.sorted_by == "video_id"
     assert any("sorted by video_id" in note and "Do not trust sequence models" in note for note in found.unsure)
+    assert sorted_by(prepare_log(tmp_path / "sorted.csv", tmp_path / "sorted", found, seed=0)) == "video_id"
     write_rows(tmp_path / "by_film.csv", "user_id,video_id,watch_ratio", sorted(rows, key=lambda row: -row[1]))
-    assert guess(tmp_path / "by_film.csv").sorted_by == "video_id", "whatever the direction, and for all people at once"
+    found = guess(tmp_path / "by_film.csv")
+    assert any("sorted by video_id" in note for note in found.unsure), "down too, and for all people at once"
+    assert sorted_by(prepare_log(tmp_path / "by_film.csv", tmp_path / "by_film", found, seed=0)) == "video_id"
+    write_rows(tmp_path / "rated.csv", "user_id,video_id,watch_ratio", sorted(rows, key=lambda row: (row[0], row[2])))
+    found = guess(tmp_path / "rated.csv")
+    assert any("sorted by watch_ratio" in note for note in found.unsure)
+    assert sorted_by(prepare_log(tmp_path / "rated.csv", tmp_path / "rated", found, seed=0)) == "watch_ratio"
+
+
+def test_a_visit_that_ends_with_its_purchase_is_in_the_order_of_time(tmp_path):
+    """Before: "the rows of a sequence seem sorted by action", since every step of one kind to another is the same."""
+    rng = np.random.default_rng(0)
+    rows = [(visit, rng.integers(20), what) for visit in range(90) for what in ("view", "view", "buy")]
+    write_rows(tmp_path / "log.csv", "visit,item,action", rows)
+    found = guess(tmp_path / "log.csv")
+    assert not any("seem sorted" in note for note in found.unsure)
+    assert sorted_by(prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)) is None
+
+
+def test_episodes_one_after_another_are_in_the_order_of_time(tmp_path):
+    """Ids that rise within each person, from a start of its own: a series, not a file that was sorted."""
+    rows = [(visit, visit * 7 % 60 + step, 1 + (visit + step) % 5) for visit in range(90) for step in range(4)]
+    write_rows(tmp_path / "log.csv", "user,item,rating", rows)
+    found = guess(tmp_path / "log.csv")
+    assert not any("seem sorted" in note for note in found.unsure)
+    assert sorted_by(prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)) is None
 
 
 def test_a_log_is_cut_into_columns_as_prepare_does(tmp_path):
@@ -309,34 +334,6 @@ def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
     assert done.to_dict()["answer"] in str(done).lower() and "<table" in done._repr_html_()
 
 
-def test_rows_in_no_order_of_time_give_no_deploy():
-    place = import_module("localpolicy.study.go")
-    gain = Check("gain", "yes", "it gains", plain="it gains")
-    worse = Check("baselines", "no", "item-kNN is better", instead="item-kNN", plain="a baseline is better")
-    evaluation = SimpleNamespace(name="improved")
-    verdict = Gate([gain, worse], evaluation, SimpleNamespace(name="mle"), GateRules())
-    read = Guess("events", {}, None)
-    assert place._ordered(verdict, read) is verdict
-    doubtful = place._ordered(verdict, replace(read, sorted_by="video_id"))
-    assert doubtful.answer == "cannot tell" and "sorted by video_id" in doubtful.checks[0].reason
-    assert doubtful.sentence.startswith("Cannot tell") and "item-kNN" not in doubtful.sentence
-
-
-def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do():
-    """Before: "the simple baseline 'popularity' does better. Deploy that one", of a model that was hardly trained."""
-    place = import_module("localpolicy.study.go")
-    worse = Check("baselines", "no", "popularity is better", instead="popularity", plain="a baseline is better")
-    fit = Check("reference fit", "cannot tell", "no better than popularity", plain="no better than popularity")
-    verdict = Gate([Check("gain", "no", ""), worse, fit], SimpleNamespace(name="new"), None, GateRules())
-    cut = place._learned(verdict, short=True)
-    assert cut.answer == "cannot tell" and "popularity" not in cut.sentence and "the time was over" in cut.sentence
-    assert place._learned(verdict, short=False) is verdict, "trained to its end it is worse"
-    learned = replace(verdict, checks=[*verdict.checks[:2], replace(fit, outcome="yes")])
-    assert place._learned(learned, short=True) is learned
-    by_value = replace(verdict, question=Question("value", ""))
-    assert place._learned(by_value, short=True) is by_value, "what a baseline earns needs no estimate of the log"
-
-
 def test_a_deploy_names_what_falls_unasked():
     """Before: "no check speaks against it", beside a significant loss of an event that was not asked about."""
     value = Check("value", "yes", "", plain="its estimated reward is higher")
@@ -358,7 +355,7 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
         "sequence_id=visitor,item_id=product,event=action,timestamp=when", "--rewards",
         "view=0.2,add_to_cart=0.5,purchase=1")  # fmt: skip
     data = Prepared(tmp_path / "data")
-    place = import_module("localpolicy.study.go")
+    place = import_module("localpolicy.study.go_plan")
     monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 1.0))
     monkeypatch.setattr(place, "cores", lambda: 2)
 
@@ -375,7 +372,8 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     assert planned(10).config.train.epochs == int(share * 600 / 90)
     assert not any("cannot be kept" in note for note in plan.notes)
     short = planned(1.0)
-    assert short.config.train.epochs == 1 and any("too few to learn much" in note for note in short.notes)
+    assert any("for about 1 epoch a run" in note and "too few to learn much" in note for note in short.notes)
+    assert short.config.train.epochs == 3 and short.seconds == 60, "the clock ends them, and then it is known why"
     assert short.seeds == (101,) and short.runs == 2 and any("second estimate" in note for note in short.notes)
     monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 20.0))
     # Validations of the estimate and of the improvement with its β, all judged on the test split, and the page.

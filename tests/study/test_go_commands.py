@@ -8,6 +8,7 @@ import shutil
 from importlib import import_module
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
@@ -38,7 +39,8 @@ def test_the_commands_do_what_go_does(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
     write_shop(tmp_path / "a shop.csv", sessions=200)
     out = tmp_path / "go"
-    done = lpi("go", tmp_path / "a shop.csv", "--out", out, *SMALL)
+    kept = ("--duplicates", "consecutive", "--session-gap", "1h")
+    done = lpi("go", tmp_path / "a shop.csv", "--out", out, *kept, *SMALL)
     verdict = json.loads((out / "verdict.json").read_text())
     made = {run.name: Run(run).manifest["policy_sha256"] for run in (out / "runs").iterdir()}
     for folder in ("data", "runs", "baselines"):
@@ -61,3 +63,37 @@ def test_the_commands_do_what_go_does(tmp_path, monkeypatch):
     assert {name: found[name] for name in ("answer", "sentence", "checks")} == {
         name: verdict[name] for name in ("answer", "sentence", "checks")
     }
+
+
+def write_ratings(path, *, times: bool) -> None:
+    """Sorted by film within each person; a few films are rated by nearly everybody."""
+    rng = np.random.default_rng(0)
+    lines = [f"user_id,film_id,rating{',timestamp' if times else ''}"]
+    for person in range(150):
+        for film in sorted(rng.choice(40, size=8, replace=False, p=np.arange(40, 0, -1) ** 2 / 22_140).tolist()):
+            when = f",{1_700_000_000 + int(rng.integers(10**6))}" if times else ""
+            lines.append(f"u{person},{film},{1 + (film + person) % 5}{when}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(("times", "check"), [(False, "order"), (True, "training")])
+def test_the_gate_of_the_commands_sees_what_go_sees(tmp_path, monkeypatch, times, check):
+    """Rows in no order of time, and training that the clock ended: before, `go` knew of them and `lpi gate` did not."""
+    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    place = import_module("localpolicy.study.go")
+    if check == "training":
+        within = place._within
+        monkeypatch.setattr(place, "_within", lambda config, seconds: within(config, 1e-6))
+    write_ratings(tmp_path / "log.csv", times=times)
+    out = tmp_path / "go"
+    (tmp_path / "rules.yaml").write_text("min_sequences: 5\n")
+    epochs = ("--set", "train.epochs=4") if check == "training" else ()
+    done = lpi("go", tmp_path / "log.csv", "--out", out, "--rules", tmp_path / "rules.yaml", *SMALL, *epochs)
+    verdict = json.loads((out / "verdict.json").read_text())
+    first, *rest = verdict["checks"]
+    assert done.exit_code == 4 and first["name"] == check and {each["outcome"] for each in rest} == {"not asked"}
+    assert "popularity" not in verdict["sentence"], "no baseline is named on figures that mean nothing"
+    line = next(line for line in (out / "commands.sh").read_text().splitlines() if line.startswith("lpi gate"))
+    again = lpi(*shlex.split(line)[1:], "--json", tmp_path / "again.json")
+    found = json.loads((tmp_path / "again.json").read_text())
+    assert again.exit_code == 4 and all(found[name] == verdict[name] for name in ("sentence", "checks", "rules"))

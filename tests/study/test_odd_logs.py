@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import localpolicy as lp
+from localpolicy.cli.go import go as go_verb
+from localpolicy.cli.options import complete
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
-from localpolicy.errors import DataError
+from localpolicy.errors import ConfigError, DataError, as_keywords
+from localpolicy.judge.gate_grounds import order_check
+from localpolicy.measure.row_order import tied_share
 from localpolicy.report.go import guess_table
-from localpolicy.study.go import prepare_log
+from localpolicy.study.go_plan import prepare_log
 from localpolicy.study.guess import guess
 from localpolicy.study.odd import plainly_written
 
@@ -29,6 +37,14 @@ def written(path, header: str, rows, mark: str = ","):
     [
         ("Kunde,Artikel,Ereignis,Zeitpunkt", ("Ansicht", "Einkaufswagen", "Kauf"), (0.2, 0.5, 1.0)),
         ("utilisateur,produit,événement,horodatage", ("vue", "panier", "achat"), (0.2, 0.5, 1.0)),
+        ("gebruiker,artikel,gebeurtenis,tijdstip", ("bekeken", "winkelwagen", "aankoop"), (0.2, 0.5, 1.0)),
+        ("사용자,상품,이벤트,시간", ("조회", "장바구니", "구매"), (0.2, 0.5, 1.0)),
+        ("usuario,produto,evento,data", ("clique", "carrinho", "compra"), (0.2, 0.5, 1.0)),
+        (
+            "user_pseudo_id,item_id,event_name,event_timestamp",
+            ("view_item", "add_to_cart", "purchase"),
+            (0.2, 0.5, 1.0),
+        ),
         ("ユーザー,商品,行動,時刻", ("閲覧", "カート", "購入"), (0.2, 0.5, 1.0)),
         ("пользователь,товар,событие,время", ("просмотр", "корзина", "покупка"), (0.2, 0.5, 1.0)),
     ],
@@ -36,7 +52,8 @@ def written(path, header: str, rows, mark: str = ","):
 def test_other_languages(tmp_path, header, events, rewards):
     log = written(tmp_path / "log.csv", header, [(n % 9, n % 5, events[n % 3], 1_700_000_000 + n) for n in range(90)])
     found = guess(log)
-    assert set(found.columns) == {"sequence_id", "item_id", "event", "timestamp"} and not found.unsure
+    assert set(found.columns) >= {"sequence_id", "event", "timestamp"} and not found.unsure
+    assert [use.role for use in found.uses] == ["sequence_id", "item_id", "event", "timestamp"]
     assert found.rewards is not None
     assert {part.split("=")[0]: float(part.split("=")[1]) for part in found.rewards.split(",")} == dict(
         zip(events, rewards, strict=True)
@@ -192,7 +209,7 @@ def test_rewards_that_are_given_make_a_column_of_rewards_idle(tmp_path):
 def test_yes_and_no_and_scores_that_people_gave(tmp_path):
     rows = [(n % 50, n * 7 % 11, ("No", "Yes")[n % 3 == 0], 1_700_000_000 + n) for n in range(300)]
     found = guess(written(tmp_path / "log.csv", "listener,song,liked,ts", rows))
-    assert found.rename == {"No": "none", "Yes": "click"}
+    assert found.rename == {"No": "none", "Yes": "liked"} and found.rewards == "none=0,liked=1"
     rows = [(n % 50, n * 7 % 11, 1 + n % 10, 1_700_000_000 + n) for n in range(300)]
     found = guess(written(tmp_path / "log.csv", "Kundennummer;Artikelnummer;Score;ts", rows, ";"))
     assert found.rewards == ">=8=1,>=6=0.5,*=0" and dict(found.columns)["event"] == "Score"
@@ -277,3 +294,92 @@ def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch
         with pytest.raises(DataError, match="say which it is"):
             lp.go(log, out=tmp_path / "go")
     assert list((tmp_path / "go").iterdir())
+
+
+def test_go_has_every_option_that_its_messages_name(tmp_path):
+    """Before: "--duplicates exact drops them", and `lpi go` had no such option."""
+    sources = Path(lp.__file__).parent / "data"
+    named = {flag for path in sources.rglob("*.py") for flag in re.findall(r"--([a-z][a-z-]+)", path.read_text())}
+    never = {"append", "prepared", "no-keep-log", "engine", "item-columns", "event"}  # go has nothing of these
+    have = {name.replace("_", "-") for name in inspect.signature(complete(go_verb)).parameters}
+    assert named - never <= have | {"set"}
+    rows = [(n // 4, n % 7, ("view", "buy")[n % 3 == 0], 1_700_000_000 + n) for n in range(240) for _ in range(2)]
+    log = written(tmp_path / "log.csv", "user,item,event,ts", rows)
+    found = replace(guess(log), preparing={"duplicates": "exact"})
+    assert prepare_log(log, tmp_path / "out", found, seed=0).manifest["counts"]["events"] == {"buy": 80, "view": 160}
+    with pytest.raises(ConfigError, match="duplicate: no such key .*did you mean 'duplicates'"):
+        lp.go(log, out=tmp_path / "none", duplicate="exact")
+    with pytest.raises(ConfigError, match="duplicates"):
+        lp.go(log, out=tmp_path / "none", duplicates="all")
+    assert as_keywords("cut by --session-gap 30m.") == 'cut by session_gap="30m".'
+
+
+def test_a_column_of_times_is_one_whatever_its_name(tmp_path):
+    """Before: "nothing here needs it", and the order of the file stood for time."""
+    rows = [(n % 9, n % 5, ("view", "buy")[n % 2], f"2024-01-{1 + n % 28:02d} 10:00:{n % 60:02d}") for n in range(90)]
+    log = written(tmp_path / "log.csv", "user,item,event,stempel", rows)
+    assert {use.column: use.role for use in guess(log).uses}["stempel"] == "timestamp"
+    twice = written(tmp_path / "twice.csv", "user,item,event,stempel,geboren", [(*row, row[3]) for row in rows])
+    found = guess(twice)
+    assert "timestamp" not in found.columns
+    assert any("stempel and geboren hold times: say which" in note for note in found.unsure)
+
+
+def test_empty_rewards_are_asked_about(tmp_path):
+    """Before: 1,400 bad rows, to be skipped; of a revenue they are what earned nothing."""
+    rows = [(n % 30, n % 5, "" if n % 3 else 9.5 + n % 7, 1_700_000_000 + n) for n in range(90)]
+    log = written(tmp_path / "log.csv", "user,item,revenue,ts", rows)
+    with pytest.raises(
+        DataError, match="revenue, the reward, is empty in 60 of 90 rows. Where nothing came .* write 0"
+    ):
+        guess(log)
+    assert guess(log, skip_bad_rows=True).columns["reward"] == "revenue"
+
+
+def test_signs_of_money_are_read_as_numbers(tmp_path):
+    """Before: "nothing here needs it", and then "nothing to decide"."""
+    rows = [(n % 30, n % 5, f"${n % 7}.50", f"{n % 9} %", 1_700_000_000 + n) for n in range(90)]
+    log = written(tmp_path / "log.csv", "user,item,revenue,progress,ts", rows)
+    copy, notes = plainly_written(log, tmp_path / "out")
+    assert [note.split()[0] for note in notes] == ["revenue", "progress"]
+    assert pq.read_table(copy)["revenue"].to_pylist()[:2] == ["0.50", "1.50"]
+    assert pq.read_table(copy)["progress"].to_pylist()[:2] == ["0", "1"]
+    assert guess(copy).columns["reward"] == "revenue"
+    mixed = written(tmp_path / "mixed.csv", "user,item,tag", [(1, 2, "$5"), (1, 3, "five")])
+    assert plainly_written(mixed, tmp_path / "out") == (mixed, ())
+
+
+def test_an_answer_is_called_what_its_column_says(tmp_path):
+    """Before: purchases were clicks, in every table of the page."""
+    for name, called in (("purchased", "purchased"), ("is_clicked", "click"), ("label", "click")):
+        log = written(tmp_path / f"{name}.csv", f"user,item,{name}", [(n % 30, n % 5, n % 2) for n in range(90)])
+        found = guess(log)
+        assert found.rewards == f"none=0,{called}=1" and found.rename == {"0": "none", "1": called}
+
+
+def test_days_alone_are_no_order_of_time(tmp_path):
+    """Rows of one day are ordered by event and item: where most are, a model of sequences learns that order."""
+    rows = [(n // 8, n * 7 % 23, ("view", "buy")[n % 2], f"2024-01-{1 + n % 8 // 4:02d}") for n in range(480)]
+    found = guess(written(tmp_path / "log.csv", "user,item,event,date", rows))
+    assert any("holds days without the time of day" in note for note in found.unsure)
+    data = prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)
+    assert tied_share(data) == pytest.approx(6 / 7), "of seven steps, one is to another day"
+    check = order_check(data)
+    assert check is not None and check.outcome == "cannot tell" and check.reason.startswith("86% of the rows")
+    timed = written(tmp_path / "timed.csv", "user,item,event,date", [(*row[:3], f"{row[3]}T10:00:{n % 8:02d}")
+                                                                     for n, row in enumerate(rows)])  # fmt: skip
+    assert not guess(timed).unsure
+    assert order_check(prepare_log(timed, tmp_path / "timed", guess(timed), seed=0)) is None
+
+
+def test_what_is_no_log_of_rows_is_refused(tmp_path):
+    """Before: an impression's id was the item, of which every row had its own; no rows were a crash."""
+    shown = written(tmp_path / "mind.csv", "impression_id,user_id,time,impressions",
+                    [(n, n % 30, 1_700_000_000 + n, "N10-1 N11-0") for n in range(90)])  # fmt: skip
+    with pytest.raises(DataError, match="no column looks like item_id"):
+        guess(shown)
+    pq.write_table(pa.table({"user": [1, 2], "shown": [[1, 2], [3]], "time": [1, 2]}), tmp_path / "lists.parquet")
+    with pytest.raises(DataError, match="Is it in shown, which holds lists. Write one row for each item"):
+        guess(tmp_path / "lists.parquet")
+    with pytest.raises(DataError, match="holds no rows"):
+        guess(written(tmp_path / "empty.csv", "user,item,event", []))

@@ -12,10 +12,11 @@ from localpolicy.cli.evaluate import settings as evaluation_settings
 from localpolicy.cli.options import Fields, takes
 
 EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
+MEASURED = ("split", "min_history", "exclude_seen", "sequences")
 
 
 @takes(
-    Fields("localpolicy.measure.evaluation:EvaluateConfig", only=("split", "min_history", "exclude_seen")),
+    Fields("localpolicy.measure.evaluation:EvaluateConfig", only=MEASURED),
     Fields("localpolicy.judge.gate_rules:GateRules", "Rules"),
 )
 def gate(
@@ -50,7 +51,7 @@ def gate(
     from localpolicy.judge.gate_rules import GateRules, rules_of
     from localpolicy.report.gate import gate_table
 
-    measured = {name: settings.pop(name) for name in ("split", "min_history", "exclude_seen") if name in settings}
+    measured = {name: settings.pop(name) for name in MEASURED if name in settings}
     ruled = rules_of(rules).model_dump(exclude_unset=True)
     verdict = judge(
         run,

@@ -6,11 +6,12 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localpolicy.cli.evaluate import Device, ExcludeSeen, write_and_print
+from localpolicy.cli.options import Fields, takes
 from localpolicy.cli.output import show
 from localpolicy.limits import LARGEST_SEED
 
@@ -22,6 +23,7 @@ STARTED = time.monotonic()  # what is imported later counts against the minutes 
 LONGEST_START = 60.0  # seconds: a program that has run this verb before began long ago
 
 
+@takes(Fields("localpolicy.data.config:go_fields", "Preparing"))
 def go(
     log: Annotated[Path, typer.Argument(help="CSV or Parquet, one row per event", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder for all results; a stopped command resumes there")],
@@ -55,6 +57,7 @@ def go(
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the split")] = 0,
     device: Device = "auto",
     yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
+    **preparing: Any,
 ) -> None:
     """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
 
@@ -80,7 +83,7 @@ def go(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
             titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules,
             seed=seed, device=device, settings=tuple(changes or ()), shown=show,
-            confirm=confirm if asks else None, started=started,
+            confirm=confirm if asks else None, started=started, **preparing,
         )  # fmt: skip
 
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from localpolicy.data.rewards import pairs
 from localpolicy.errors import ConfigError, DataError
@@ -167,6 +168,18 @@ class PrepareOptions(Settings):
     scratch: Path | None = Field(None, description="folder for temporary files (default: beside --out)")
     spark_master: str | None = Field(None, description="Spark master, such as local[2] or spark://host:7077")
     force: bool = Field(False, description="replace the folder if it is there")
+
+
+OF_GO = (
+    "time_unit", "ids", "drop_events", "list_reward", "duplicates", "session_gap", "min_events", "min_item_events",
+    "most_recent", "since", "days", "split", "validation", "test", "memory", "scratch",
+)  # fmt: skip
+
+
+def go_fields() -> dict[str, FieldInfo]:
+    """What `go` takes for preparing beside what it guesses: messages of `prepare` name these options."""
+    known = {**PrepareConfig.model_fields, **PrepareOptions.model_fields}
+    return {name: known[name] for name in OF_GO}
 
 
 def _from_yaml(path: str) -> dict[str, str]:

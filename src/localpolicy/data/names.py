@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 # Our column -> names that mean it, the surest first; compared in small letters without marks. English first, then
-# German, French, Spanish, Italian, Portuguese, Russian, Japanese and Chinese.
+# German, French, Spanish, Italian, Portuguese, Russian, Japanese and Chinese, some Dutch, Polish and Korean.
 NAMES: dict[str, tuple[str, ...]] = {
     "sequence_id": (
         "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
@@ -17,7 +17,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid", "householdid",
         "household", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
-        "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话",
+        "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话", "userpseudoid", "gebruiker", "klant", "uzytkownik",
+        "użytkownik", "klient", "사용자", "고객",
     ),
     "item_id": (
         "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
@@ -29,19 +30,19 @@ NAMES: dict[str, tuple[str, ...]] = {
         "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",
         "artikel", "artikelid", "artikelnr",
         "produkt", "produktid", "produit", "producto", "prodotto", "produto", "articulo", "articolo", "товар",
-        "商品", "商品id", "アイテム", "物品",
+        "商品", "商品id", "アイテム", "物品", "상품", "아이템",
     ),
     "event": (
         "event", "eventtype", "eventname", "action", "actiontype", "behavior", "behaviour", "behaviortype", "what",
         "interaction", "interactiontype", "type", "rating", "stars", "answer", "response", "outcome",
         "ereignis", "aktion", "evenement", "evento", "accion", "azione", "acao", "событие", "действие", "行動", "行为",
-        "イベント", "事件",
+        "イベント", "事件", "gebeurtenis", "zdarzenie", "이벤트", "행동",
     ),
     "timestamp": (
         "timestamp", "time", "eventtime", "datetime", "date", "createdat", "when", "ts", "unixtime", "occurredat",
         "timestampms", "timems", "tsms", "eventtimems", "timeus", "timens", "unixts", "epoch", "day",
         "zeit", "zeitpunkt", "zeitstempel", "datum", "horodatage", "fecha", "data", "время", "дата", "時刻",
-        "日時", "时间", "时间戳", "日期",
+        "日時", "时间", "时间戳", "日期", "eventtimestamp", "dataora", "tijdstip", "czas", "시간", "일시",
     ),
     "propensity": (
         "propensity", "propensityscore", "pscore", "probability", "actionprobability", "loggingprobability",

@@ -1,8 +1,8 @@
 """`gate`: deploy, do not deploy, cannot tell, or nothing to decide, with reasons.
 
 What is judged depends on the log (see `measure.question`): the value where propensities were logged, for policies and
-baselines alike; else the reward per answer, which the reward-weighted nDCG must not contradict, or how well what is
-ranked high was liked. Where rewards do not differ, and between two seeds of one recipe, there is nothing to decide.
+baselines alike; else what an answer would be worth, with how many there would be, or how well what is ranked high was
+liked. Where rewards do not differ, and between two seeds of one recipe, there is nothing to decide.
 Rules are a small YAML file; each becomes one check.
 """
 
@@ -34,6 +34,7 @@ from localpolicy.judge.gate_checks import (
     reference_fit_check,
     segment_check,
 )
+from localpolicy.judge.gate_grounds import without_grounds
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
@@ -254,11 +255,11 @@ def gate(
         baselines = baselines_by_value(evaluation, deployed, measured, rules)
         checks = [value, *_not_asked(checks, BY_RANK, "the value decides"), baselines]
     elif question.kind == "rewards" and deployed is not None and not both_imitate(candidate, references[0]):
-        log = of_the_log(evaluation)
+        log = of_the_log(evaluation, {each.name for each in estimates if each.estimates_logging})
         answer = answers_check(pair.new, pair.old, log, checks[0], rules)
         if pair.refusal is not None and answer.outcome != "no":
             answer = replace(answer, outcome="cannot tell", reason=f"{answer.reason}. {pair.refusal}")
-        baselines = baselines_by_answers(evaluation, deployed, measured, log, metric, rules)
+        baselines = baselines_by_answers(evaluation, deployed, measured, log, rules)
         checks = [answer, *_not_asked(checks, BY_RANK, "the log does not say what was shown"), baselines]
     else:
         checks.append(baselines_check(evaluation, measured, metric, rules))
@@ -275,6 +276,8 @@ def gate(
     ]
     if question.kind == "nothing":
         checks = _not_asked(checks, {check.name for check in checks}, "there is nothing to decide")
+    trained = [each.run for each in estimates if each.run is not None]
+    checks = without_grounds(checks, prepared, trained, question)
     imitates = not by_log and references[0].estimates_logging
     said = tuple(dict.fromkeys(notes))
     return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared))

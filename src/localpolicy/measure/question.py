@@ -1,8 +1,8 @@
 """Which question a log can answer, and so what is judged.
 
 value     rewards differ and propensities were logged: what a policy earns, by importance weights
-rewards   rewards differ between kinds of action, no propensities: what an answer would be worth, unless the nDCG
-          weighted by reward says the opposite (see judge.gate_answers)
+rewards   rewards differ between kinds of action, no propensities: what an answer would be worth, alone and with how
+          many answers there would be (see judge.gate_answers)
 liking    ratings, or a reward of many values: how well what is ranked high was liked. Never the nDCG of everything
           taken: that refuses a policy for burying what people disliked
 nothing   all rewards are equal: models can be ranked, and there is nothing to improve on and no verdict

@@ -13,6 +13,10 @@ NEXT = {
     "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
     "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
+GROUNDS = {  # what to do where nothing can be judged, by the check that says so
+    "order": "Prepare the log with its times, and ask again.",
+    "training": "Train for longer (more minutes), and ask again.",
+}
 CLAIMS = {  # what holds where a check says yes
     "reward per answer": "its answers would be worth more",
     "gain": "it gains in the figure that decides",
@@ -24,6 +28,8 @@ CLAIMS = {  # what holds where a check says yes
     "baselines": "no simple baseline does better",
     "divergence": "it stays within the budget of divergence",
     "divergence over floor": "it stays within the allowed multiple of the noise floor",
+    "order": "its rows are in the order of time",
+    "training": "the models were trained for long enough",
     "reference fit": "the estimates of the log predict it better than chance",
 }
 REMEDY = {  # by the check that said no
@@ -60,6 +66,7 @@ def gate_headline(verdict: Gate) -> Headline:
     numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
     step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
+    step = GROUNDS.get(verdict.checks[0].name, step)
     failed = {check.name for check in verdict.checks if check.outcome == "no"}
     if instead is None and len(failed) == 1:
         step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])

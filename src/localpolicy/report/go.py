@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from localpolicy import __version__
-from localpolicy.errors import DataError, to_caller
+from localpolicy.data.config import PrepareConfig, go_fields
+from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
@@ -24,10 +26,12 @@ from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
-from localpolicy.study.go import GoResult, carry_out, plan, prepare_log
+from localpolicy.study.go import GoResult, carry_out
+from localpolicy.study.go_plan import plan, prepare_log
 from localpolicy.study.go_time import FEW, Clock, held_out
-from localpolicy.study.guess import Guess, Use, guess
+from localpolicy.study.guess import Guess, guess
 from localpolicy.study.log_columns import column_names
+from localpolicy.study.log_reading import Use
 from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
@@ -56,6 +60,7 @@ def go(
     shown: Callable[[Table], object] = print,
     confirm: Callable[[], object] | None = None,
     started: float | None = None,
+    **preparing: Any,
 ) -> GoResult:
     """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
 
@@ -65,8 +70,10 @@ def go(
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
     all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said. With
-    `skip_bad_rows` rows that cannot be read are left out, and counted.
+    `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside
+    these, such as `duplicates="exact"` or `session_gap="30m"`.
     """
+    preparing = _preparing(preparing)
     clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
     if titles is not None and not Path(titles).is_file():
@@ -82,17 +89,19 @@ def go(
     shown(guess_table(guessed, path, called))
     for note in guessed.unsure:
         LOG.info("note: %s.", to_caller(note))
-    if 0 < guessed.sequences < FEWEST_SEQUENCES:  # 0: the reader knows
+    if 0 < guessed.sequences < FEWEST_SEQUENCES and "session_gap" not in preparing:  # 0: the reader knows
         who = guessed.columns.get("sequence_id", "sequence_id")
         raise DataError(
             f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
             f"At least {FEWEST_SEQUENCES} are needed. If {who} is not who it was, say --columns sequence_id=NAME; a "
-            "long history is cut into visits by `lpi prepare --session-gap 30m`."
+            "long history is cut into visits by --session-gap 30m."
         )
     if confirm is not None:
         confirm()
         clock = Clock(time.monotonic(), minutes)
-    guessed = replace(guessed, held_out=held_out(guessed.sequences, minutes))
+    counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # what is held out is the user's choice
+    most = None if counted else held_out(guessed.sequences, minutes)
+    guessed = replace(guessed, held_out=most, preparing=preparing)
     if guessed.held_out is not None and guessed.sequences > FEW:
         note = (
             f"of {guessed.sequences:,} sequences {guessed.held_out:,} are held out for validation and as many for the "
@@ -123,6 +132,17 @@ def go(
             LOG.info("note: %s.", to_caller(note))
         write_go(result, folder / "report.html", titles=None if called is None else read_titles(called, item=item))
     return result
+
+
+def _preparing(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `prepare` that were given; an unknown one is refused now, not after the log was read."""
+    fields, keywords = go_fields(), inspect.signature(go).parameters.keys() - {"preparing"}
+    for name in given:
+        if name not in fields:
+            raise ConfigError(f"{name}: no such key{nearest(name, [*keywords, *fields])}")
+    parsed = PrepareConfig.parse({name: value for name, value in given.items() if name in PrepareConfig.model_fields})
+    values = {name: getattr(parsed, name, None if value is None else str(value)) for name, value in given.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in YAML
 
 
 def _written(table: Any, folder: Path, name: str) -> Path:

@@ -145,6 +145,13 @@ class Run(Result):
         return str(manifest["stages"].get("logging", {}).get("selected", {}).get("by", LIKELIHOOD))
 
     @property
+    def out_of_time(self) -> bool:
+        """Whether its minutes ended training, before its epochs did."""
+        config, manifest = self.config.train, self.manifest
+        ended = config.minutes is not None and manifest["seconds"] >= 60 * config.minutes
+        return ended and manifest["epochs"] < config.epochs
+
+    @property
     def trained_sha256(self) -> str:
         """Of the weights as they were trained: an extended run (`lpi extend`) has those of the run it comes from."""
         manifest = self.manifest

@@ -15,14 +15,15 @@ MOST_EVENTS = 50  # a column with more values is no event: numbers are then a re
 LIKELY_REWARDS = (
     (("unlike", "dislike", "downvote", "thumbsdown", "thumbdown", "remove", "skip"), 0.0),
     (("cart", "basket", "einkaufswagen", "warenkorb", "panier", "carrito", "carrello", "carrinho", "корзин", "カート",
-      "加购", "购物车"), 0.5),
+      "加购", "购物车", "winkelwagen", "koszyk", "장바구니"), 0.5),
     (("purchase", "buy", "bought", "transaction", "order", "checkout", "sale", "pay", "conversion", "kauf", "bestell",
       "achat", "achet", "commande", "compra", "acquist", "покуп", "заказ", "購入", "購買", "购买", "下单",
-      "支付"), 1.0),
+      "支付", "aankoop", "gekocht", "zakup", "구매"), 1.0),
     (("wish", "fav", "like", "share", "save", "follow", "subscribe", "merkliste", "gefallt", "收藏",
       "お気に入り"), 0.5),
     (("click", "view", "play", "listen", "watch", "read", "visit", "open", "detail", "pv", "klick", "ansicht", "aufruf",
-      "vue", "clic", "consult", "vista", "visualiz", "просмотр", "клик", "閲覧", "クリック", "浏览", "点击"), 0.2),
+      "vue", "clic", "consult", "vista", "visualiz", "просмотр", "клик", "閲覧", "クリック", "浏览", "点击", "cliq",
+      "bekeken", "wyswietl", "조회", "클릭"), 0.2),
 )  # fmt: skip
 # Events that say that an item was shown, and nothing came of it: whole words, and parts of them.
 NOTHING_CAME = (

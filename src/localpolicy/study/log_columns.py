@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.data.times import Notation, written
 from localpolicy.errors import DataError
+from localpolicy.measure.row_order import seems_sorted
 
 NO, YES = ("0", "0.0", "false", "no", "n", "f", "nein", "non"), ("1", "1.0", "true", "yes", "y", "t", "ja", "oui", "si")
 ANSWERS = {
@@ -21,8 +24,6 @@ ANSWERS = {
     for form in (word, word.capitalize(), word.upper())
 }
 EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
-SORTED = 0.95  # share of steps up, from which rows are sorted by it: chance alone makes half
-FEWEST_STEPS = 50  # … of so many
 STREAM = 0.98  # share of answers that come after a row of their own that says it was shown
 FEWEST_ANSWERS = 10  # … of so many
 
@@ -85,7 +86,7 @@ class LogColumns:
         return written(first, self.engine.rows, "log", self.sql(name)), str(first[0]) if first else ""
 
     def is_sorted(self, sequence: str, name: str) -> bool:
-        """Whether nearly every step within a sequence goes up, or nearly every one down."""
+        """Whether the rows of each sequence are sorted by it, up or down."""
         item = alias(self.table, name)
         value = self.number(name) if self.numeric(name) else f"CAST({item} AS VARCHAR)"
         first = alias(self.table, sequence.split("+")[0])
@@ -93,7 +94,10 @@ class LogColumns:
         steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
         query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
         count, up = self.engine.rows(query)[0]
-        return count >= FEWEST_STEPS and not 1 - SORTED < up < SORTED
+        places = f"SELECT s, n, PERCENT_RANK() OVER (ORDER BY v) AS q FROM ({numbered}) WHERE v IS NOT NULL"
+        ends = f"SELECT ARG_MAX(q, n) - ARG_MIN(q, n) AS far FROM ({places}) GROUP BY s HAVING COUNT(*) > 1"
+        reach = self.engine.rows(f"SELECT AVG(ABS(far)) FROM ({ends})")[0][0]
+        return seems_sorted(int(count), float(up or 0.0), float(reach or 0.0))
 
     def are_lists(self, request: str, place: str) -> bool:
         """Whether rows of one request stand at places of their own, and some requests have several."""
@@ -127,6 +131,13 @@ def column_names(path: Path) -> tuple[str, ...]:
         return tuple(parquet_schema(path).names)
     line = first_line(path)
     return split_line(line, delimiter_of(line))
+
+
+def list_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a Parquet file that hold lists."""
+    if file_format(path) != "parquet":
+        return ()
+    return tuple(field.name for field in parquet_schema(path) if pa.types.is_nested(field.type))
 
 
 @contextmanager

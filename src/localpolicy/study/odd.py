@@ -1,4 +1,4 @@
-"""Numbers with decimal commas (4,5): `prepare` reads points alone, so `go` writes such a log anew, and says so."""
+"""Numbers with decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log anew."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from localpolicy.runtime.files import whole_file
 from localpolicy.study.log_columns import opened
 
 NUMBER = "-?[0-9]+,[0-9]+"
+SIGN = "[$€£¥₹₽%]"
+SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
 WHOLE = "-?[0-9]+"
 COPY = ", plainly written.parquet"  # how the name of a log's copy ends
 LOOKED_AT = 1000  # rows that tell which columns to look at
@@ -24,7 +26,11 @@ def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -
         changed, notes = {}, []
         for name in table.names:
             column = alias(table, name)
-            if _has_commas(engine, column):
+            if _has_signs(engine, column):
+                bare = f"trim(regexp_replace(CAST({column} AS VARCHAR), '{SIGN}', '', 'g'))"
+                changed[name] = f"replace({bare}, ',', '.')"
+                notes.append(f"{name} holds numbers with signs such as $ or %, read without them")
+            elif _has_commas(engine, column):
                 changed[name] = f"replace(CAST({column} AS VARCHAR), ',', '.')"
                 notes.append(f"{name} holds numbers with decimal commas, read as such")
         if not changed:
@@ -52,6 +58,11 @@ def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> f
 
 def _first(column: str) -> str:
     return f"(SELECT {column} FROM log LIMIT {LOOKED_AT})"
+
+
+def _has_signs(engine: DuckDB, column: str) -> bool:
+    """Numbers that all have a sign of money or percent."""
+    return bool(_share(engine, column, SIGNED, rows=_first(column))) and _share(engine, column, SIGNED) == 1
 
 
 def _has_commas(engine: DuckDB, column: str) -> bool:

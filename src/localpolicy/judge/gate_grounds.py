@@ -1,0 +1,71 @@
+"""What must hold before anything can be judged: sequences in the order of time, and estimates that learned the log.
+
+Where one does not hold no other check decides: its figures speak of the file, or of the training's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from localpolicy.data.store import Prepared
+from localpolicy.judge.gate_checks import Check
+from localpolicy.measure.question import Question
+from localpolicy.measure.row_order import sorted_by, tied_share
+from localpolicy.runs.run import Run
+
+MOST_TIED = 0.5  # of the steps within sequences
+
+
+def without_grounds(
+    checks: Sequence[Check], data: Prepared, estimates: Sequence[Run], question: Question
+) -> list[Check]:
+    """The same, or what takes away the ground from them with all of them as facts that refuse nothing."""
+    if question.kind == "nothing":
+        return list(checks)
+    doubt = order_check(data) or training_check(checks, estimates, question)
+    if doubt is None:
+        return list(checks)
+    idle = [
+        replace(check, outcome="not asked", reason=f"not asked, since {doubt.plain}: {check.reason}", instead=None)
+        for check in checks
+    ]
+    return [doubt, *idle]
+
+
+def order_check(data: Prepared) -> Check | None:
+    """In rows that no time orders, but something else, what models learn is how the file was written."""
+    column, tied = sorted_by(data), tied_share(data)
+    if column is not None:
+        why = f"the log has no times and its rows are sorted by {column}"
+        remedy = "Prepare the log with its times (--columns timestamp=NAME)"
+    elif tied > MOST_TIED:
+        why = (
+            f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: these are "
+            "ordered by event and item"
+        )
+        remedy = "Prepare the log with finer times"
+    else:
+        return None
+    reason = f"{why}. A model of sequences predicts that order, and its figures say nothing of people. {remedy}"
+    return Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
+
+
+def training_check(checks: Sequence[Check], estimates: Sequence[Run], question: Question) -> Check | None:
+    """Where the clock ended training before the estimates had learned the log, verdicts would speak of the clock alone.
+
+    Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
+    estimated without them, and stands.
+    """
+    fit = next((check for check in checks if check.name == "reference fit"), None)
+    short = [run for run in estimates if run.out_of_time]
+    if not short or fit is None or fit.outcome != "cannot tell" or question.kind == "value":
+        return None
+    ended = ", ".join(
+        f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}" for run in short
+    )
+    reason = (
+        f"the time was over before the models had learned more of the log than popularity: {ended}. {fit.reason}. What "
+        "was measured says nothing of what these models can do"
+    )
+    return Check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")

@@ -1,0 +1,87 @@
+"""Whether the rows of a log without times are sorted by something else, so that its sequences are no histories.
+
+A model of sequences then predicts how the file was written, and its figures say nothing of people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localpolicy.data.store import Prepared, Split
+from localpolicy.measure.question import question_of
+
+SORTED = 0.95  # share of steps up (or down), from which rows are sorted by it: chance alone makes half
+FEWEST_STEPS = 50  # … of so many
+# How far it is from a sequence's first row to its last, as a share of all rows by that value: n random rows that were
+# sorted have (n - 1) / (n + 1). Episodes of a series and news rise step by step too, and stay near where they began.
+REACH = 0.25
+
+
+def seems_sorted(steps: int, up: float, reach: float) -> bool:
+    """Whether nearly every one of the `steps` within sequences goes up (or down), and all over the values."""
+    return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED and reach >= REACH
+
+
+def tied_share(data: Prepared) -> float:
+    """Of the steps within sequences, those to a row of the very same time: these `prepare` orders by event and item."""
+    steps = ties = 0
+    for name in data.whole_splits:
+        part = data[name]
+        if "time" not in part.arrays:
+            return 0.0
+        within = _within(part)
+        steps += int(within.sum())
+        ties += int((np.diff(np.asarray(part.arrays["time"]), prepend=-1) == 0)[within].sum())
+    return ties / max(steps, 1) if steps >= FEWEST_STEPS else 0.0
+
+
+def sorted_by(data: Prepared) -> str | None:
+    """The column, by the log's name, that the rows of each sequence are sorted by; None where times order them.
+
+    Kinds of action are left out: a visit that ends with its purchase is in the order of time.
+    """
+    if "time" in data["train"].arrays:
+        return None
+    ids = data.catalogue["item_id"].to_numpy(zero_copy_only=False)
+    asked: dict[str, Callable[[Split], np.ndarray]] = {"item_id": lambda part: _places(ids)[part.arrays["item"]]}
+    if question_of(data).kind == "liking":
+        asked["reward"] = lambda part: np.asarray(part.arrays["reward"])
+    for ours, values_of in asked.items():
+        parts = [data[name] for name in data.whole_splits]
+        if seems_sorted(*_steps(parts, [values_of(part) for part in parts])):
+            columns = data.manifest["settings"].get("columns", {})
+            return str(columns.get(ours) or columns.get("event" if ours == "reward" else ours) or ours)
+    return None
+
+
+def _steps(parts: Sequence[Split], values: Sequence[np.ndarray]) -> tuple[int, float, float]:
+    """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach."""
+    every = np.sort(np.concatenate(values))
+    steps = ups = sequences = 0
+    reach = 0.0
+    for part, value in zip(parts, values, strict=True):
+        starts = np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 1]
+        ends = np.asarray(part.offsets[1:])[np.diff(part.offsets) > 1] - 1
+        moved = np.diff(value, prepend=value[:1])[_within(part)]
+        steps, ups = steps + int((moved != 0).sum()), ups + int((moved > 0).sum())
+        first, last = (np.searchsorted(every, value[rows]) / len(every) for rows in (starts, ends))
+        sequences, reach = sequences + len(starts), reach + float(np.abs(last - first).sum())
+    return steps, ups / max(steps, 1), reach / max(sequences, 1)
+
+
+def _within(part: Split) -> np.ndarray:
+    """Rows that come after another of their sequence; places of a list are no steps."""
+    within = np.ones(part.events, dtype=bool)
+    within[np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 0]] = False
+    return within & (np.asarray(part.arrays["above"]) == 0) if "above" in part.arrays else within
+
+
+def _places(ids: np.ndarray) -> np.ndarray:
+    """Each item's place among all, by number where ids are numbers."""
+    try:
+        ids = ids.astype(np.float64)
+    except ValueError:
+        ids = ids.astype(str)
+    return np.unique(ids, return_inverse=True)[1]

@@ -1,0 +1,77 @@
+"""One log while it is guessed at: what each column is taken for so far, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpolicy.data.names import columns_meant, plain
+from localpolicy.data.reading import COLUMNS, ROW
+from localpolicy.study.log_columns import LogColumns
+
+SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
+PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of one column of the log."""
+
+    column: str
+    role: str  # our column, or nothing
+    why: str
+
+
+class Reading:
+    """Roles are settled one after another, each with a reason."""
+
+    def __init__(
+        self,
+        path: Path,
+        log: LogColumns,
+        meant: dict[str, str],
+        given: Mapping[str, str],
+        rewards: str | None,
+        rename: dict[str, str],
+        why: str,
+    ) -> None:
+        self.path, self.log = path, log
+        self.meant, self.given, self.rewards, self.rename = meant, given, rewards, rename
+        self.why = {part: why for theirs in given.values() for part in theirs.split("+")}
+        self.event: str | None = None
+        self.kind: str | None = None
+        self.skip_bad_rows = False
+        self.unsure: list[str] = []
+
+    def sequences(self) -> int:
+        """How many there are."""
+        theirs = self.meant["sequence_id"]
+        return self.log.count() if theirs == ROW else self.log.distinct(theirs)
+
+    def left(self) -> list[str]:
+        """Columns that have no role."""
+        used = {part for theirs in self.meant.values() for part in theirs.split("+")}
+        return [name for name in self.log.names if name not in used]
+
+    def uses(self) -> Iterator[Use]:
+        """What becomes of every column."""
+        roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
+        for name in self.log.names:
+            if name in roles:
+                yield Use(name, roles[name], self.why.get(name, "its name"))
+            elif name in COLUMNS and name not in self.why:  # prepare reads our own names without being told
+                yield Use(name, name, "its name")
+            else:
+                yield Use(name, "", self.why.get(name, f"ignored: {self._ignored(name)}"))
+
+    def _ignored(self, name: str) -> str:
+        if plain(name) in SCORES:
+            return f"a ranker's score, as in lists of a recommender; if people gave it: --columns event={name}"
+        if self.log.distinct(name) <= 1:
+            return "the same value everywhere"
+        roles = columns_meant([name])
+        if roles:
+            ours = next(iter(roles))
+            return f"{self.meant.get(ours, 'another column')} is taken for the {ours}"
+        return "nothing here needs it"
