@@ -217,6 +217,8 @@ def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: b
     tables = [comparison_table(comparison), *at_k_tables(comparison)]
     if gains and comparison.gains:
         tables.append(gains_table(comparison))
+    if comparison.feature_gains:
+        tables.append(features_table(comparison))
     if by_count:
         tables += [breakdown_table(comparison, event) for event in comparison.events]
     if comparison.predicts_truth:
@@ -305,6 +307,23 @@ def gains_table(comparison: Comparison) -> Table:
 
 def _gain_cell(gain: Paired) -> Cell:
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+
+
+def features_table(comparison: Comparison) -> Table:
+    """Runs that read the item table against runs of the same recipe that do not."""
+    rows = [
+        [
+            Cell(each.policy), Cell(f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}"),
+            Cell(each.against), *map(_gain_cell, each.tests.values()),
+        ]
+        for each in comparison.feature_gains
+    ]  # fmt: skip
+    note = (
+        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
+        "are a control: they should bring nothing. The noise of training seeds comes on top."
+    )
+    heads = ["policy", "item features", "against", comparison.main, "logp"]
+    return Table("What item features bring", heads, rows, note)
 
 
 def breakdown_table(comparison: Comparison, event: str) -> Table:

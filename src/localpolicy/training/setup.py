@@ -136,7 +136,10 @@ def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
     """What the network is told of the items; None where nothing is used."""
     if not config.model.features:
         return None
-    encoded = ItemFeatures.fit(data.catalogue, config.model.features, data.known_items).encode(data.catalogue)
+    items = data.catalogue
+    if config.model.shuffle_features is not None:
+        items = items.take(np.random.default_rng(config.model.shuffle_features).permutation(len(items)))
+    encoded = ItemFeatures.fit(items, config.model.features, data.known_items).encode(items)
     counts = np.bincount(data["train"].arrays["item"], minlength=data.n_items)
     return ItemInputs(encoded, data.known_items, NewItems.of(encoded, counts, bound=config.model.new_items))
 
