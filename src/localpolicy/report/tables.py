@@ -203,7 +203,8 @@ MOST = 10  # lists and ranks shown; `to_frame()` has all
 def lists_table(lists: Lists) -> Table:
     """One row per history, best item first."""
     shown = min(MOST, lists.indices.shape[1])
-    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(lists.items[:MOST])]
+    called = lists.items if lists.names is None else lists.names
+    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(called[:MOST])]
     left = len(lists.items) - MOST
     note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
     return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)
