@@ -97,7 +97,7 @@ def test_gradients_go_back_through_the_sum(leaf, dropped):
     head, critic = made.heads["policy"], made.heads["reward"]
     rows = x @ made.features.weight + kept[:, None] * made.embedding
     bias = x @ head.features + kept * head.bias + ABSENT * cold
-    q_bias = x @ critic.features + kept * critic.bias + critic.context[-1]
+    q_bias = x @ critic.features + ~cold * critic.bias + critic.context[-1]  # an item's mean return stays
     loss(rows, bias, rows @ critic.projection + critic.context[:-1], q_bias).backward()
     expected = {name: p.grad for name, p in made.named_parameters() if p.grad is not None}
     assert found.keys() == expected.keys() >= {"embedding", "features.weight", "heads.policy.features"}

@@ -20,7 +20,7 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.rounds import Loop, arms_of, logging_is_served, loop_config, world_of
+from localpolicy.study.rounds import Loop, arms_of, loop_config, world_of
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -419,4 +419,3 @@ def test_new_items_are_shown_from_the_round_on_in_which_they_come(tmp_path):
     served = Prepared(tmp_path / "loop" / "seed-0" / "mle" / "round-01" / "data")
     shown = np.unique(served.catalogue["item_id"].to_numpy()[served.catalogue["count"].to_numpy() > 0])
     assert (shown >= 6).any(), "what is new is tried, and can be learnt"
-    assert not logging_is_served(config) and logging_is_served(tiny("bandit"))

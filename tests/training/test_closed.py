@@ -178,7 +178,7 @@ def test_a_given_logging_policy_is_used_as_it_is(small, tmp_path):
     assert all(torch.equal(ours[f"logging.{name}"], tensor) for name, tensor in theirs.items())
     assert list(run.manifest["stages"]) == ["critic-1"]
     assert run.manifest["logging"]["policy_sha256"] == logging.manifest["policy_sha256"]
-    with pytest.raises(RunError, match="or the run that served the log"):
+    with pytest.raises(RunError, match="the run that served the log"):
         train(small, out=tmp_path / "again", config=config(objective={"logging": str(run.folder)}))
 
 
@@ -223,8 +223,45 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     upon = train(log, out=tmp_path / "upon", config=settings.with_changes([f"objective.logging={student.folder}"]))
     assert list(upon.manifest["stages"]) == ["critic-1"]
     dialled = distill(served, data=log, beta=5.0, out=tmp_path / "dialled")
-    with pytest.raises(RunError, match="or the run that served the log"):
+    with pytest.raises(RunError, match="the run that served the log"):
         train(log, out=tmp_path / "no", config=settings.with_changes([f"objective.logging={dialled.folder}"]))
+
+
+def test_the_policy_that_served_is_mu_where_items_came_since(tmp_path):
+    dials = {"features": 1, "feature_values": 3, "new_items": 0.4, "new_rounds": 2}
+    world = BanditWorld(BanditConfig(contexts=20, items=20, **dials))
+    settings = config("lpi_cb", objective={"beta": 0.1}, epochs=4).with_changes(["model.features=[true_1]"])
+    write_prepared(world, tmp_path / "first", sequences=600, round_number=1)
+    first = Prepared(tmp_path / "first")
+    served = train(first, out=tmp_path / "served", config=settings)
+    shares = bandit_probabilities(served.policy(), world)
+
+    def log(name, chunks, **about):
+        write_prepared(
+            world, tmp_path / name, sequences=600, seed=1, like=first, chunks=chunks, round_number=2, **about
+        )
+        return Prepared(tmp_path / name)
+
+    shown = world.log(600, 1, probabilities=shares)
+    data = log("log", shown, policy=served.version)
+    assert (first.n_items, data.n_items) == (world.on_sale(1), world.on_sale(2)) == (16, 20)
+    taught = settings.with_changes([f"objective.logging={served.folder}"])
+    runs = [train(data, out=tmp_path / name, config=each) for name, each in (("taught", taught), ("anew", settings))]
+    given = [bandit_probabilities(run.policy().logging(), world) for run in runs]
+    known = [each[:, :16] / each[:, :16].sum(1, keepdims=True) for each in given]
+    distance = [float(np.abs(each - shares[:, :16]).sum(1).mean()) for each in known]
+    assert distance[0] < 0.8 * distance[1], distance
+    assert list(runs[0].manifest["stages"]) == ["logging", "critic-1"]
+    new = given[0][:, 16:].sum(1)
+    assert (new > 0).all() and (new / (1 - new) <= 1 + 1e-6).all()
+    # A log that gives no reason to move: the policy is the student, which knows the new items.
+    blind = [replace(chunk, reward=np.arange(len(chunk)) % 8 // 7) for chunk in world.log(300, 3, probabilities=shares)]
+    careful = taught.with_changes(["objective.calibrate_critic=true", "train.epochs=1"])
+    stayed = train(log("nothing", blind, policy=served.version), out=tmp_path / "stayed", config=careful)
+    assert stayed.manifest["improvement"]["slope"] == 0 and stayed.policy().n_items == 20
+    # Nor is it μ of a log that another one wrote.
+    with pytest.raises(RunError, match="the run that served the log"):
+        train(log("other", blind, policy="another"), out=tmp_path / "no", config=taught)
 
 
 def test_a_later_run_may_start_from_a_closed_one(small, whole, tmp_path):

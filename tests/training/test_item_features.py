@@ -10,9 +10,13 @@ from small_logs import small_item_table, write_small
 
 from localpolicy.data.prepare import prepare
 from localpolicy.errors import ConfigError
+from localpolicy.judge.compare import compare
 from localpolicy.model.weights import load_weights
+from localpolicy.report.comparison import comparison_section
+from localpolicy.report.tables import comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.training import captured, trainer
+from localpolicy.training.setup import item_inputs
 from localpolicy.training.train import train
 
 COLUMNS = ("brand", "tags", "price", "text")
@@ -111,3 +115,39 @@ def test_features_that_cannot_be_are_refused(data, small, tmp_path):
         train(small, "mle", out=tmp_path / "b", features=("brand",))
     with pytest.raises(ConfigError, match="needs tied heads"):
         train(data, "mle", out=tmp_path / "c", features=("brand",), tied=False)
+
+
+def test_a_comparison_says_what_features_bring(tmp_path):
+    data = world(tmp_path, shuffled=False)
+    settings = {"epochs": 4, "width": 8, "batch_size": 32, "learning_rate": 0.02, "device": "cpu"}
+    ways = {"with": {"features": ["brand"]}, "without": {"features": []},
+            "dealt": {"features": ["brand"], "shuffle_features": 3}}  # fmt: skip
+    runs = [train(data, "mle", out=tmp_path / name, **way, **settings) for name, way in ways.items()]
+    other = train(data, "mle", out=tmp_path / "other", features=(), **{**settings, "seed": 1})
+    wider = train(data, "mle", out=tmp_path / "wider", features=("brand",), **{**settings, "width": 12})
+    result = compare([other, *runs, wider], baselines=False)
+    gains = {each.policy: each for each in result.feature_gains}
+    assert set(gains) == {"with", "dealt"}  # of `wider` there is no twin without
+    assert [each.against for each in gains.values()] == ["without", "without"]  # of its own seed, not `other`
+    assert [each.shuffled for each in gains.values()] == [False, True]
+    gap = np.mean(result["with"].values("logp")[0] - result["without"].values("logp")[0])
+    assert gains["with"].tests["logp"].difference == pytest.approx(gap)
+    assert gains["with"].tests["logp"].sign > 0 >= gains["dealt"].tests["logp"].sign
+    table = comparison_tables(result)[-1]
+    assert table.title == "What item features bring"
+    assert [row[1:3] for row in table.plain()] == [["brand", "without"], ["brand, shuffled", "without"]]
+    claims = {claim.claim: claim.holds for claim in comparison_section(result).findings}
+    assert claims["with gains by its item features (brand)"]
+    assert claims["shuffled among the items, these features bring nothing (dealt)"]
+    assert [each["policy"] for each in result.to_dict()["features"]] == ["with", "dealt"]
+
+
+def test_a_shuffled_table_is_dealt_by_its_own_seed(data, tmp_path):
+    config = Config.parse({"model": {"features": ["brand"], "shuffle_features": 5}, "train": {"seed": 7}})
+    deal = np.random.default_rng(5).permutation(data.n_items)
+    true = item_inputs(data, config.with_changes(["model.shuffle_features=null"])).encoded
+    dealt = item_inputs(data, config).encoded
+    values = [[encoded.keys[encoded.row[at]] for at in encoded.offsets[:-1]] for encoded in (true.taken(deal), dealt)]
+    assert values[0] == values[1]
+    assert not np.array_equal(true.row, dealt.row)
+    assert np.array_equal(dealt.row, item_inputs(data, config.with_changes(["train.seed=8"])).encoded.row)

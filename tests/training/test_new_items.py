@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -14,6 +17,8 @@ from localpolicy.errors import DataError, RunError
 from localpolicy.judge.gate import gate
 from localpolicy.measure.run import evaluate
 from localpolicy.model.weights import load_weights
+from localpolicy.report.comparison import comparison_section
+from localpolicy.results import tables_of
 from localpolicy.runs.run import Run
 from localpolicy.training.train import train
 
@@ -215,3 +220,19 @@ def test_cold_items_are_a_segment(tmp_path):
         data, "mle", out=tmp_path / "plain", features=[], epochs=5, width=16, device="cpu", learning_rate=0.02
     )
     assert cold.mean > 2 * evaluate(plain, device="cpu").metrics["cold items"]["nDCG@10"].mean
+
+
+def test_names_stand_wherever_lists_are_shown(data, run, tmp_path):
+    lists = lp.recommend(run, [[0, 6], [1]], k=3)
+    assert lists.names == [[f"thing {item}" for item in items] for items in lists.items]
+    assert tables_of(lists)[0].plain()[0][1:] == lists.names[0]
+    knn = lp.train(data, "item-knn", out=tmp_path / "knn")
+    assert lp.recommend(knn, [[0]], k=2).names == [[f"thing {item}" for item in knn.recommend([[0]], k=2).items[0]]]
+    for ending in ("jsonl", "csv"):
+        lp.recommend(run, [[0, 6], [1]], k=3, out=tmp_path / f"lists.{ending}")
+    written = [json.loads(line)["names"] for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
+    assert written == lists.names
+    assert pd.read_csv(tmp_path / "lists.csv")["name"].tolist() == [name for names in lists.names for name in names]
+    sample = comparison_section(lp.compare(run, against=run, baselines=False), titles={"0": "zero"}).samples[0]
+    shown = [item.rpartition(" (")[0] for item in sample.history] + [item for item, _ in sample.lists["run"]]
+    assert all(name == "zero" or name.startswith("thing ") for name in shown) and len(shown) > 5

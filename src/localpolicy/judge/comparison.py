@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from localpolicy.data.store import Prepared
 from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.judge.like_with_like import Pair
-from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
@@ -22,6 +22,20 @@ from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.results import Result
 
 NAMED = 3  # policies in a summary
+
+
+class FeatureGain(NamedTuple):
+    """What item features bring: a run that reads them against one of the same recipe that reads none."""
+
+    policy: str
+    against: str
+    features: list[str]
+    shuffled: bool  # dealt out anew among the items: a control, that should bring nothing
+    tests: dict[str, Paired]  # of the figure that decides and of the likelihood; all such tests are one family
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {name: as_json(value) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +95,34 @@ class Comparison(Result):
         for (name, figure), test in paired_family(values).items():
             gains.setdefault(name, {})[figure] = test
         return gains
+
+    @cached_property
+    def feature_gains(self) -> list[FeatureGain]:
+        """Each run with item features, given or shuffled, against one without: of its seed, where there is one."""
+        runs = {
+            each.name: each.run.config for each in self.candidates if each.run and each.run.started and not each.beta
+        }
+        recipe = {name: family_of(config, whatever_features=True) for name, config in runs.items()}
+        bare = [name for name, config in runs.items() if not config.model.features]
+        rivals: dict[str, str] = {}
+        for name, config in runs.items():
+            alike = [other for other in bare if recipe[other] == recipe[name]]
+            if config.model.features and alike:
+                rivals[name] = min(alike, key=lambda other: runs[other].train.seed != config.train.seed)
+        tests = paired_family(
+            {
+                (name, figure): (self[name].values(figure)[0], *self[other].values(figure))
+                for name, other in rivals.items()
+                for figure in (self.main, "logp")
+            }
+        )
+        return [
+            FeatureGain(
+                name, other, list((model := runs[name].model).features), model.shuffle_features is not None,
+                {figure: tests[name, figure] for figure in (self.main, "logp")},
+            )
+            for name, other in rivals.items()
+        ]  # fmt: skip
 
     @cached_property
     def floor(self) -> Estimate | None:
@@ -184,6 +226,7 @@ class Comparison(Result):
             "floor": as_json(self.floor),
             "baseline": self.baseline,
             "gains": as_json(self.gains),
+            "features": as_json(self.feature_gains),
             "breakdown": {event: as_json(self.breakdown(event)) for event in self.events},
             "predicts_truth": self.predicts_truth,
             "notes": list(self.notes),

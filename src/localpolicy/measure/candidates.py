@@ -20,6 +20,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.score import Deployable
+from localpolicy.model.network import OF_ITEM_TABLE
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import BY_LIKELIHOOD, LIKELIHOOD, Run
@@ -126,10 +127,14 @@ def open_run(
     return Candidate(name if beta is None else f"{name} β={beta:g}", policy, about, facts, run, beta)
 
 
-def family_of(config: Config) -> str:
-    """The same text for runs whose configurations differ in the seed alone, wherever they were computed."""
-    settings = config.model_dump_json(exclude={"train": {"seed", *COMPUTED_BY}})
-    return hashlib.sha256(settings.encode()).hexdigest()[:12]
+def family_of(config: Config, *, whatever_features: bool = False) -> str:
+    """The same text for runs whose configurations differ in the seed alone, wherever they were computed.
+
+    `whatever_features`: or in what they read of the item table.
+    """
+    left_out: dict[str, Any] = {"train": {"seed", *COMPUTED_BY}}
+    left_out |= {"model": set(OF_ITEM_TABLE), "auto": True} if whatever_features else {}
+    return hashlib.sha256(config.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
 
 def refuse_incomparable(candidates: Sequence[Candidate]) -> None:

@@ -36,6 +36,11 @@ class Extension:
                 f"this policy {why}, so it cannot say what a new item is like. Prepare its log with --items, train, "
                 "and extend that run."
             )
+        if network.config.shuffle_features is not None:
+            raise RunError(
+                "this policy was trained on a shuffled item table (model.shuffle_features), as a control: extend a run "
+                "that was trained on the table as it is."
+            )
         ids = items["item_id"].combine_chunks()
         table = read_item_table(
             given, kinds=kinds, id_column=None, integer_ids=pa.types.is_integer(ids.type), partly=True

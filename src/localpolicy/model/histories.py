@@ -18,7 +18,7 @@ from localpolicy.data.names import columns_meant
 from localpolicy.data.names import plain as plain_name
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError, nearest, shown
-from localpolicy.model.lists import Lists, draw_lists
+from localpolicy.model.lists import Lists, draw_lists, with_names
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 from localpolicy.types import Batch
 
@@ -221,4 +221,5 @@ def recommend_with(policy: ListingPolicy, histories: Any, k: int, *, events: Any
         wanted = answered_event(policy.origin.events)
         events = given.events or [[wanted] * len(history) for history in given.histories]
     batch = batch_from(given.histories, events, index=index, names=policy.origin.events)
-    return replace(lists_from(policy, batch, given.histories, k, index=index, **options), ids=given.ids)
+    lists = lists_from(policy, batch, given.histories, k, index=index, **options)
+    return with_names(replace(lists, ids=given.ids), policy.items)

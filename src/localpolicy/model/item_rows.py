@@ -4,9 +4,10 @@ The rows are formed once per step and once per evaluation, as one table; everyth
 a parameter. In a step it is a leaf of the graph: its gradient is gathered as that of any table (kernels, chunks, shards
 and captured steps see no difference), and `pull_back` then carries it through the sum to W and δ.
 
-δ is dropped for a share of the items in every step, so that features learn to speak alone. An item that the training
-split never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is a mixture of
-the rows of items like it (see `data.neighbours`), so that what it holds is bounded in every context.
+δ is dropped for a share of the items in every step, so that features learn to speak alone. A critic's biases stay: they
+are the items' mean returns, and what misses them in a step learns to make up for them. An item that the training split
+never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is a mixture of the
+rows of items like it (see `data.neighbours`), so that what it holds is bounded in every context.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +40,7 @@ class Lists(Result):
     log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
     ids: list[Any] | None = None  # whose each list is, where a frame of histories said so
-    names: list[list[str | None]] | None = None  # what the items are called, where the item table says so
+    names: list[list[str]] | None = None  # what the items are called, where the item table says so
 
     def summary(self) -> str:
         """How many, how long, and the first."""
@@ -72,13 +72,26 @@ class Lists(Result):
         return {"items": self.items, **named, "probability": probability, "propensity": propensity}
 
 
-def names_of(items: pa.Table) -> list[str | None] | None:
-    """What the items are called, by the first column of names; an item without one by its id. None: nobody says."""
+def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | None:
+    """What the items (or those `at` these places) are called, by the first column of names; None: nobody says.
+
+    An item without a name is called by its id.
+    """
     column = next((name for name, kind in kinds_of(items).items() if kind == "name"), None)
     if column is None:
         return None
-    pairs = zip(items[column].to_pylist(), items["item_id"].to_pylist(), strict=True)
+    named = items.select([column, "item_id"])
+    named = named if at is None else named.take(pa.array(at, pa.int64()))
+    pairs = zip(named[column].to_pylist(), named["item_id"].to_pylist(), strict=True)
     return [str(item) if name is None else name for name, item in pairs]
+
+
+def with_names(lists: Lists, items: pa.Table) -> Lists:
+    """The lists with what their items are called, where the item table says so."""
+    names, k = names_of(items, lists.indices.flatten().tolist()), lists.indices.shape[1]
+    if names is None:
+        return lists
+    return replace(lists, names=[names[start : start + k] for start in range(0, len(names), k)])
 
 
 def together(parts: Sequence[Lists], ids: list[Any] | None = None) -> Lists:
@@ -87,12 +100,14 @@ def together(parts: Sequence[Lists], ids: list[Any] | None = None) -> Lists:
         nothing = torch.zeros(0, 0)
         return Lists([], nothing.long(), nothing, None)
     propensity = [part.propensity for part in parts if part.propensity is not None]
+    named = [names for part in parts if part.names is not None for names in part.names]
     return Lists(
         [items for part in parts for items in part.items],
         torch.cat([part.indices for part in parts]),
         torch.cat([part.log_probability for part in parts]),
         torch.cat(propensity) if propensity else None,
         ids,
+        named or None,
     )
 
 

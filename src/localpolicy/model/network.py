@@ -31,6 +31,8 @@ from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs
 from localpolicy.settings import AUTO, OrAuto, Settings
 from localpolicy.types import START, Batch
 
+# Settings that say what is read of the item table, and how: no weight's shape depends on them.
+OF_ITEM_TABLE = ("features", "shuffle_features", "id_dropout", "new_items")
 FEATURES = "features."  # what a saved network has beside that of the same without features
 
 
@@ -60,6 +62,10 @@ class ModelConfig(Settings):
     features: OrAuto[list[str]] = Field(
         AUTO, description="columns of the item table that an item's row is made of, beside what is its own; auto: "
         "those that tell something of what follows what, of how often items are taken or of what they earn"
+    )  # fmt: skip
+    shuffle_features: int | None = Field(
+        None, ge=0, description="a seed by which rows of the item table are dealt out anew among the items: a control "
+        "for what the same columns bring where they tell nothing; null: as they are"
     )  # fmt: skip
     id_dropout: float = Field(
         0.1, ge=0, lt=1, description="share of the items that are their features alone in a step, where there are any"
@@ -197,7 +203,12 @@ class Network(nn.Module):
             return
         kept = self.features.kept(self.config.id_dropout)
         rows = self.features.rows(self.embedding, kept)
-        biases = {name: self._biases(name, kept) for name in self.heads if name in ITEM_HEADS}
+        known = self.features.known
+        biases = {
+            name: self._biases(name, kept if name in SOFTMAX_HEADS else known)
+            for name in self.heads
+            if name in ITEM_HEADS
+        }
         if self.features.new is not None:
             for name in biases.keys() & SOFTMAX_HEADS:
                 biases[name] = biases[name] + ABSENT * ~self.features.known

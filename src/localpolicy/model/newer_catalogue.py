@@ -35,14 +35,17 @@ def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
 
 
 class OverNewerCatalogue(Policy):
-    """μ̂'s rows over `items`, of which `policy` knows some; its own network is read as it is."""
+    """μ̂'s rows over `items`, of which `policy` knows some; its own network is read as it is.
 
-    def __init__(self, policy: Policy, items: pa.Table) -> None:
+    `absent` is what it has at the others. A divergence needs a finite number there: 0 · ∞ would be NaN.
+    """
+
+    def __init__(self, policy: Policy, items: pa.Table, *, absent: float = -torch.inf) -> None:
         super().__init__(policy.network, policy.origin, items)
         device = policy.network.embedding.device
         self.older_index = torch.from_numpy(match_items(items, policy.items)).to(device)
         base, values = policy.network.parts()
-        self._base = self._extended(base, unknown=-torch.inf)
+        self._base = self._extended(base, unknown=absent)
         self._values = None if values is None else self._extended(values, unknown=0.0)
 
     def _extended(self, head: AnyHead, *, unknown: float) -> Head:

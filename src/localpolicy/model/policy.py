@@ -26,7 +26,7 @@ from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
 from localpolicy.model.heads import HEADS
 from localpolicy.model.histories import batch_from, histories_of, index_of, lists_from, pairs_of
-from localpolicy.model.lists import Lists, names_of
+from localpolicy.model.lists import Lists, with_names
 from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import (
@@ -160,9 +160,7 @@ class Policy:
             self, batch, given.histories, k, index=self._index, sample=sample, exclude_seen=exclude_seen,
             exclude=exclude, exclude_each=exclude_each, candidates=candidates, seed=seed,
         )  # fmt: skip
-        names = names_of(self.items)
-        called = None if names is None else [[names[item] for item in row] for row in lists.indices.tolist()]
-        return replace(lists, ids=given.ids, names=called)
+        return with_names(replace(lists, ids=given.ids), self.items)
 
     def with_items(self, table: Any) -> Policy:
         """The same policy with the new items of a table (a file or a frame): old rows stay, bit for bit."""

@@ -22,6 +22,7 @@ from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.score import Deployable
 from localpolicy.measure.summary import AT_K, COLD, segments
+from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_findings, comparison_headline
 from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
@@ -296,11 +297,12 @@ def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: i
     for name, policy in policies.items():
         listed = policy.recommend([ids], min(LISTED, data.n_items), events=[events])
         shares = listed.log_probability[0].exp().tolist()
-        lists[name] = [(_called(item, titles), share) for item, share in zip(listed.items[0], shares, strict=True)]
-    history = [f"{_called(item, titles)} ({event})" for item, event in zip(ids, events, strict=True)]
-    return SampleLists(history, lists)
+        shown = _called(listed.items[0], None if listed.names is None else listed.names[0], titles)
+        lists[name] = list(zip(shown, shares, strict=True))
+    met = _called(ids, names_of(data.catalogue, sequence["item"][:-1].tolist()), titles)
+    return SampleLists([f"{item} ({event})" for item, event in zip(met, events, strict=True)], lists)
 
 
-def _called(item: object, titles: Titles) -> str:
-    """Its title, where one is known, else its id."""
-    return titles.get(str(item), str(item))
+def _called(ids: Sequence[object], names: Sequence[str] | None, titles: Titles) -> list[str]:
+    """By their titles, where these are given; else by the item table's names, or by their ids."""
+    return [titles.get(str(item), str(name)) for item, name in zip(ids, names or ids, strict=True)]

@@ -16,7 +16,7 @@ def comparison_findings(comparison: Comparison, section: Section) -> list[Checke
     """The questions to ask before an online test, each with its answer."""
     best = best_row(section)
     findings = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    findings += _seen_by_js(comparison, section) + _alike(comparison)
+    findings += _seen_by_js(comparison, section) + _features(comparison, section) + _alike(comparison)
     findings += [_enough_weight(section)] if any(row.weights for row in section.rows) else []
     findings += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
     return findings
@@ -94,6 +94,22 @@ def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
         f"{base.name}: JS hardly sees the order of the first few items"
     )
     return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
+
+
+def _features(comparison: Comparison, section: Section) -> list[CheckedClaim]:
+    """Whether what is known of the items helps, where runs with and without it are there."""
+    called = {each.name: row.name for each, row in zip(comparison.evaluations, section.rows, strict=True)}
+    found = []
+    for gain in comparison.feature_gains:
+        name, other, (main, likelihood) = called[gain.policy], called[gain.against], gain.tests.values()
+        signs = {main.sign, likelihood.sign}
+        claim, holds = f"{name} gains by its item features ({', '.join(gain.features)})", 1 in signs and -1 not in signs
+        if gain.shuffled:
+            claim, holds = f"shuffled among the items, these features bring nothing ({name})", 1 not in signs
+        words = {section.main_metric: main, "log-likelihood": likelihood}
+        said = (f"{word} {test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f})" for word, test in words.items())
+        found.append(CheckedClaim(claim, holds, f"against {other}, without features: {'; '.join(said)}"))
+    return found
 
 
 def _alike(comparison: Comparison) -> list[CheckedClaim]:

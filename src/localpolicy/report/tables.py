@@ -203,7 +203,8 @@ MOST = 10  # lists and ranks shown; `to_frame()` has all
 def lists_table(lists: Lists) -> Table:
     """One row per history, best item first."""
     shown = min(MOST, lists.indices.shape[1])
-    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(lists.items[:MOST])]
+    called = lists.items if lists.names is None else lists.names
+    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(called[:MOST])]
     left = len(lists.items) - MOST
     note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
     return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)
@@ -217,6 +218,8 @@ def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: b
     tables = [comparison_table(comparison), *at_k_tables(comparison)]
     if gains and comparison.gains:
         tables.append(gains_table(comparison))
+    if comparison.feature_gains:
+        tables.append(features_table(comparison))
     if by_count:
         tables += [breakdown_table(comparison, event) for event in comparison.events]
     if comparison.predicts_truth:
@@ -305,6 +308,23 @@ def gains_table(comparison: Comparison) -> Table:
 
 def _gain_cell(gain: Paired) -> Cell:
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+
+
+def features_table(comparison: Comparison) -> Table:
+    """Runs that read the item table against runs of the same recipe that do not."""
+    rows = [
+        [
+            Cell(each.policy), Cell(f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}"),
+            Cell(each.against), *map(_gain_cell, each.tests.values()),
+        ]
+        for each in comparison.feature_gains
+    ]  # fmt: skip
+    note = (
+        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
+        "are a control: they should bring nothing. The noise of training seeds comes on top."
+    )
+    heads = ["policy", "item features", "against", comparison.main, "logp"]
+    return Table("What item features bring", heads, rows, note)
 
 
 def breakdown_table(comparison: Comparison, event: str) -> Table:

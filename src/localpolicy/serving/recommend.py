@@ -174,7 +174,8 @@ def _writer(out: Path | str) -> Iterator[Write]:
 def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
     for row, (request, items) in enumerate(zip(block, lists.items, strict=True)):
         content: dict[str, Any] = {} if request.id is None else {"id": request.id}
-        content |= {"items": items, "log_probability": [round(v, 6) for v in lists.log_probability[row].tolist()]}
+        content |= {"items": items} if lists.names is None else {"items": items, "names": lists.names[row]}
+        content |= {"log_probability": [round(v, 6) for v in lists.log_probability[row].tolist()]}
         if lists.propensity is not None:
             content["propensity"] = lists.propensity[row].tolist()
         yield json.dumps(content) + "\n"
@@ -188,6 +189,7 @@ def _table(block: Sequence[BatchRequest], lists: Lists, before: int) -> pa.Table
         "sequence_id": ids.take(pa.array(np.repeat(np.arange(rows), k))),
         "rank": np.tile(np.arange(1, k + 1), rows),
         "item_id": [item for items in lists.items for item in items],
+        **({} if lists.names is None else {"name": [name for names in lists.names for name in names]}),
         "probability": lists.log_probability.double().exp().flatten().numpy(),
     }
     if lists.propensity is not None:

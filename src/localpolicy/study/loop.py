@@ -4,7 +4,7 @@ Several objectives start from the same log, written by the world's own logging p
 of π_{k-1} (π_0 = μ), measures it, and lets it serve the next log: impressions with propensities and its version. By
 default only the last log is trained on, as local improvement assumes, and the run that served it stands for its own
 logging policy, since that is known exactly; μ, which is no run, is estimated in round 1. Where the world's items have a
-table, the data sets have it too; new items are in it from the round on that can show them, and μ̂ is always estimated.
+table, the data sets have it too; new items are in it from the round on that can show them.
 
 Each objective and seed goes through its rounds by itself, once the seed's first log is there: several at a time, one
 process each.

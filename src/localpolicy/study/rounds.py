@@ -127,10 +127,8 @@ def world_of(config: LoopConfig) -> World:
 
 
 def logging_is_served(config: LoopConfig) -> bool:
-    """Whether μ of a round is the run that served its log: not of several logs, and not where new items have come."""
-    world = world_of(config)
-    grows = isinstance(world, BanditWorld) and world.config.new_items > 0
-    return config.logging == "served" and not config.keep_logs and not grows
+    """Whether μ of a round is the run that served its log: not of several logs."""
+    return config.logging == "served" and not config.keep_logs
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class _Together:
         choice = choose(policy, windows, self.objective, data, config, ranks=ranks, again=before is not None)
         assert isinstance(policy.network, Towers)
         policy.network.beta, policy.network.slope = choice.beta, choice.slope
-        served = before if choice.slope == 0 else None
+        served = before if choice.slope == 0 and before is not None and fitting.same_items(before) else None
         if served is not None:  # even its student would lose some of it, round after round
             policy, choice = served.policy(), choice._replace(said=f"{choice.said} {STAYS}")
             policy.network.to(config.train.device)

@@ -4,9 +4,9 @@ Most objectives ask for one network. The closed form asks for stages: each is an
 training lasts, so that a run which was stopped goes on within any of them to the same bytes.
 
 The first stage is μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given: the one that
-served the log, or an `mle` run. An improved policy that served it has towers of its own. These are distilled into one
-network on the log's contexts: taught by whole rows, it loses far less of the served policy than an estimate from the
-items shown. The critics after it start from its embeddings and backbone.
+served the log, or an `mle` run. An improved policy that served it has towers of its own, and items may have come since.
+Then it is distilled into one network on the log's contexts: taught by whole rows, it loses far less of the served
+policy than an estimate from the items shown. The critics after it start from its embeddings and backbone.
 """
 
 from __future__ import annotations
@@ -69,14 +69,13 @@ class Fitting:
             return self._stage("logging", MLE(), select=imitation(self.data))
         run = Run(given)
         policy = run.policy()
-        known = policy.origin.estimates_logging == "policy" or served_by(run, self.data)
-        if not known or not policy.items["item_id"].equals(self.data.catalogue["item_id"]):
+        if not served_by(run, self.data) and not (policy.origin.estimates_logging == "policy" and self.same_items(run)):
             raise RunError(
-                "objective.logging: the closed form needs an mle or sqn run, or the run that served the log, over the "
+                "objective.logging: the closed form needs the run that served the log, or an mle or sqn run over the "
                 f"items of {self.data.path}; {given} is a {policy.origin.objective} run over {policy.n_items} items. "
                 "Leave objective.logging out, and μ̂ is estimated from the log."
             )
-        if self.improved_before is not None:
+        if self.improved_before is not None or not self.same_items(run):
             start = self.config.train.warm_start or given
             teacher = Distill(teacher=given)
             return self._stage("logging", teacher, select=teacher.default_selection, warm_start=start)
@@ -107,6 +106,10 @@ class Fitting:
         given = self.config.objective.reads().logging
         run = None if given == "head" else Run(given)
         return run if run is not None and len(run.policy().network.towers) > 1 else None
+
+    def same_items(self, run: Run) -> bool:
+        """Whether a run knows the data's items, no more and no fewer."""
+        return bool(run.policy().items["item_id"].equals(self.data.catalogue["item_id"]))
 
     def half(self, number: int) -> Windows:
         """Validation sequences: every second one chooses epochs (0), the others are for the slope and for β (1)."""

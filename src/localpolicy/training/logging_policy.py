@@ -33,8 +33,8 @@ def served(run: Run, data: Prepared) -> bool:
     return bool(by_digest or version == run.folder.resolve().name)
 
 
-def over_catalogue(policy: Policy, data: Prepared, name: str) -> Policy:
-    """The policy over the data's items, in their order."""
+def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) -> Policy:
+    """The policy over the data's items, in their order; `absent` is its logit of those it does not know."""
     if policy.items["item_id"].equals(data.catalogue["item_id"]):
         return policy
     strangers = int((match_items(policy.items, data.catalogue) < 0).sum())
@@ -44,7 +44,7 @@ def over_catalogue(policy: Policy, data: Prepared, name: str) -> Policy:
             "lack items of the data, not the other way round: append to the data it was trained on (lpi prepare "
             "--append), or train an mle run on this data."
         )
-    return OverNewerCatalogue(policy, data.catalogue)
+    return OverNewerCatalogue(policy, data.catalogue, absent=absent)
 
 
 def logging_facts(given: Policy | None, data: Prepared, objective: Objective) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.neighbours import NewItems
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.model.item_rows import ItemInputs
+from localpolicy.model.item_rows import ABSENT, ItemInputs
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for
@@ -136,7 +136,10 @@ def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
     """What the network is told of the items; None where nothing is used."""
     if not config.model.features:
         return None
-    encoded = ItemFeatures.fit(data.catalogue, config.model.features, data.known_items).encode(data.catalogue)
+    items = data.catalogue
+    if config.model.shuffle_features is not None:
+        items = items.take(np.random.default_rng(config.model.shuffle_features).permutation(len(items)))
+    encoded = ItemFeatures.fit(items, config.model.features, data.known_items).encode(items)
     counts = np.bincount(data["train"].arrays["item"], minlength=data.n_items)
     return ItemInputs(encoded, data.known_items, NewItems.of(encoded, counts, bound=config.model.new_items))
 
@@ -207,10 +210,11 @@ def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None =
             f"objective.logging: {folder} knows other items than {data.path}; with --shard-catalogue the "
             "frozen run must know the same ones."
         )
-    if reads.teacher and not policy.items["item_id"].equals(data.catalogue["item_id"]):
+    # Of items that came later the run that served a log says the truth: it showed none of them.
+    if reads.teacher and not served(run, data) and not policy.items["item_id"].equals(data.catalogue["item_id"]):
         raise RunError(
             f"{folder} knows other items than {data.path}, and can teach nothing about those. Distil it on the data it "
             "was trained on (leave --data out), or train a run on the new data first."
         )
     policy.network.requires_grad_(False).to(config.train.device)
-    return over_catalogue(policy, data, folder)
+    return over_catalogue(policy, data, folder, absent=ABSENT if reads.teacher else -torch.inf)
