@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -37,8 +37,10 @@ class Planned:
     def __init__(self, *uniform: np.ndarray) -> None:
         self.uniform = list(uniform)
 
-    def random(self, size: int) -> np.ndarray:
-        return self.uniform.pop(0)
+    def random(self, shape: tuple[int, int]) -> np.ndarray:
+        found = self.uniform.pop(0)
+        assert found.shape == shape
+        return found
 
 
 @pytest.fixture(params=[2, 1024], ids=["three blocks", "one block"])
@@ -65,17 +67,25 @@ def test_every_list_has_its_plackett_luce_probability(floor, gone):
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("floor", [0.0, 0.3])
 def test_a_draw_inverts_the_distribution(floor):
-    """Over a grid of uniform numbers, each pair of places is drawn as often as its probability says."""
-    size = 120
-    grid = (np.arange(size) + 0.5) / size
-    first, second = (one.ravel() for one in np.meshgrid(grid, grid))
-    found = plackett_luce(np.repeat(LOGITS, size**2, axis=0), 2, rng=Planned(first, second), floor=floor)
-    weights = mixed(floor)
+    """Over all that four draws with replacement can be, each pair of places has the probability that it is told with.
+
+    Where all four are the same item, a fifth number draws among the others: it runs over a grid.
+    """
+    weights, grid = mixed(floor), (np.arange(200) + 0.5) / 200
+    middle = weights.cumsum() - weights / 2
+    tried = np.array(list(product(range(5), repeat=4)))
+    chance = np.repeat(weights[tried].prod(1), len(grid)) / len(grid)
+    rows = np.repeat(tried, len(grid), axis=0)
+    same = (rows == rows[:, :1]).all(1)
+    fifth = np.tile(grid, len(tried))[same][:, None]
+    planned = Planned(middle[rows], np.zeros_like(fifth), fifth)
+    found = plackett_luce(np.repeat(LOGITS, len(rows), axis=0), 2, rng=planned, floor=floor)
+    assert not planned.uniform
     for pair in permutations(range(5), 2):
-        share = (found.indices == pair).all(1).mean()
-        assert share == pytest.approx(np.prod(exact(weights, pair)), abs=3 / size)
-        at = (found.indices == pair).all(1).argmax()
-        assert found.propensity[at] == pytest.approx(exact(weights, pair), rel=1e-6)
+        these = (found.indices == pair).all(1)
+        assert chance[these].sum() == pytest.approx(np.prod(exact(weights, pair)), abs=weights.max() ** 4 / len(grid))
+        for row in (these & same, these & ~same):
+            assert found.propensity[row.argmax()] == pytest.approx(exact(weights, pair), rel=1e-6)
 
 
 def test_a_draw_tells_what_an_audit_finds():
@@ -89,6 +99,25 @@ def test_a_draw_tells_what_an_audit_finds():
         assert len(set(index)) == 20 and not set(index) & set(forbidden)
 
 
+def test_a_policy_that_repeats_itself_tells_what_an_audit_finds():
+    """One item of nine tenths, then items that fall off: many tries repeat it, and little is left after it."""
+    rng = np.random.default_rng(0)
+    logits = np.where(np.arange(300) == 7, 12.0, -0.05 * np.arange(300)) + rng.normal(size=(40, 300))
+    found = plackett_luce(logits, 6, rng=rng)
+    np.testing.assert_allclose(found.propensity, conditional_propensities(logits, found.indices), rtol=1e-12)
+    assert all(len(set(row)) == 6 for row in found.indices.tolist())
+
+
+def test_little_that_is_left_is_summed_and_not_what_a_subtraction_leaves():
+    logits = np.array([[25.0, 0.0, 0.0]])
+    small = np.exp(-25.0)
+    tried = np.array([0.5, 1 + small / 2, 1 + 3 * small / 2, 0.5, 0.5, 0.5]) / (1 + 2 * small)
+    ignored = np.zeros((1, 1))
+    found = plackett_luce(logits, 3, rng=Planned(tried[None], ignored, ignored, ignored))
+    assert found.indices.tolist() == [[0, 1, 2]]
+    np.testing.assert_allclose(found.propensity[0, 1:], [1 / 2, 1], rtol=1e-12)
+
+
 def test_a_peaked_policy_still_draws_whole_lists():
     """Weights from 1 to e^-800: float32 ends at e^-104."""
     logits = -200.0 * np.arange(5.0)[None]
@@ -99,7 +128,7 @@ def test_a_peaked_policy_still_draws_whole_lists():
 
 def test_uniform_numbers_at_the_very_end_draw_something_allowed():
     logits = np.array([[0.0, 1.0, 2.0]])
-    edge = np.array([np.nextafter(1, 0)])
+    edge = np.full((1, 2), np.nextafter(1, 0))
     for gone in ([], [2], [1, 2]):
         found = plackett_luce(logits, 1, rng=Planned(edge), forbidden=[np.array(gone, np.int64)])
         assert found.indices[0, 0] == 2 - len(gone)

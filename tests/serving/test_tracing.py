@@ -40,12 +40,21 @@ def test_a_request_has_spans_for_the_policy_and_the_log(exported, tmp_path, monk
 
 def test_without_opentelemetry_there_are_none(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    tracing._tracer.cache_clear()
+    tracing._api.cache_clear()
     try:
         with tracing.span("anything", number=1) as nothing:
             assert nothing is None
     finally:
-        tracing._tracer.cache_clear()
+        tracing._api.cache_clear()
+
+
+def test_spans_are_made_once_somebody_has_set_up_a_provider(monkeypatch):
+    trace = pytest.importorskip("opentelemetry.trace")
+    with tracing.span("anything") as nothing:
+        assert nothing is None, "a span that goes nowhere is not made"
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
+    with tracing.span("anything") as span:
+        assert span is not None
 
 
 def test_a_collector_without_the_sdk_is_an_error_that_says_what_to_do(monkeypatch):

@@ -5,9 +5,11 @@ The law is Plackett and Luce's (Luce 1959; Plackett 1975): place j takes item a 
     w(a) / Σ w(what is left),     w(a) = (1 - ε) π(a) + ε / n over the n items that may be shown.
 
 Gumbel noise and a top-k draw from the same law (Yellott 1977), but cost one logarithm per item, and give the
-propensity only through a second sum. Here weights are summed once, in blocks; each place looks up one uniform number
-among the block sums, then within one block. So the catalogue is read once, and the propensity is the very quotient
-that the draw used: numerator and denominator come from the same numbers. Filters set weights to 0 before the draw.
+propensity only through a second sum. Here weights are summed once, in blocks; a draw looks up one uniform number among
+the block sums, then within one block. Items drawn with replacement, of which repeats are left out, have the law above:
+so all places are looked up at once, and only where a peaked policy repeats itself too often does the list go on place
+by place. The catalogue is read once, and the propensity is the very quotient that the draw used: numerator and
+denominator come from the same numbers. Filters set weights to 0 before the draw.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError
 
-BLOCK = 1024  # items per block sum
+BLOCK = 128  # items per block sum
+TRIES = 2  # draws with replacement per place
+LEAST_LEFT = 2.0**-10  # of all weight, at the last place: below it, what was drawn is not subtracted but summed anew
 GROUP = 32  # items whose maximum is taken, in search of the best
 UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits
 SMALLEST_FLOOR = 1e-6  # of ε, where it is not 0: keeps every weight far from underflow
@@ -84,9 +88,22 @@ def plackett_luce(
     """k draws without replacement from each row of unnormalised log-probabilities [B, V]."""
     logits = _masked(logits, forbidden, k)
     weights = _Weights(logits, check_floor(floor))
-    index, propensity = np.empty((len(logits), k), np.int64), np.empty((len(logits), k))
-    for position in range(k):
-        index[:, position], propensity[:, position] = weights.take(rng.random(len(logits)))
+    tried = weights.look_up(rng.random((len(logits), TRIES * k)))
+    distinct = [list(dict.fromkeys(row))[:k] for row in tried.tolist()]
+    known = np.array([len(row) for row in distinct])
+    index = np.array([row + [row[0]] * (k - len(row)) for row in distinct])
+    own = weights.weight[weights.rows[:, None], index].astype(np.float64)
+    total = weights.sums.sum(1, keepdims=True)
+    left = total - (own.cumsum(1) - own)
+    with np.errstate(divide="ignore"):  # rows in which nothing is left are among the rest
+        propensity = own / left
+    rest = np.flatnonzero((known < k) | (left[:, -1] < LEAST_LEFT * total[:, 0]))
+    if len(rest):
+        weights = _Weights(logits[rest], floor)
+        for place in range(k):
+            item = weights.look_up(rng.random((len(rest), 1)))[:, 0]
+            item = np.where(place < known[rest], index[rest, place], item)
+            index[rest, place], propensity[rest, place] = item, weights.remove(item)
     return Drawn(index, propensity)
 
 
@@ -187,25 +204,25 @@ class _Weights:
         self.weight[faint[some], : self.size] = np.exp(left[some] - largest[some])
         self._sum(faint[some])
 
+    @property
+    def _blocked(self) -> np.ndarray:
+        """The weights as [B, blocks, block]."""
+        return self.weight.reshape(len(self.rows), self.blocks, self.block)
+
     def _sum(self, rows: np.ndarray) -> None:
         weight = self.weight if len(rows) == len(self.rows) else self.weight[rows]
         self.sums[rows] = weight.reshape(len(rows), self.blocks, self.block).sum(2, dtype=np.float64)
 
-    def _block(self, block: np.ndarray) -> np.ndarray:
-        """The weights of one block of each row [B, block], in float64."""
-        blocked = self.weight.reshape(len(self.rows), self.blocks, self.block)
-        return np.asarray(blocked[self.rows, block], np.float64)
-
-    def take(self, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """One more item of each row and its probability, by inverting the cumulative sum at `uniform` [B]."""
+    def look_up(self, uniform: np.ndarray) -> np.ndarray:
+        """The items at which the cumulative sum of what is left passes `uniform` [B, M] of its total: [B, M]."""
         upto = self.sums.cumsum(1)
-        aim = uniform * upto[:, -1]
-        block = _first_above(upto, aim, self.sums)
-        before = np.where(block > 0, upto[self.rows, block - 1], 0.0)
-        inside = self._block(block)
-        within = _first_above(inside.cumsum(1), aim - before, inside)
-        item = block * self.block + within
-        return item, self.remove(item)
+        aim = uniform * upto[:, -1:]
+        block = _first_above(upto[:, None], aim, self.sums[:, None])
+        rows = self.rows[:, None]
+        before = np.where(block > 0, upto[rows, block - 1], 0.0)
+        inside = self._blocked[rows, block].astype(np.float64)
+        within = _first_above(inside.cumsum(2), aim - before, inside)
+        return np.asarray(block * self.block + within)
 
     def remove(self, item: np.ndarray) -> np.ndarray:
         """Take these items out [B]; the share each had of what was left."""
@@ -213,7 +230,7 @@ class _Weights:
         self.weight[self.rows, item] = 0
         self.drawn.append(item)
         block = item // self.block
-        self.sums[self.rows, block] = self._block(block).sum(1)
+        self.sums[self.rows, block] = self._blocked[self.rows, block].sum(1, dtype=np.float64)
         if not self.floor:
             # A peaked policy leaves next to nothing after its first places.
             faint = np.flatnonzero(self.sums.sum(1) < UNDERFLOW)
@@ -223,8 +240,13 @@ class _Weights:
 
 
 def _first_above(upto: np.ndarray, aim: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """The first column whose cumulative sum exceeds the aim; rounding at the end gives the last part above 0."""
-    column: np.ndarray = (upto <= aim[:, None]).sum(1)
-    late = np.flatnonzero(column == upto.shape[1])
-    column[late] = upto.shape[1] - 1 - (parts[late, ::-1] > 0).argmax(1)
+    """The first column [B, M] whose cumulative sum [B, M or 1, n] exceeds the aim [B, M].
+
+    Where rounding leaves none, the last part above 0.
+    """
+    column: np.ndarray = (upto > aim[..., None]).argmax(-1)
+    late = ~(upto[..., -1] > aim)
+    if late.any():
+        last = parts.shape[-1] - 1 - (parts[..., ::-1] > 0).argmax(-1)
+        column[late] = np.broadcast_to(last, column.shape)[late]
     return column

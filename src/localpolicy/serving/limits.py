@@ -33,6 +33,16 @@ async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes,
     await send({"type": "http.response.body", "body": body})
 
 
+def first(message: Any, receive: Any) -> Any:
+    """A way to receive a message that came already, and then the others."""
+    waiting = [message]
+
+    async def replay() -> Any:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
 class Limits:
     """ASGI middleware: host, origin, token, size, time and queue, in this order."""
 
@@ -113,11 +123,7 @@ class Limits:
         except TimeoutError:
             await refuse(send, 408, f"the body took longer than {self.body_seconds:g} seconds.")
             return
-        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-        async def replay() -> Any:
-            return whole.pop() if whole else await receive()
-
+        replay = first({"type": "http.request", "body": bytes(body), "more_body": False}, receive)
         if scope["path"] in UNCOUNTED:
             await self.app(scope, replay, send)
         elif self.working >= self.queue:  # counted once the body is complete, so that a slow sender blocks no one
