@@ -12,13 +12,18 @@ from localpolicy.data.store_writer import writing
 EVENTS = ["click", "purchase"]
 
 
-def write_shop(path: Path, *, items: int = 15, sequences: int = 150, seed: int = 0) -> Prepared:
+def write_shop(
+    path: Path, *, items: int = 15, sequences: int = 150, seed: int = 0, bought: dict[str, int] | None = None
+) -> Prepared:
+    """Of the splits in `bought`, only so many purchases."""
     rng = np.random.default_rng(seed)
     with writing(path, kind="interactions", events=EVENTS, rewards={"click": 0.2, "purchase": 1.0}) as store:
         for split, share in (("train", 0.6), ("validation", 0.2), ("test", 0.2)):
             lengths = rng.integers(3, 9, int(sequences * share))
             item = np.cumsum(rng.integers(0, 3, int(lengths.sum()))) % items
             event = (rng.random(len(item)) < 0.25).astype(int)
+            if bought is not None and split in bought:
+                event &= np.cumsum(event) <= bought[split]
             store.splits[split].append(
                 lengths, {"item": item, "event": event, "reward": np.where(event == 1, 1.0, 0.2)}
             )

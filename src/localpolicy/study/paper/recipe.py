@@ -7,10 +7,13 @@ Table 3 (YooChoose, RetailRocket). The counts of Table 2 stand with the readers 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.measure.estimate import Estimate
@@ -206,8 +209,8 @@ def references(recipe: Recipe) -> list[Arm]:
     return [recipe.arm("mle", Point(), seed) for seed in REFERENCE_SEEDS]
 
 
-def check(data: DataSet, recipe: Recipe) -> None:
-    """Refuse what the table cannot be made of."""
+def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation", "test")) -> None:
+    """Refuse what the table cannot be made of; figures of `splits` need errors, so two sequences with each event."""
     for name in recipe.policies:
         if name not in POLICIES:
             raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
@@ -217,5 +220,14 @@ def check(data: DataSet, recipe: Recipe) -> None:
         raise DataError(
             f"{data.data.path} has no {' and no '.join(lacking)} (its events: {events}): Table 3 needs both."
         )
+    for split, event in itertools.product(splits, ("purchase", "click")):
+        part = data.data[split]
+        whose = np.repeat(np.arange(len(part)), np.diff(part.offsets))
+        holding = np.unique(whose[np.asarray(part.arrays["event"]) == data.data.events.index(event)])
+        if len(holding) < 2:
+            raise DataError(
+                f"the {split} split of {data.data.path} has {len(holding)} sequences with a {event}; at least 2 are "
+                "needed to measure by. Give a larger log, or hold out more of it."
+            )
     if recipe.seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")

@@ -293,7 +293,7 @@ class DialFigure:
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> DialFigure:
     """LPI at every value of `key`, the other at 1; arms are those of Table 3 where it was made in the same folder."""
-    check(data, recipe)
+    check(data, recipe, splits=("validation",))
     study = replace(study, references=references(recipe))
     values = recipe.betas if key == "beta" else recipe.lambdas
     arms = {
