@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
+
+import numpy as np
 
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.judge.gate_checks import Check
-from localpolicy.judge.gate_grounds import training_check
+from localpolicy.judge.gate_grounds import training_check, without_grounds
 from localpolicy.measure.question import Question
 from localpolicy.report.gate import gate_headline
 
+RULES = GateRules()
 
-def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do():
+
+def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkeypatch):
     """Before: "the simple baseline 'popularity' does better. Deploy that one", of a model that was hardly trained."""
-    fit = Check("reference fit", "cannot tell", "no better than popularity")
-    liking, value = Question("liking", ""), Question("value", "")
+    popularity, noise = np.full(50, -3.0), 0.1 * np.cos(np.arange(50))
 
-    def run(*, late: bool) -> SimpleNamespace:
+    def asked(gain: float, *, late: bool) -> Check | None:
+        logp = {"mle": popularity + gain + noise, "another": popularity - 1}
+        scores = SimpleNamespace(logp_reference=logp, sequence=np.arange(50))
         config = SimpleNamespace(train=SimpleNamespace(epochs=9))
-        return SimpleNamespace(folder=Path("mle"), manifest={"epochs": 6}, config=config, out_of_time=late)
+        run = SimpleNamespace(manifest={"epochs": 6}, config=config, out_of_time=late)
+        return training_check(SimpleNamespace(scores=scores), popularity, {"mle": run}, RULES)
 
-    late, done = [run(late=False), run(late=True)], [run(late=False)]
-    cut = training_check([fit], late, liking)
+    cut = asked(-0.5, late=True)
     assert cut is not None and cut.outcome == "cannot tell" and "mle stopped in epoch 7 of 9" in cut.reason
-    verdict = Gate(
-        [cut, Check("gain", "not asked", "")], SimpleNamespace(name="new", divergence=None), None, GateRules()
-    )
+    assert asked(0.0, late=True) is not None, "what it has learned is not significantly more"
+    assert asked(0.5, late=True) is None, "it has learned the log"
+    assert asked(-0.5, late=False) is None, "trained to its end it is worse"
+    gain = Check("gain", "no", "")
+    monkeypatch.setattr("localpolicy.judge.gate_grounds.order_check", lambda data: None)
+    liking, value = Question("liking", ""), Question("value", "")
+    for question, outcomes in (
+        (liking, ["cannot tell", "not asked"]),
+        (value, ["no"]),
+        (Question("nothing", ""), ["no"]),
+    ):
+        assert [each.outcome for each in without_grounds([gain], None, cut, question)] == outcomes, question.kind
+    verdict = Gate([cut, replace(gain, outcome="not asked")], SimpleNamespace(name="new", divergence=None), None, RULES)
     assert "the time was over" in verdict.sentence and gate_headline(verdict).next_step.startswith("Train for longer")
-    assert training_check([fit], done, liking) is None, "trained to its end it is worse"
-    assert training_check([replace(fit, outcome="yes")], late, liking) is None, "it has learned the log"
-    assert training_check([fit], late, value) is None, "what a baseline earns needs no estimate of the log"

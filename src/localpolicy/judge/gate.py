@@ -34,7 +34,7 @@ from localpolicy.judge.gate_checks import (
     reference_fit_check,
     segment_check,
 )
-from localpolicy.judge.gate_grounds import without_grounds
+from localpolicy.judge.gate_grounds import training_check, without_grounds
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
@@ -276,8 +276,9 @@ def gate(
     ]
     if question.kind == "nothing":
         checks = _not_asked(checks, {check.name for check in checks}, "there is nothing to decide")
-    trained = [each.run for each in estimates if each.run is not None]
-    checks = without_grounds(checks, prepared, trained, question)
+    trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
+    training = training_check(evaluation, popularity.scores.logp, trained, rules)
+    checks = without_grounds(checks, prepared, training, question)
     imitates = not by_log and references[0].estimates_logging
     said = tuple(dict.fromkeys(notes))
     return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared))

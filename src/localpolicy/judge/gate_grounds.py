@@ -5,25 +5,28 @@ Where one does not hold no other check decides: its figures speak of the file, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.gate_checks import Check
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.question import Question
 from localpolicy.measure.row_order import sorted_by, tied_share
+from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 
 MOST_TIED = 0.5  # of the steps within sequences
 
 
-def without_grounds(
-    checks: Sequence[Check], data: Prepared, estimates: Sequence[Run], question: Question
-) -> list[Check]:
-    """The same, or what takes away the ground from them with all of them as facts that refuse nothing."""
-    if question.kind == "nothing":
-        return list(checks)
-    doubt = order_check(data) or training_check(checks, estimates, question)
+def without_grounds(checks: Sequence[Check], data: Prepared, training: Check | None, question: Question) -> list[Check]:
+    """The same, or what takes away the ground from them, with all of them as facts that refuse nothing."""
+    doubt = (
+        None if question.kind == "nothing" else order_check(data) or (training if question.kind != "value" else None)
+    )
     if doubt is None:
         return list(checks)
     idle = [
@@ -51,21 +54,29 @@ def order_check(data: Prepared) -> Check | None:
     return Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
 
 
-def training_check(checks: Sequence[Check], estimates: Sequence[Run], question: Question) -> Check | None:
+def training_check(
+    evaluation: Evaluation, popularity: np.ndarray, estimates: Mapping[str, Run], rules: GateRules
+) -> Check | None:
     """Where the clock ended training before the estimates had learned the log, verdicts would speak of the clock alone.
 
     Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
     estimated without them, and stands.
     """
-    fit = next((check for check in checks if check.name == "reference fit"), None)
-    short = [run for run in estimates if run.out_of_time]
-    if not short or fit is None or fit.outcome != "cannot tell" or question.kind == "value":
+    scores, said = evaluation.scores, []
+    for name, logp in scores.logp_reference.items():
+        run = estimates.get(name)
+        if run is None or not run.out_of_time:
+            continue
+        over = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        if over.low <= 0:
+            said.append(
+                f"{name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, with a "
+                f"log-likelihood of {logp.mean():.3f} where popularity has {popularity.mean():.3f}"
+            )
+    if not said:
         return None
-    ended = ", ".join(
-        f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}" for run in short
-    )
     reason = (
-        f"the time was over before the models had learned more of the log than popularity: {ended}. {fit.reason}. What "
-        "was measured says nothing of what these models can do"
+        f"the time was over before the models had learned significantly more of the log than popularity: "
+        f"{'; '.join(said)}. What was measured says nothing of what these models can do. Train for longer"
     )
     return Check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
