@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from localpolicy.data.item_features import ItemFeatures, kinds_of, learnt_column
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.training.train import train
 
 
 def log_of(sequences: int = 100, items: int = 8) -> pa.Table:
@@ -108,7 +110,9 @@ def test_a_log_without_a_table_is_prepared_as_before(tmp_path: Path) -> None:
         ({"item_id": [*range(1000, 1009)]}, {}, "knows none of the log's 8 items"),
         ({"text": [[1.0]] + [[1.0, 2.0]] * 8}, {}, "vectors of several lengths: 1 (1 items), 2 (8 items)"),
         ({"text": [[1.0, float("nan")]] + [[1.0, 2.0]] * 8}, {}, "1 numbers in its vectors are missing or not finite"),
-        ({"price": [float("inf")] + [1.0, 2.0] * 4}, {}, "1 numbers are not finite"),
+        ({"price": [float("inf"), -1e301] + [1.0] * 7}, {}, "2 numbers are infinite or beyond 1e+300"),
+        ({"text": [[1.0, 2.0]] * 8 + [None]}, {"item_columns": "text=vector"}, "has the same value for every item"),
+        ({"count": [1, 2, 3] * 3, "count_of_table": [1] * 9}, {}, "has both 'count', which is kept as"),
         ({}, {"item_columns": "stock=category"}, "has the same value for every item"),
         ({}, {"item_columns": "brnad=category"}, "no column 'brnad' (did you mean 'brand'?)"),
         ({}, {"item_columns": "brand=colour"}, "'brand' cannot be 'colour'"),
@@ -122,6 +126,30 @@ def test_bad_tables_are_refused(tmp_path: Path, change: dict, settings: dict, sa
     with pytest.raises((DataError, ConfigError), match=".*") as error:
         prepared(tmp_path, pa.table(table), **settings)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "lists"),
+    [
+        (["a||b", " b |", "|", None], [["a", "b"], ["b"], [], None]),
+        (['["a, c", "b"]', '["b"]', "[]", None], [["a, c", "b"], ["b"], [], None]),
+        (["['a', 'b']", "['b']", "[]", None], [["a", "b"], ["b"], [], None]),
+        (["[1, 2.5]", "[3, 4]", "[5, 6]", None], [[1.0, 2.5], [3.0, 4.0], [5.0, 6.0], None]),
+    ],
+)
+def test_texts_that_are_lists(tmp_path: Path, texts: list, lists: list) -> None:
+    data = prepared(tmp_path, pa.table({"item_id": [10, 11, 12, 13], "tags": texts}))
+    found = dict(zip(data.catalogue["item_id"].to_pylist(), data.catalogue["tags"].to_pylist(), strict=True))
+    assert [found[item] for item in (10, 11, 12, 13)] == lists
+
+
+def test_frames_of_any_index_and_columns_of_odd_types(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"item_id": [*range(10, 18)], "brand": list("aabbaabb"), "same": [[1.0, 2.0]] * 8})
+    odd = frame.assign(lasts=pd.to_timedelta(range(8), unit="h"), empty=[[]] * 8)
+    cut = pd.concat([odd.iloc[4:], odd.iloc[:4]])
+    assert kinds_of(prepared(tmp_path, cut).catalogue) == {"brand": "category", "lasts": "category"}
+    by_id = frame[["item_id", "brand"]].set_index("item_id")
+    assert kinds_of(prepared(tmp_path, by_id).catalogue) == {"brand": "category"}
 
 
 def test_a_category_of_too_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +169,13 @@ def test_append_takes_a_newer_table_and_says_what_changed(tmp_path: Path, caplog
     assert brands == {10: "a", 11: "z", 12: "b", 13: "b", 14: "a", 15: "a", 16: "b", 17: "b", 50: "b"}
     kept = prepare(more, out=tmp_path / "kept", append=first)
     assert kinds_of(kept.catalogue) == {"brand": "category"}
+    vectors = [pa.table({"item_id": [10, 11, 12], "text": pa.array([[1.0] * n, [2.0] * n, [0.5] * n])}) for n in (2, 3)]
+    first = prepared(tmp_path, vectors[0])
+    with pytest.raises(DataError, match="'text' holds vectors of 3 numbers; earlier ones have 2"):
+        prepare(more, out=tmp_path / "longer", append=first, items=vectors[1])
+    with pytest.raises(ConfigError, match="text tells nothing: all items of the training split have the same"):
+        alike = pa.table({"item_id": [*range(10, 18), 90], "text": pa.array([[1.0, 2.0]] * 8 + [[3.0, 4.0]])})
+        train(prepared(tmp_path, alike), "mle", out=tmp_path / "run", features=["text"], epochs=1, width=4)
 
 
 def test_features_are_what_their_kinds_say(tmp_path: Path) -> None:

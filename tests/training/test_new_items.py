@@ -9,11 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from small_logs import small_item_table, write_small
 
 import localpolicy as lp
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.errors import DataError, RunError
+from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.judge.gate import gate
 from localpolicy.measure.run import evaluate
 from localpolicy.model.weights import load_weights
@@ -171,6 +172,18 @@ def test_what_cannot_be_extended_says_why(data, run, tmp_path):
     plain = train(data, "mle", out=tmp_path / "plain", features=[], epochs=1, width=8, device="cpu")
     with pytest.raises(RunError, match="cannot say what a new item is like"):
         lp.extend(plain, pa.table({"item_id": [100], "brand": ["b1"]}), out=tmp_path / "b")
+    settings = {"features": ["brand"], "shuffle_features": 0, "epochs": 1, "width": 8, "device": "cpu"}
+    control = train(data, "mle", out=tmp_path / "control", **settings)
+    with pytest.raises(RunError, match="trained on a shuffled item table"):
+        lp.extend(control, pa.table({"item_id": [100], "brand": ["b1"]}), out=tmp_path / "c")
+
+
+def test_new_vectors_are_as_long_as_the_old(tmp_path):
+    ids = np.arange(100, 112)
+    data = write_small(tmp_path / "data", item_id=ids, item_table=small_item_table(ids))
+    run = train(data, "mle", out=tmp_path / "run", features=["text"], epochs=1, width=8, device="cpu")
+    with pytest.raises(DataError, match="'text' holds vectors of 2 numbers; earlier ones have 3"):
+        lp.extend(run, pa.table({"item_id": [1], "text": [[1.0, 2.0]]}), out=tmp_path / "wider")
 
 
 def test_a_swap_takes_the_extended_export(run, tmp_path):
@@ -182,7 +195,7 @@ def test_a_swap_takes_the_extended_export(run, tmp_path):
     slot = Slot(tmp_path / "export", 1)
     slot.refresh()
     before = slot.loaded.n_items
-    lp.export(wider.folder, out=tmp_path / "export", force=True)
+    lp.export(wider, out=tmp_path / "export", force=True)
     assert slot.refresh() and slot.loaded.n_items == before + 1
     logits = slot.loaded.logits([[0, 6, 12]])
     p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
@@ -195,6 +208,15 @@ def test_rows_say_what_is_alike(run, tmp_path):
     found = lp.similar(run, [0], k=5)
     assert list(found["similar"] % BRANDS) == [0] * 5
     assert list(found["name"]) == [f"thing {item}" for item in found["similar"]]
+    for ids in (pd.Series([0, 1]), np.array([0, 1]), (0, 1)):
+        assert list(lp.similar(run, ids, k=1)["item_id"]) == [0, 1]
+    assert len(lp.similar(run, [])) == 0 and len(lp.similar(run, 0)) == 10
+    for ids, k, said in (
+        (["0"], 1, "no item '0': ids are of type int"), ([[0]], 1, "no item [0]"), ([0], 2.5, "whole number")
+    ):  # fmt: skip
+        with pytest.raises(LocalPolicyError) as error:
+            lp.similar(run, ids, k=k)
+        assert said in str(error.value)
     rows = run.embeddings(tmp_path / "rows.parquet")
     assert len(rows) == ITEMS and len(rows["embedding"][0]) == 16
     assert (tmp_path / "rows.parquet").exists()

@@ -7,6 +7,7 @@ its kind in its field's metadata: so they travel with every run that is trained 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ CODES = (
 )  # whole numbers that are names
 FEW = 20  # distinct whole numbers that are rather codes than amounts
 MOST_VALUES = 100_000  # of a category
+LARGEST = 1e300  # of a number: differences of two are still finite
 SEPARATOR = "|"
 
 log = logging.getLogger("localpolicy.data.prepare")
@@ -90,6 +92,8 @@ def read_item_table(
         if name == found[0] or kinds.get(name) == "skip":
             continue
         kept = f"{name}_of_table" if name in OURS else name
+        if kept != name and kept in table.column_names:
+            raise DataError(f"{label} has both '{name}', which is kept as '{kept}', and '{kept}'. Rename one of them.")
         values = _parsed(table[name], explicit=kinds.get(name))
         kind, values, why = _understood(name, values, kinds.get(name), label, few=partly)
         if kind == "skip":
@@ -166,7 +170,7 @@ def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
 
 
 def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
-    """Texts that are lists become lists: a|b|c, [1, 2, 3]; times become numbers, truth values texts."""
+    """Texts that are lists become lists: a|b|c, [1, 2, 3], ["a", "b"]; times become numbers, truth values texts."""
     column = values.combine_chunks()
     kind = column.type
     if pa.types.is_large_string(kind):
@@ -174,6 +178,8 @@ def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
     if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         column = column.cast(pa.list_(kind.value_type))
         kind = column.type
+    if pa.types.is_duration(kind):
+        return column.cast(pa.int64())
     if pa.types.is_temporal(kind):
         return (
             column.cast(pa.timestamp("ms")).cast(pa.int64()) if not pa.types.is_time(kind) else column.cast(pa.string())
@@ -188,13 +194,31 @@ def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
     given = column.drop_null()
     if explicit == "vector" or (len(given) and _all(pc.match_substring_regex(given, r"^\s*\[.*\]\s*$"))):
         inner = pc.utf8_trim(column, " []()")
-        parts = pc.split_pattern_regex(inner, r"[,;\s]+")
         try:
-            return parts.cast(pa.list_(pa.float64()))
+            return pc.split_pattern_regex(inner, r"[,;\s]+").cast(pa.list_(pa.float64()))
         except pa.ArrowInvalid:
-            return pc.split_pattern_regex(inner, r"\s*,\s*")
+            lists = _from_json(column)
+            return _cut(inner, ",") if lists is None else lists
     split = explicit == "categories" or (explicit is None and _share(pc.match_substring(given, SEPARATOR)) > 0.1)
-    return pc.split_pattern(column, SEPARATOR) if split else column
+    return _cut(column, SEPARATOR) if split else column
+
+
+def _from_json(column: pa.Array) -> pa.Array | None:
+    """Lists of texts, where every value is one in JSON."""
+    try:
+        lists = [None if text is None else [str(each) for each in json.loads(text)] for text in column.to_pylist()]
+    except (ValueError, TypeError):
+        return None
+    return pa.array(lists, pa.list_(pa.string()))
+
+
+def _cut(column: pa.Array, separator: str) -> pa.Array:
+    """Texts cut at a separator, without blanks and quotes around the parts; an empty part is no value."""
+    parts = pc.split_pattern(column, separator)
+    texts = pc.utf8_trim(pc.list_flatten(parts), " \t\r\n\"'")
+    given = np.asarray(pc.not_equal(texts, "").to_numpy(zero_copy_only=False), bool)
+    offsets = np.concatenate([[0], np.cumsum(given)])[parts.offsets.to_numpy()]
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.filter(given), mask=parts.is_null())
 
 
 def _understood(
@@ -214,15 +238,16 @@ def _understood(
                 f"{where} holds {values.type}, not numbers. Say what it is: --item-columns {name}=category."
             ) from None
         array = numbers.to_numpy(zero_copy_only=False)
-        if np.isinf(array).any():
-            raise DataError(f"{where}: {int(np.isinf(array).sum()):,} numbers are not finite. Leave such values empty.")
+        if wild := int((np.abs(array) > LARGEST).sum()):
+            raise DataError(f"{where}: {wild:,} numbers are infinite or beyond {LARGEST:g}. Leave such values empty.")
         values = pa.array(array, pa.float64(), from_pandas=True)  # NaN is how frames say that a number is missing
         given = values.drop_null()
     elif kind == "vector":
         values = _checked_vectors(values, where)
+        given = values.drop_null()
     elif kind == "categories":
         if not pa.types.is_list(values.type):
-            values = pc.split_pattern(values.cast(pa.string()), SEPARATOR)
+            values = _cut(values.cast(pa.string()), SEPARATOR)
         values = values.cast(pa.list_(pa.string()))
         given = pc.list_flatten(values).drop_null()
     else:
@@ -230,9 +255,13 @@ def _understood(
             raise DataError(f"{where} holds {values.type}; a {kind} is one value an item. Is it categories?")
         values = values.cast(pa.string())
         given = values.drop_null()
-    if kind in ("category", "categories", "number") and not few:
-        distinct = len(pc.unique(given))
-        if distinct <= 1 and not values.null_count:
+    if kind != "name" and not few:
+        if kind == "vector":
+            rows = given.flatten().to_numpy(zero_copy_only=False).reshape(len(given), -1)
+            distinct, missing = 2 - int((rows == rows[0]).all()), 0  # a missing vector counts as the mean
+        else:
+            distinct, missing = len(pc.unique(given)), values.null_count
+        if distinct <= 1 and not missing:
             if explicit:
                 raise DataError(f"{where} has the same value for every item, which tells nothing. Leave it out.")
             return "skip", values, "the same for every item"
@@ -326,6 +355,14 @@ def earlier_table(catalogue: pa.Table) -> ItemTable | None:
     return ItemTable(catalogue.select(["item_id", *kinds]), "the earlier item table")
 
 
+def refuse_other_lengths(before: pa.Table, newer: pa.Table, label: str) -> None:
+    """Raise where vectors of a newer table are longer or shorter than those of the older one."""
+    for name in [name for name, kind in kinds_of(before).items() if kind == "vector" and name in newer.column_names]:
+        was, now = (pc.max(pc.list_value_length(table[name])).as_py() for table in (before, newer))
+        if None not in (was, now) and was != now:
+            raise DataError(f"{label}: column '{name}' holds vectors of {now:,} numbers; earlier ones have {was:,}.")
+
+
 def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
     """The older table under the newer one: items that only the older one has keep their values. Says what changed."""
     if lost := [name for name in before.kinds if name not in newer.kinds]:
@@ -338,6 +375,7 @@ def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
                 f"{newer.label}: column '{name}' is {newer.kinds[name]}, and was {kind} before. Say so: "
                 f"--item-columns {name}={kind}."
             )
+    refuse_other_lengths(before.table, newer.table, newer.label)
     old_ids, new_ids = (each.table["item_id"].combine_chunks() for each in (before, newer))
     at = pc.index_in(new_ids, value_set=old_ids.cast(new_ids.type))
     known = pc.is_valid(at)

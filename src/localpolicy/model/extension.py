@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.item_features import ItemFeatures, kinds_of
-from localpolicy.data.item_table import read_item_table
+from localpolicy.data.item_table import read_item_table, refuse_other_lengths
 from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.errors import DataError, RunError
 from localpolicy.model.heads import SOFTMAX_HEADS
@@ -42,9 +42,10 @@ class Extension:
                 "that was trained on the table as it is."
             )
         ids = items["item_id"].combine_chunks()
-        table = read_item_table(
+        table, label = read_item_table(
             given, kinds=kinds, id_column=None, integer_ids=pa.types.is_integer(ids.type), partly=True
-        ).table
+        )
+        refuse_other_lengths(items, table, label)
         new = table.filter(pa.compute.invert(pa.compute.is_in(table["item_id"].combine_chunks().cast(ids.type), ids)))
         self.known_already = len(table) - len(new)
         if not len(new):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -26,20 +25,28 @@ def _policy(run: Run | Policy | Path | str) -> Policy:
     return (run if isinstance(run, Run) else Run(run)).policy()
 
 
-def similar(run: Run | Policy | Path | str, items: Sequence[Hashable], k: int = 10) -> Any:
+def _ids(items: Any) -> list[Any]:
+    """Ids of any kind of list, or one by itself."""
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        return [items]
+    return list(items.tolist() if hasattr(items, "tolist") else items)
+
+
+def similar(run: Run | Policy | Path | str, items: Iterable[Hashable] | Hashable, k: int = 10) -> Any:
     """The k items whose rows point most nearly the same way (cosine), for each of `items`: a frame, nearest first."""
     policy = _policy(run)
-    if isinstance(items, str | bytes) or not isinstance(items, Sequence | np.ndarray | pa.Array):
-        items = [items]
     index, table = index_of(policy.items), policy.network.embedding.detach()
-    if not 1 <= k < len(table):
-        raise ConfigError(f"k must be from 1 to {len(table) - 1:,}, the number of other items; got {k}.")
-    asked = list(items)
+    if not isinstance(k, int) or not 1 <= k < len(table):
+        raise ConfigError(f"k must be a whole number from 1 to {len(table) - 1:,}, the number of other items; got {k}.")
+    asked = _ids(items)
     for item in asked:
-        if item not in index:
-            raise DataError(f"no item {item!r}{nearest(str(item), map(str, list(index)[:10_000]))}")
+        if not isinstance(item, Hashable) or item not in index:
+            one = next(iter(index))
+            like = f": ids are of type {type(one).__name__}, such as {one!r}"
+            same = isinstance(item, type(one))
+            raise DataError(f"no item {item!r}{nearest(str(item), map(str, list(index)[:10_000])) if same else like}")
     unit = torch.nn.functional.normalize(table, dim=1)
-    rows = torch.tensor([index[item] for item in asked], device=table.device)
+    rows = torch.tensor([index[item] for item in asked], dtype=torch.long, device=table.device)
     cosine = unit[rows] @ unit.T
     cosine[torch.arange(len(rows)), rows] = -torch.inf
     best = cosine.topk(k, dim=1)

@@ -33,15 +33,17 @@ def arrow_stream(table: Any) -> pa.RecordBatchReader:
             table = table.collect()
         if not hasattr(table, STREAM):
             table = from_dataframe(table)
-        return pa.RecordBatchReader.from_stream(_without_uuids(table))
+        return pa.RecordBatchReader.from_stream(_readable(table))
     except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
         raise DataError(f"{table_name(table)} cannot be read as an Arrow table: {str(error)[:500]}") from None
 
 
-def _without_uuids(table: Any) -> Any:
-    """A pandas frame whose columns of UUID objects, which Arrow does not read, are texts."""
+def _readable(table: Any) -> Any:
+    """A pandas frame as Arrow reads it: an index is a column if it has a name; UUID objects are texts."""
     if type(table).__module__.split(".")[0] != "pandas" or not hasattr(table, "dtypes"):
         return table
+    if (named := any(name is not None for name in table.index.names)) or type(table.index).__name__ != "RangeIndex":
+        table = table.reset_index(drop=not named)
     objects = [name for name, kind in table.dtypes.items() if kind == object]  # noqa: E721 - a dtype
     ids = [name for name in objects if len(table) and isinstance(table[name].iloc[0], UUID)]
     return table.assign(**{name: table[name].map(str) for name in ids}) if ids else table

@@ -34,22 +34,22 @@ PLACES = 20
 BETA = 0.5  # at which the dial is compared
 
 
-def export(run: Path | str, *, out: Path | str, force: bool = False) -> Recommender:
+def export(run: Run | Path | str, *, out: Path | str, force: bool = False) -> Recommender:
     """Write the policy, and its dial where it has one, as ONNX graphs; refuse what differs from PyTorch.
 
     A simple baseline has no graph: its few arrays are written as they are.
     """
     out = Path(out)
     refuse_occupied(out, force=force)
-    source = Run(run)
-    policy = load_baseline(run) if is_baseline(Path(run)) else source.policy()
+    source = run if isinstance(run, Run) else Run(run)
+    policy = load_baseline(source.folder) if is_baseline(source.folder) else source.policy()
     histories, events = _histories(source, policy)
     with whole_folder(out, force=force) as folder:
         about: dict[str, Any] = {
             "format": FORMAT,
             "version": source.version,
             "policy_sha256": source.manifest["policy_sha256"],
-            "policy_json_sha256": sha256(Path(run) / "policy.json"),
+            "policy_json_sha256": sha256(source.folder / "policy.json"),
             "objective": policy.origin.objective,
             "kind": policy.origin.kind,
             "events": policy.origin.events,

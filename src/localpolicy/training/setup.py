@@ -140,6 +140,11 @@ def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
     if config.model.shuffle_features is not None:
         items = items.take(np.random.default_rng(config.model.shuffle_features).permutation(len(items)))
     encoded = ItemFeatures.fit(items, config.model.features, data.known_items).encode(items)
+    if not encoded.n_features:  # vectors that all items of the training split share
+        raise ConfigError(
+            f"model.features: {', '.join(config.model.features)} tells nothing: all items of the training split have "
+            "the same. Leave it out."
+        )
     counts = np.bincount(data["train"].arrays["item"], minlength=data.n_items)
     return ItemInputs(encoded, data.known_items, NewItems.of(encoded, counts, bound=config.model.new_items))
 
