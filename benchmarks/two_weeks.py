@@ -306,7 +306,7 @@ def two_weeks(
 
     world = World(seed, drift=drift)
     objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
-    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 30))
+    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 50))
     name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
     organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
     shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
@@ -346,7 +346,7 @@ def two_weeks(
             else:
                 changed = {"train": untrained, "gate": 0} if day == bad else None
                 night = shop.play(DAILY, name[day], "log.db", changed=changed)
-                if night.code not in (0, 3, 4):
+                if night.code not in (0, 3, 4, 5):
                     raise RuntimeError(f"day {day}, exit code {night.code}:\n{night.told}")
                 entry["night"] = night.code
                 if (folder / "exports" / name[day]).exists():

@@ -8,7 +8,7 @@
 # DAYS days are trained on, and a run that passes gets a rollout, which examples/rollout.sh takes further.
 #
 # Exit code 0: the new run is deployed (the link `deployed` points to it), or its rollout is planned; 3: it is not;
-# 4: cannot be told, so it is not either; anything else: something to fix, and nothing has changed. Run again, it goes
+# 4: cannot be told, so it is not either; 5: it would be, and the rollout of an earlier one goes on; anything else: something to fix, and nothing has changed. Run again, it goes
 # on where it stopped; a night that was never finished is made up for by the next.
 set -u
 day=$1 log=$2
@@ -76,8 +76,12 @@ answer=$?
 [ $answer -eq 0 ] || exit $answer
 case $log in
 *.db | postgresql://*)
-    [ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
     grep -qs "exports/$day\"" rollout.json && exit 0  # it was planned before
+    if [ -e rollout.json ] && ! grep -Eq '"done": true|"stage": "rolled back"' rollout.json; then
+        echo "rollout.json holds a rollout that goes on: runs/$day waits for nobody, a later night makes another" >&2
+        exit 5
+    fi
+    [ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
     # shellcheck disable=SC2086
     lpi rollout plan "exports/$day" --out rollout.json --rewards "$rewards" $rollout
     ;;

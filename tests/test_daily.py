@@ -191,6 +191,10 @@ def test_the_round_ends_in_production(lpi_beside, tmp_path):
             visits(number, chances, persons=150 if code == 0 else 900)
             moved = lpi_beside("log.db", script=FURTHER)
             assert moved.returncode == code, moved.stdout + moved.stderr
+            if number == 2:  # it is at 100 %, and not done
+                waits = lpi_beside(DAYS[5], "log.db", gate=0)
+                assert waits.returncode == 5 and "goes on" in waits.stderr
+                assert f"exports/{day}" in Path("rollout.json").read_text() and not Path("exports", DAYS[5]).exists()
         good = codes == [0, 0]
         assert Recommender("served").version == (Recommender(f"exports/{day}").version if good else before)
         assert Path("deployed").resolve().name == (day if good else DAYS[1])

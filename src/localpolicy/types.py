@@ -13,7 +13,7 @@ A **position** is a token whose action counts in the loss or in a metric.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -33,6 +33,34 @@ class ItemFilters(NamedTuple):
     def to(self, device: torch.device | str) -> ItemFilters:
         """The same filters on another device."""
         return ItemFilters(*(tensor.to(device) for tensor in self))
+
+
+@dataclass(frozen=True, eq=False)
+class Following:
+    """What each sequence of a split earned, step by step, for histories that end before their sequence does.
+
+    L steps in all: a list is one, and context rows are none. H histories.
+    """
+
+    earned: Tensor  # [L] the reward of each step, in order
+    stop: Tensor  # [L] the first step of the next sequence
+    first: Tensor  # [H] the first step after each history; L: none of its sequence
+    known: dict[float, Tensor] = field(default_factory=dict)  # by γ
+
+    def discounted(self, gamma: float) -> Tensor:
+        """Σ_k γ^k r_k over all steps after each history: [H]. Sums of 1, 2, 4, … steps are made of each other."""
+        if gamma not in self.known:
+            total, step = self.earned.double(), torch.arange(len(self.earned), device=self.earned.device)
+            reach = 1
+            while gamma**reach > 0 and bool((inside := step + reach < self.stop).any()):
+                later = total[torch.where(inside, step + reach, 0)]
+                total, reach = total + gamma**reach * torch.where(inside, later, 0.0), 2 * reach
+            self.known[gamma] = torch.cat([total, total.new_zeros(1)])[self.first].to(self.earned.dtype)
+        return self.known[gamma]
+
+    def to(self, device: torch.device | str) -> Following:
+        """The same on another device."""
+        return Following(self.earned.to(device), self.stop.to(device), self.first.to(device))
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,7 @@ class Batch:
     filters: ItemFilters | None = None  # what these numbers refer to
     counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
     owner: Tensor | None = None  # [B] the sequence that each history is part of; None: each is one
+    following: Following | None = None  # what their sequences earned after these histories; None: each is one
     ends_only: bool = False  # each sequence's last position alone is scored, so other tokens are not read
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
@@ -82,12 +111,30 @@ class Batch:
         """B."""
         return len(self.sequences)
 
+    @property
+    def steps(self) -> Tensor | None:
+        """[M] where a step of the log begins: at positions, and of a list at the first; None: at every token.
+
+        Context rows were chosen by nobody, so they are no step. Before the positions of a window nothing is asked.
+        """
+        if self.whole:
+            return None
+        counted = torch.ones_like(self.scored) if self.counted is None else self.counted.to(self.scored.dtype)
+        steps = torch.zeros_like(self.row).index_add_(0, self.scored, counted) > 0
+        if self.context is None:
+            return steps
+        return steps & (self.context == torch.arange(len(self.row), device=self.row.device))
+
+    def beyond(self, gamma: float) -> Tensor | None:
+        """What follows each of the B histories in its sequence, discounted; None where nothing does."""
+        return None if self.following is None else self.following.discounted(gamma)[self.sequences]
+
     def next_token(self) -> tuple[Tensor, Tensor]:
-        """For each position [N]: the token after it, and whether there is one in the same sequence."""
+        """For each position [N]: where the next step begins, and whether there is one in the same history."""
         after = self.scored + 1
-        if self.context is not None:  # after a list comes the next list, not its next row
+        if (steps := self.steps) is not None:
             here = torch.arange(len(self.row), device=self.row.device)
-            begins = torch.where(self.context == here, here, len(here))
+            begins = torch.where(steps, here, len(here))
             coming = torch.cat([begins.flip(0).cummin(0).values.flip(0), here.new_full((1,), len(here))])
             after = coming[after]
         inside = after < len(self.row)
@@ -98,7 +145,7 @@ class Batch:
         """The same batch on another device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) if isinstance(value, Tensor | ItemFilters) else value
+            name: value.to(device) if isinstance(value, Tensor | ItemFilters | Following) else value
             for name, value in values.items()
         }
         return Batch(**moved)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from small import ITEMS, SEQUENCES, double, prepared, whole
 
 from localpolicy.data.batches import WindowConfig, Windows, batch_of_histories
-from localpolicy.types import START
+from localpolicy.types import START, Following
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +131,18 @@ def test_a_batch_moves_whole(data):
     moved = batch.to("cpu")
     assert torch.equal(moved.item, batch.item) and torch.equal(moved.propensity, batch.propensity)
     assert batch.item.max() < ITEMS
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9])
+def test_what_follows_a_history_is_discounted_step_by_step(gamma):
+    rewards = [[0.3], [], [1.0, 0.0, 0.2, 0.5, 0.0, 0.7, 0.1, 0.9, 0.4], [0.6, 0.8]]
+    ends = np.cumsum([len(one) for one in rewards])
+    stop = np.repeat(ends, [len(one) for one in rewards])
+    first, expected = [], []
+    for one, end in zip(rewards, ends, strict=True):
+        for after in range(len(one) + 1):
+            first.append(end - len(one) + after if after < len(one) else ends[-1])
+            expected.append(sum(gamma**k * r for k, r in enumerate(one[after:])))
+    following = Following(torch.tensor(np.concatenate(rewards)), torch.tensor(stop), torch.tensor(first))
+    for _ in range(2):  # the second time as it was kept
+        torch.testing.assert_close(following.discounted(gamma), torch.tensor(expected, dtype=torch.float64))

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+import torch
 from test_log import HOUR, START, answer, listed, write
 
+from localpolicy.catalogue import dense
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.opening import on_data
 from localpolicy.measure.score import score
+from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.policy import Policy
+from localpolicy.model.readout import NetworkReader, returns_to_go
 from localpolicy.runs.config import Config
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.export import export
 from localpolicy.serving.log import Log
 from localpolicy.serving.rotate import rotate
 from localpolicy.training.train import train
+from localpolicy.types import Reads
 
 LENGTH, K, PERSONS = 48, 3, 12
 EVENTS = ("click", "purchase", "none")
@@ -131,3 +138,107 @@ def test_a_person_stays_whole_in_splits_parts_and_clusters(served, data):
     for split, scores in recomputed(served, data):
         assert set(scores.sequence) == set(range(len(data[split])))
         assert len(np.unique(scores.list_number)) == len(scores) // K
+
+
+# ---------------------------------------------------------------------- returns go on in a person's next context
+
+GAMMA, ITEMS, VISITS = 0.5, 3, 3
+ANSWERED = (
+    ("none", "purchase", "click"),
+    ("click", "none", "none"),
+    ("purchase", "click", "none"),
+)  # by the list before
+WORTH = {"none": 0.0, "click": 0.2, "purchase": 1.0}
+
+
+def exact(above: int, item: int, visits: int) -> float:
+    """Q_μ of an item when `above` was shown before and so many visits are left: the next is drawn uniformly."""
+    later = np.mean([exact(item, other, visits - 1) for other in range(ITEMS)]) if visits > 1 else 0.0
+    return float(WORTH[ANSWERED[above][item]] + GAMMA * later)
+
+
+@pytest.fixture(scope="module")
+def enumerated(tmp_path_factory):
+    """Every way that three visits can go, once by each kind of client; another is bought between two visits."""
+    folder = tmp_path_factory.mktemp("enumerated")
+    log = Log(folder / "log.db")
+    for send in (whole, clicked, forgetful):
+        for path in product(range(ITEMS), repeat=VISITS):
+            history, before = [(0, "click")], 0
+            for visit, item in enumerate(path):
+                name = send.__name__ + "".join(map(str, path))
+                request = listed(person=name, time=START + visit * HOUR, history=history, items=[item, item + ITEMS],
+                                 propensities=[1 / ITEMS, 1.0])  # fmt: skip
+                event = ANSWERED[before][item]
+                write(log, request, *([] if event == "none" else [answer(request, item, event)]))
+                seen = [(item, event), (item + ITEMS, "none")]
+                history, before = send(seen, [(0, "purchase")] if visit == 1 else [], history), item
+    rotate(log.address, out=folder / "events", upto=START + 10 * HOUR)
+    log.close()
+    return prepare("events", [folder / "events"], out=folder / "data", test=0.3)
+
+
+def positions(data):
+    """Of each position: its person, its visit, its place, its item, and its return."""
+    for split in data.splits:
+        windows, persons = Windows(data, split, WindowConfig(length=LENGTH)), data.sequence_ids(split).to_pylist()
+        seen: dict[str, int] = {}
+        for batch in windows.in_order(7):
+            returns = returns_to_go(batch, gamma=GAMMA)
+            for at in batch.scored.tolist():
+                person = persons[batch.owners[batch.row[at]]]
+                number = seen[person] = seen.get(person, -1) + 1
+                item = int(data.catalogue["item_id"].to_pylist()[batch.item[at]])
+                yield person, *divmod(number, 2), item, float(returns[at])
+
+
+def test_returns_across_contexts_are_those_of_an_uncut_sequence(enumerated):
+    found = {(person, visit, place): value for person, visit, place, _, value in positions(enumerated)}
+    assert len(found) == 3 * ITEMS**VISITS * VISITS * 2
+    uncut = {key: value for key, value in found.items() if key[0].startswith("whole")}
+    assert {person for person, *_ in uncut} == {"whole" + "".join(map(str, path))
+                                               for path in product(range(ITEMS), repeat=VISITS)}  # fmt: skip
+    for (person, visit, place), value in uncut.items():
+        for send in ("clicked", "forgetful"):
+            assert found[person.replace("whole", send), visit, place] == pytest.approx(value, abs=1e-6)
+    for split in enumerated.splits.values():
+        cut = [name.as_py().startswith("whole") for name in enumerated.sequence_ids(split.name)]
+        histories = np.bincount(split.histories[1], minlength=len(split))
+        assert (histories[np.array(cut)] == 1).all() and histories[~np.array(cut)].max() == VISITS
+
+
+def test_the_mean_return_of_an_item_is_what_it_earns_and_brings(enumerated):
+    """Where every way occurs once, the mean over the ways is Q_μ: nothing is discounted by what was bought between."""
+    for send in ("whole", "clicked", "forgetful"):
+        for item in range(ITEMS):
+            returns = [value for person, visit, place, shown, value in positions(enumerated)
+                       if person.startswith(send) and (visit, place, shown) == (0, 0, item)]  # fmt: skip
+            assert len(returns) == ITEMS ** (VISITS - 1)
+            assert np.mean(returns) == pytest.approx(exact(0, item, VISITS), abs=1e-6)
+    assert exact(0, 2, VISITS) > exact(0, 2, 1), "an item is worth more than it earns at once"
+
+
+@pytest.mark.parametrize("target", ["max", "expected"])
+def test_the_value_after_a_history_is_what_its_person_earned_then(target, enumerated):
+    torch.manual_seed(0)
+    network = Network(ModelConfig(width=4), items=enumerated.n_items, events=len(enumerated.events), length=LENGTH,
+                      heads=("policy", "logging", "q_a", "q_b")).eval()  # fmt: skip
+    reads = Reads(frozenset({"next_value", "logp_logging"}), "q", GAMMA, target)
+    (batch,) = Windows(enumerated, "train", WindowConfig(length=LENGTH)).in_order(1000)
+    found = NetworkReader(network, reads, dense).read(batch, step=0, coin=True).next_value
+    _, exists = batch.next_token()
+    own = batch.reward[batch.scored]
+    beyond = (returns_to_go(batch, gamma=GAMMA)[batch.scored] - own) / GAMMA
+    assert (beyond[~exists] > 0).any() and exists.any()
+    torch.testing.assert_close(found[~exists], beyond[~exists])
+    assert not torch.allclose(found[exists], beyond[exists])
+
+
+def test_the_next_step_is_the_next_list_whatever_was_bought_between(enumerated):
+    """Its context holds what was bought; the rows of that are nobody's choice."""
+    (batch,) = Windows(enumerated, "train", WindowConfig(length=LENGTH)).in_order(1000)
+    after, exists = batch.next_token()
+    context = enumerated.events.index("context")
+    behind = torch.arange(len(batch.row)) - 1
+    assert (batch.event[after[exists]] != context).all()
+    assert (batch.event[behind[after[exists]]] == context).any(), "something was bought between two lists"

@@ -18,9 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import CONTEXT, Prepared, Split
 from localpolicy.settings import AUTO, OrAuto, Settings
-from localpolicy.types import START, Batch, ItemFilters
+from localpolicy.types import START, Batch, Following, ItemFilters
 
 
 class WindowConfig(Settings):
@@ -61,6 +61,7 @@ class Windows:
         self.sequence = torch.from_numpy(sequence).to(device)  # whose each history is
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
+        self.following = _following(source, self.context).to(device) if "anew" in source.arrays else None
         self.filters: ItemFilters | None = None
         if data.filters is not None:
             self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
@@ -143,6 +144,7 @@ class Windows:
         return Batch(
             sequences=sequences,
             owner=self.sequence[sequences] if "anew" in self.arrays else None,
+            following=self.following,
             row=row,
             column=column,
             previous_item=previous_item,
@@ -184,6 +186,20 @@ class Windows:
         for start in range(skip * size, len(self), size):
             share = order[start : start + size][rank::ranks]
             yield self.cut(self._numbers(share)) if len(share) else self.idle()
+
+
+def _following(split: Split, context: int | None) -> Following:
+    """The steps of a split whose sequences are of several histories: lists, and rows that are alone."""
+    chosen = np.asarray(split.arrays["event"]) != (-1 if context is None else context)
+    before = np.append(0, np.cumsum(chosen & (np.asarray(split.arrays["above"]) == 0)))  # steps before each row
+    count = int(before[-1])
+    earned = np.bincount(before[1:][chosen] - 1, weights=split.arrays["reward"][chosen], minlength=count)
+    steps = np.diff(before[split.offsets])
+    stop = np.repeat(before[split.offsets[1:]], steps)
+    histories, sequence = split.histories
+    first = before[histories[1:]]
+    first = np.where(first < before[split.offsets[sequence + 1]], first, count)
+    return Following(torch.from_numpy(earned).float(), torch.from_numpy(stop), torch.from_numpy(first))
 
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:

@@ -23,7 +23,8 @@ All rows of a list share one context, that of its first row: what stands above i
 sequence is the next step, and lower places are not. `Batch.context` and `Scores.list_number` carry this on.
 
 **Histories.** A sequence is one history, unless rows of `anew` begin others: what a service was sent with a request
-need not be what it had shown before. Windows are cut from histories; splits, parts and error clusters are sequences.
+need not be what it had shown before. Windows are cut from histories; splits, parts and error clusters are sequences,
+and so are returns: what a sequence earned after a history is known (`Batch.following`).
 
 Opening reads the manifest and maps
 the arrays, so it takes milliseconds whatever the size; `verify` reads everything and compares digests.

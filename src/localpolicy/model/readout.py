@@ -48,27 +48,28 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 
 
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
-    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M]. Windows end where their sequences do.
+    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M], meant for positions.
 
-    A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower places of the
-    same list are neither later nor its own. Where a list has one reward, each of its places has helped to earn it: r is
-    the list's, E[r | x, a] is what showing a there is worth with the rest left to μ.
+    A window ends where its history does; what its sequence earned after that is known (`Batch.beyond`). Context rows
+    are no steps. A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower
+    places of the same list are neither later nor its own. Where a list has one reward, each of its places has helped to
+    earn it: r is the list's, E[r | x, a] is what showing a there is worth with the rest left to μ.
     """
     layout = Layout.of(batch)
-    reward, own, begins = layout.pad(batch.reward), layout.pad(batch.credited), None
-    if batch.context is not None:
-        begins = layout.pad(batch.context == torch.arange(len(batch.context), device=batch.context.device))
+    reward, own = layout.pad(batch.reward), layout.pad(batch.credited)
+    steps = None if batch.steps is None else layout.pad(batch.steps)
     block = torch.empty_like(reward)
-    later = torch.zeros_like(reward[:, 0])  # what comes after this list
+    beyond = batch.beyond(gamma)
+    later = torch.zeros_like(reward[:, 0]) if beyond is None else beyond.to(reward.dtype)  # what comes after this step
     earned = torch.zeros_like(later)  # by this list's places from this one on
     for column in range(layout.columns - 1, -1, -1):
         block[:, column] = own[:, column] + gamma * later
-        if begins is None:
+        if steps is None:
             later = block[:, column]
             continue
         earned = earned + reward[:, column]
-        later = torch.where(begins[:, column], earned + gamma * later, later)
-        earned = torch.where(begins[:, column], 0.0, earned)
+        later = torch.where(steps[:, column], earned + gamma * later, later)
+        earned = torch.where(steps[:, column], 0.0, earned)
     return layout.flatten(block)
 
 
@@ -224,6 +225,9 @@ class NetworkReader:
     ) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end.
 
+        Where the sequence goes on in another history, its context lies in another window: what it earned from there on
+        is an unbiased estimate of V_μ(x').
+
         Where the next step is a list, that is its first place's value: with what comes after the list, and without what
         the lower places earned, which is added as the log has it.
         """
@@ -243,7 +247,9 @@ class NetworkReader:
             following = following + lower_rewards(batch)[tokens]
         if batch.counted is not None:
             return torch.where(exists, following, 0.0)
-        return following.new_zeros(len(after)).index_put((exists.nonzero().squeeze(1),), following)
+        beyond = batch.beyond(self.reads.gamma)
+        ended = following.new_zeros(len(after)) if beyond is None else beyond[batch.row[batch.scored]].to(following)
+        return ended.index_put((exists.nonzero().squeeze(1),), following)
 
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
