@@ -1,6 +1,7 @@
 """How fast lists are made: a drawn list against one read of the item table, and an export against eager PyTorch.
 
-    python benchmarks/serving.py lists --items 1000000     p50 of one drawn list of 20, and of one read of the table
+    python benchmarks/serving.py lists --items 1000000     p50 of one drawn list of 20, and of one read of the table;
+                                                           int8 and drawn8: the same of an export with --int8
     python benchmarks/serving.py export --items 50000      top 20 at batch 1: onnxruntime and eager PyTorch
     python benchmarks/serving.py load --seconds 300        the service: its peak, then 70 % of it for a while
     python benchmarks/serving.py load EXPORT               the same for an export or a run of yours
@@ -30,7 +31,7 @@ import numpy as np
 JSON = {"content-type": "application/json"}
 
 
-def untrained(items: int, folder: Path, *, width: int = 64) -> Any:
+def untrained(items: int, folder: Path, *, width: int = 64, int8: bool = False) -> Any:
     """A policy with random weights, and its export."""
     import pyarrow as pa
     import torch
@@ -45,10 +46,11 @@ def untrained(items: int, folder: Path, *, width: int = 64) -> Any:
     table = pa.table({"index": np.arange(items), "item_id": np.arange(items), "count": np.ones(items, np.int64)})
     policy = Policy(network, Origin("mle", "impressions", ["none", "click"], None), table)
     folder.mkdir()
-    write_graph(policy, folder / "policy.onnx")
+    write_graph(policy, folder / "policy.onnx", int8=int8)
     (folder / "items.json").write_text(json.dumps(list(range(items))))
     (folder / "counts.json").write_text(json.dumps([1] * items))
-    about = {"format": 1, "version": "0" * 16, "events": ["none", "click"], "length": 20, "graphs": ["policy"]}
+    about = {"format": 1, "version": "0" * 16, "events": ["none", "click"], "length": 20, "graphs": ["policy"],
+             "int8": int8}  # fmt: skip
     files = {file.name: sha256(file) for file in sorted(folder.iterdir())}
     (folder / "export.json").write_text(json.dumps({**about, "objective": "mle", "files": files, "samples": []}))
     return policy
@@ -74,12 +76,14 @@ def lists(items: int, repeats: int, threads: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         untrained(items, Path(folder) / "export")
-        made = Recommender(Path(folder) / "export", threads=threads)
+        untrained(items, Path(folder) / "int8", int8=True)
+        made, rounded = (Recommender(Path(folder) / name, threads=threads) for name in ("export", "int8"))
     table, state = np.random.default_rng(0).standard_normal((items, 64), np.float32), np.ones(64, np.float32)
     history = [list(range(20))]
     found = in_turns(
         repeats, read=lambda: table @ state, scores=lambda: made.logits(history),
         drawn=lambda: made.recommend(history, 20), top=lambda: made.recommend(history, 20, sample=False),
+        int8=lambda: rounded.logits(history), drawn8=lambda: rounded.recommend(history, 20),
     )  # fmt: skip
     for name, seconds in found.items():
         print(f"{name:8} {said(seconds, seconds / found['read'])} of one read of the table")

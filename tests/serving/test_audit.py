@@ -19,6 +19,7 @@ from localpolicy.serving.audit_findings import distribution, uniformity
 from localpolicy.serving.audit_lists import Evidence
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities, plackett_luce, transforms
+from localpolicy.serving.export import export
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
 from localpolicy.serving.recommender import Recommender
@@ -94,6 +95,14 @@ def test_a_true_log_passes(exported, tmp_path, settings):
     rotate(log, out=tmp_path / "events", upto=START + 10**9)
     again = audit(tmp_path / "events", runs=[exported.folder])
     assert again.exit_code == 0 and again.lists == LISTS
+
+
+def test_a_true_log_of_rounded_rows_passes_beside_them_alone(run, tmp_path):
+    rounded = export(run.folder, out=tmp_path / "export", int8=True)
+    log = simulate(tmp_path / "log.db", rounded)
+    assert audit(log, runs=[rounded.folder]).exit_code == 0
+    (found,) = [one for one in audit(log, runs=[run.folder]).findings if rounded.version in one.text]
+    assert found.status != "ok", "the run itself is another policy"
 
 
 def test_argmax_played_softmax_logged(exported, tmp_path):

@@ -9,6 +9,7 @@ import sys
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -17,13 +18,17 @@ from serve_runs import small_run
 from localpolicy.cli.verify import verify
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, write_json
 from localpolicy.runtime.folders import MADE
 from localpolicy.serving import export as exporting
 from localpolicy.serving.export import export
+from localpolicy.serving.graph import quantised, write_graph
 from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.session import GraphSession
 
 HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)], [999, 105, "no item"]]
 EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"] * 15, ["click", "purchase", "none"]]
@@ -39,12 +44,37 @@ def same(run, found, beta=None) -> None:
     assert np.abs(expected - expected[0]).max() > 1e-2, "histories matter, or nothing was compared"
 
 
-def test_a_gru_gives_what_pytorch_gives(small, tmp_path):
-    run = small_run(small, tmp_path / "run", backbone="gru")
+def test_a_gru_and_its_dial_give_what_pytorch_gives(small, tmp_path):
+    run = small_run(small, tmp_path / "run", backbone="gru", objective="sqn", epochs=2)
     found = export(run.folder, out=tmp_path / "export")
-    same(run, found)
+    for beta in (None, 0.2):
+        same(run, found, beta)
+
+
+def test_a_policy_without_a_critic_has_no_dial(small, tmp_path):
+    found = export(small_run(small, tmp_path / "run").folder, out=tmp_path / "export")
     with pytest.raises(ConfigError, match="a mle policy has no dial"):
         found.logits([[100]], beta=1.0)
+
+
+@pytest.mark.parametrize(("blocks", "heads", "events"), [(1, 1, False), (3, 4, True)])
+def test_sasrec_is_written_as_it_is_trained(tmp_path, blocks, heads, events):
+    """Histories of every length, in one rectangle: the state of the last real token is PyTorch's."""
+    torch.manual_seed(0)
+    config = ModelConfig(width=8, blocks=blocks, heads=heads, event_embeddings=events)
+    network = Network(config, items=12, events=2, length=6)
+    for parameter in network.parameters():  # biases and norms that change nothing would hide their loss
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    items = pa.table({"index": np.arange(12), "item_id": np.arange(12), "count": np.ones(12, np.int64)})
+    policy = Policy(network.eval(), Origin("mle", "impressions", ["none", "click"], None), items)
+    write_graph(policy, tmp_path / "policy.onnx")
+    histories = [list(range(length)) for length in range(6)]
+    given = [["click", "none", "click", "click", "none"][:length] for length in range(6)]
+    rows = np.array([[-1, *history, *[3] * (5 - len(history))] for history in histories])
+    codes = np.array([[0, *[name == "click" for name in names], *[1] * (5 - len(names))] for names in given], np.int64)
+    found = GraphSession(tmp_path / "policy.onnx", 1).run({"items": rows, "events": codes, "lengths": np.arange(1, 7)})
+    expected = policy.log_probabilities(histories, given).double().numpy()
+    assert np.abs(log_softmax(found) - expected).max() < 1e-5
 
 
 def test_towers_of_convolutions_and_their_dial_give_what_pytorch_gives(small, tmp_path, monkeypatch):
@@ -112,11 +142,44 @@ def test_it_checks_real_histories_and_keeps_some(exported, run):
 
 def test_a_graph_that_differs_is_refused(small, exported, tmp_path, monkeypatch):
     other = small_run(small, tmp_path / "run", objective="sqn", seed=1)
-    stale = lambda policy, path, dial=False: shutil.copy(exported.folder / path.name, path)  # noqa: E731
+    stale = lambda policy, path, **kind: shutil.copy(exported.folder / path.name, path)  # noqa: E731
     monkeypatch.setattr(exporting, "write_graph", stale)
     with pytest.raises(RunError, match="differs from PyTorch by"):
         export(other.folder, out=tmp_path / "export")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+# ---------------------------------------------------------------------- rounded rows
+
+
+@pytest.mark.parametrize("width", [5, 16, 33, 256, 300])
+def test_rows_are_rounded_to_the_nearest_of_255_numbers(width):
+    weight = np.random.default_rng(0).normal(size=(7, width)).astype(np.float32)
+    weight[3] = 0
+    rows, scale = quantised(weight)
+    again = ((rows.astype(np.float32) - 128) * scale[:, :, None]).reshape(7, -1)
+    assert rows.min() >= 1 and not again[:, width:].any()
+    assert (np.abs(again[:, :width] - weight) <= np.repeat(scale, rows.shape[2], axis=1)[:, :width] * 0.5001).all()
+    np.testing.assert_allclose(np.abs(again[:, :width]).max(1), np.abs(weight).max(1), rtol=1e-6)
+
+
+def test_rounded_rows_are_a_policy_of_their_own_close_to_the_run(run, exported, tmp_path):
+    found = export(run.folder, out=tmp_path / "export", int8=True)
+    found.check()
+    assert found.int8 and found.version == f"{run.version}-int8" and found.has_dial
+    assert 0 < found.description["js"] < found.description["most_js"]
+    for beta in (None, 0.3):
+        own, whole = (made.logits(HISTORIES, EVENTS, beta=beta) for made in (found, exported))
+        assert 1e-5 < np.abs(log_softmax(own) - log_softmax(whole)).max() < 0.1
+        alone = [found.logits([one], [given], beta=beta)[0] for one, given in zip(HISTORIES, EVENTS, strict=True)]
+        np.testing.assert_allclose(alone, own, atol=1e-5)
+
+
+def test_rounded_rows_that_move_a_policy_far_are_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "MOST_JS", 1e-9)
+    with pytest.raises(RunError, match=r"rounded rows move this policy by JS .* without int8"):
+        export(run.folder, out=tmp_path / "export", int8=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["policy.onnx", "items.json", "counts.json"])

@@ -34,6 +34,8 @@ def test_an_exported_baseline_gives_what_the_baseline_gives(name, small, tmp_pat
     assert np.abs(difference).max() < 1e-5
     with pytest.raises(ConfigError, match=f"a {name} policy has no dial"):
         made.logits([[100]], beta=1.0)
+    with pytest.raises(ConfigError, match="no rows to round"):
+        export(tmp_path / "fitted", out=tmp_path / "rounded", int8=True)
 
 
 def test_item_neighbours_by_hand():

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from localpolicy.catalogue.dense import divergence
+from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.store import Prepared
-from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.errors import ConfigError, LocalPolicyError, RunError
 from localpolicy.measure.baselines import Baseline, ItemNeighbours, LastItem, is_baseline, load_baseline
 from localpolicy.measure.score import context_length
 from localpolicy.model.histories import answered_event, batch_from, index_of
@@ -32,22 +34,36 @@ CHECKED = 64  # histories compared
 SAMPLES = 8  # of them written down, with their lists
 PLACES = 20
 BETA = 0.5  # at which the dial is compared
+MOST_JS = 1e-3  # nats that rounded rows may move a policy, on average over histories
 
 
-def export(run: Run | Path | str, *, out: Path | str, force: bool = False) -> Recommender:
+class Compared(NamedTuple):
+    """An export beside PyTorch."""
+
+    largest_difference: float  # of log-probabilities
+    js: float  # mean over histories, in nats
+    lists: list[list[Any]]  # the export's
+
+
+def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force: bool = False) -> Recommender:
     """Write the policy, and its dial where it has one, as ONNX graphs; refuse what differs from PyTorch.
 
-    A simple baseline has no graph: its few arrays are written as they are.
+    With `int8` items' rows are rounded to bytes (see `graph`). What is served is then another policy, with a version of
+    its own: its propensities are as exact, and export.json says how far it is from the run. A simple baseline has no
+    graph: its few arrays are written as they are.
     """
     out = Path(out)
     refuse_occupied(out, force=force)
     source = run if isinstance(run, Run) else Run(run)
     policy = load_baseline(source.folder) if is_baseline(source.folder) else source.policy()
+    if int8 and not isinstance(policy, Policy):
+        raise ConfigError(f"{source.folder} is a simple baseline, which has no rows to round: export it without int8.")
     histories, events = _histories(source, policy)
     with whole_folder(out, force=force) as folder:
         about: dict[str, Any] = {
             "format": FORMAT,
-            "version": source.version,
+            "version": f"{source.version}-int8" if int8 else source.version,
+            "int8": int8,
             "policy_sha256": source.manifest["policy_sha256"],
             "policy_json_sha256": sha256(source.folder / "policy.json"),
             "objective": policy.origin.objective,
@@ -56,18 +72,19 @@ def export(run: Run | Path | str, *, out: Path | str, force: bool = False) -> Re
             "length": context_length(policy),
             "items": len(policy.items),
             "samples": [],
-            **(_write_graphs(policy, folder) if isinstance(policy, Policy) else _write_baseline(policy, folder)),
+            **(_write_graphs(policy, folder, int8) if isinstance(policy, Policy) else _write_baseline(policy, folder)),
         }
         _dump(folder / "items.json", policy.items["item_id"].to_pylist())
         _dump(folder / "counts.json", policy.items["count"].to_pylist())
         about["files"] = {file.name: sha256(file) for file in sorted(folder.iterdir())}
         write_json(folder / "export.json", about)
         LOG.info("comparing %d histories with PyTorch", len(histories))
-        about["largest_difference"], _ = _compare(policy, Recommender(folder), histories, events)
-        about["tolerance"] = TOLERANCE
+        compared = _compare(policy, Recommender(folder), histories, events)
+        about |= {"largest_difference": compared.largest_difference, "js": compared.js}
+        about |= {"most_js": MOST_JS} if int8 else {"tolerance": TOLERANCE}
         # Only made-up histories are stored: an export is copied to places where no person could be erased.
         made_up = _made_up(policy, max(2, min(SAMPLES, MOST_SCORES // len(policy.items))))
-        _, lists = _compare(policy, Recommender(folder), *made_up)
+        lists = _compare(policy, Recommender(folder), *made_up).lists
         about["samples"] = [
             {"history": history, "events": given, "top": top}
             for history, given, top in zip(*made_up, lists, strict=True)
@@ -76,12 +93,12 @@ def export(run: Run | Path | str, *, out: Path | str, force: bool = False) -> Re
     return Recommender(out)
 
 
-def _write_graphs(policy: Policy, folder: Path) -> dict[str, Any]:
+def _write_graphs(policy: Policy, folder: Path, int8: bool) -> dict[str, Any]:
     """The policy's graph, and the dial's where it has one; their names."""
     graphs = ["policy", *(["dial"] if policy.critic and policy.origin.estimates_logging else [])]
     for name in graphs:
         LOG.info("writing %s.onnx", name)
-        write_graph(policy, folder / f"{name}.onnx", dial=name == "dial")
+        write_graph(policy, folder / f"{name}.onnx", dial=name == "dial", int8=int8)
     return {"graphs": graphs}
 
 
@@ -106,24 +123,30 @@ def _dump(path: Path, content: list[Any]) -> None:
 
 def _compare(
     policy: Policy | Baseline, made: Recommender, histories: list[list[Any]], events: list[list[str]]
-) -> tuple[float, list[list[Any]]]:
-    """The largest difference of log-probabilities, and the graph's lists; raise where PyTorch would give others."""
-    largest = 0.0
+) -> Compared:
+    """Raise where PyTorch would give other lists; with rounded rows, where they are another policy's altogether."""
+    largest = js = 0.0
     for beta in (BETA, None) if made.has_dial else (None,):
         theirs = _log_probabilities(policy, histories, events, beta).double()
         ours = torch.log_softmax(torch.from_numpy(made.logits(histories, events, beta=beta)).double(), dim=1)
         largest = max(largest, float((theirs - ours).abs().max()))
+        js = max(js, float(divergence(DenseLogits(theirs), DenseLogits(ours))[0].mean()))
+    k = min(PLACES, made.n_items)
+    lists = made.recommend(histories, k, events=events, sample=False)
+    if made.int8:
+        if not js <= MOST_JS:
+            raise RunError(f"rounded rows move this policy by JS {js:.1e} nats (at most {MOST_JS:g} is allowed); "
+                           "nothing was written. Export it without int8.")  # fmt: skip
+        return Compared(largest, js, lists.items)
     if not largest <= TOLERANCE:
         raise RunError(f"the exported graph differs from PyTorch by {largest:.1e} nats (at most {TOLERANCE:g} is "
                        "allowed); nothing was written.")  # fmt: skip
-    k = min(PLACES, made.n_items)
-    lists = made.recommend(histories, k, events=events, sample=False)
     best = theirs.topk(k, dim=1)
     # Another item at a place is the same list where both are equally good up to the tolerance: rounding swaps those.
     gap = (theirs.gather(1, torch.from_numpy(lists.indices)) - best.values).abs().max()
     if not gap <= 2 * TOLERANCE:
         raise RunError(f"the exported graph gives other lists than PyTorch (by {gap:.1e} nats); nothing was written.")
-    return largest, lists.items
+    return Compared(largest, js, lists.items)
 
 
 def _log_probabilities(

@@ -1,138 +1,94 @@
 """A policy as an ONNX graph: padded histories in, one score per item out, any batch size and any length.
 
-Training runs on flat tokens without padding; a graph wants rectangles. Padding comes after a history's end, where
-nothing causal sees it, so the rectangle's last real token has the same hidden state.
+An encoder gives the hidden state of each history (see `encoder`); linear heads turn it into scores. A policy on one
+backbone is one head, and its dial the sum of two. One of towers is `model.towers`' formula: log μ̂ over the first part
+of the hidden state and the critics over the rest, each read once.
+
+With int8, a head's rows are whole numbers from -127 to 127 and a scale for each row (for every 256 numbers of it).
+onnxruntime rounds the hidden state likewise and sums whole numbers, so the rows are read in a quarter of the bytes. The
+policy is then what that graph gives: lists are drawn from its scores, and their propensities are those of its scores.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+import onnx_ir as ir
 
 from localpolicy.catalogue.logits import AnyHead
-from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
-from localpolicy.types import Batch
+from localpolicy.serving.encoder import encode
+from localpolicy.serving.nodes import IR_VERSION, Nodes
 
 LARGE = 1 << 30  # bytes of weights from which they lie in a file of their own: one message holds 2 GiB at most
-OPSET = 20
+WIDEST_BLOCK = 256  # numbers that share a scale at most, in onnxruntime's product
 
 
-class Rectangle(Layout):
-    """B rows of T tokens each: padding and flattening are views."""
+def write_graph(policy: Policy, path: Path, *, dial: bool = False, int8: bool = False) -> None:
+    """Write the policy, or its dial, to `path`: (items [B, T], events [B, T], lengths [B]) -> logits [B, V].
 
-    def pad(self, flat: Tensor) -> Tensor:
-        """[B·T, ...] -> [B, T, ...]."""
-        return flat.view(self.rows, self.columns, *flat.shape[1:])
-
-    def flatten(self, block: Tensor) -> Tensor:
-        """[B, T, ...] -> [B·T, ...]."""
-        return block.reshape(self.rows * self.columns, *block.shape[2:])
-
-
-class Graph(nn.Module):
-    """(items [B, T], events [B, T], lengths [B]) -> logits [B, V]; with `dial`, also beta [1].
-
-    A policy on one backbone is a linear head, and its dial the sum of two. One of towers is `model.towers`' formula:
-    log μ̂ over the first part of the hidden state and the critics over the rest, each read once. Heads are put together
-    once, here.
+    The dial's graph takes β, too: `beta` [1].
     """
-
-    def __init__(self, policy: Policy, *, dial: bool) -> None:
-        super().__init__()
-        network, origin = policy.network, policy.origin
-        self.network, self.scale, self.cap, self.own = network, 1.0, None, 0
-        base: AnyHead
-        values: AnyHead | None = None
-        if isinstance(network, Towers):
-            base, values = network.parts()
-            self.own, self.cap = base.weight.shape[1], network.cap
-            self.scale = network.slope / (1.0 if dial else network.beta)
-        elif dial:
-            assert origin.estimates_logging is not None and policy.critic is not None
-            base, values = network.head(origin.estimates_logging), network.head(policy.critic)
+    network = policy.network
+    nodes, hidden = encode(network)
+    scale, cap, values = 1.0, None, None
+    if isinstance(network, Towers):
+        base, values = network.parts()
+        cap, scale = network.cap, network.slope / (1.0 if dial else network.beta)
+        own = base.weight.shape[1]
+        hidden, beside = nodes.split(hidden, own, network.parts()[1].weight.shape[1])
+    else:
+        beside = hidden
+        if dial:
+            assert policy.origin.estimates_logging is not None and policy.critic is not None
+            base, values = network.head(policy.origin.estimates_logging), network.head(policy.critic)
         else:
             base = network.head("policy")
-        self.base = _Linear(base)
-        self.values = None if values is None else _Linear(values)
-
-    def forward(self, items: Tensor, events: Tensor, lengths: Tensor, beta: Tensor | None = None) -> Tensor:
-        """One row of scores for each history."""
-        rows, columns = items.shape
-        row = torch.arange(rows).repeat_interleave(columns)
-        column = torch.arange(columns).repeat(rows)
-        flat = items.reshape(-1)
-        nothing = torch.zeros_like(flat)
-        tokens = Batch(
-            sequences=torch.arange(rows), row=row, column=column, previous_item=flat, previous_event=events.reshape(-1),
-            item=nothing, event=nothing, reward=nothing, history=column, scored=lengths,
-        )  # fmt: skip
-        hidden = self.network.encode(tokens, Rectangle(row, column, rows, columns))
-        last = hidden.view(rows, columns, -1)[torch.arange(rows), lengths - 1]
-        logits: Tensor = self.base(last[:, : self.own] if self.own else last)
-        if self.values is None:
-            return logits
-        values: Tensor = self.values(last[:, self.own :])
-        if self.cap is not None:  # Â = Q - Σ_a μ̂ Q; without a cap, what all items share cancels
-            values = values - (torch.softmax(logits, dim=1) * values).sum(1, keepdim=True)
-        tilt = self.scale * values if beta is None else self.scale * values / beta
-        return logits + (tilt if self.cap is None else tilt.clamp(max=math.log(self.cap)))
+    logits = _linear(nodes, hidden, base, int8=int8)
+    if values is not None:
+        tilt = _linear(nodes, beside, values, int8=int8)
+        if cap is not None:  # Â = Q - Σ_a μ̂ Q; without a cap, what all items share cancels
+            expected = nodes("Mul", nodes("Softmax", logits, axis=1), tilt)
+            tilt = nodes("Sub", tilt, nodes("ReduceSum", expected, nodes.whole(1), keepdims=1))
+        tilt = nodes("Mul", tilt, nodes.number(scale))
+        if dial:
+            tilt = nodes("Div", tilt, nodes.input("beta", ir.DataType.FLOAT, [1]))
+        if cap is not None:
+            tilt = nodes("Min", tilt, nodes.number(math.log(cap)))
+        logits = nodes("Add", logits, tilt)
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in network.parameters())
+    external = f"{path.name}.data" if weights > LARGE else None
+    ir.save(ir.Model(nodes.finished(logits, "logits"), ir_version=IR_VERSION), path, external_data=external)
 
 
-class _Linear(nn.Module):
-    """A head's weights [V, D] and biases [V], as constants."""
-
-    def __init__(self, head: AnyHead) -> None:
-        super().__init__()
-        head = head.detach()
-        self.weight = nn.Buffer(head.weight)
-        self.bias = nn.Buffer(torch.zeros(len(head.weight)) if head.bias is None else head.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden @ self.weight.T + self.bias
-
-
-def write_graph(policy: Policy, path: Path, *, dial: bool = False) -> None:
-    """Write the policy, or its dial, to `path`."""
-    graph = Graph(policy, dial=dial).eval()
-    columns = min(3, policy.network.length)
-    items = torch.zeros((2, columns), dtype=torch.long)
-    given: tuple[Tensor, ...] = (items, torch.zeros_like(items), torch.full((2,), columns))
-    names = ["items", "events", "lengths"]
-    free = torch.export.Dim.DYNAMIC
-    rectangle = {0: free, 1: free} if columns > 1 else {0: free}
-    shapes: list[dict[int, object]] = [rectangle, rectangle, {0: free}]
-    if dial:
-        given, names, shapes = (*given, torch.ones(1)), [*names, "beta"], [*shapes, {}]
-    with _quiet():
-        program = torch.onnx.export(
-            graph, given, dynamo=True, input_names=names, output_names=["logits"], dynamic_shapes=tuple(shapes),
-            opset_version=OPSET, verbose=False, optimize=True,
-        )  # fmt: skip
-        assert program is not None
-        for node in program.model.graph.all_nodes():
-            node.metadata_props.clear()  # lines of our source: the same policy gives the same bytes without them
-        weights = sum(tensor.numel() * tensor.element_size() for tensor in policy.network.parameters())
-        program.save(path, external_data=weights > LARGE)
+def _linear(nodes: Nodes, hidden: ir.Value, head: AnyHead, *, int8: bool) -> ir.Value:
+    """hidden · weight + bias: [B, V]."""
+    head = head.detach()
+    items, width = head.weight.shape
+    bias = nodes.constant(np.zeros(items, np.float32)) if head.bias is None else nodes.parameter(head.bias)
+    if not int8:
+        return nodes("Gemm", hidden, nodes.parameter(head.weight), bias, transB=1)
+    rows, scales = quantised(head.weight.float().numpy())
+    return nodes(
+        "MatMulNBits", hidden, nodes.constant(rows), nodes.constant(scales.ravel()), None, None, bias,
+        domain="com.microsoft", K=width, N=items, bits=8, block_size=rows.shape[2], accuracy_level=4,
+    )  # fmt: skip
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Neither torch's warnings about its own inside, nor its talk of packages that this export does not need."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
+def quantised(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """weight ≈ (rows - 128) · scale: rows [V, n, block] of bytes and a scale [V, n] for each block of numbers."""
+    items, width = weight.shape
+    block = min(max(16, 1 << (width - 1).bit_length()), WIDEST_BLOCK)
+    blocks = -(-width // block)
+    padded = np.zeros((items, blocks * block), np.float32)
+    padded[:, :width] = weight
+    padded = padded.reshape(items, blocks, block)
+    largest = np.abs(padded).max(2)
+    scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
+    np.divide(padded, scale[:, :, None], out=padded)
+    np.rint(padded, out=padded)
+    padded += 128
+    return padded.astype(np.uint8), scale

@@ -22,14 +22,15 @@ from localpolicy.errors import ConfigError
 from localpolicy.measure.baselines import is_baseline, load_baseline
 from localpolicy.measure.score import Deployable
 from localpolicy.model.histories import Histories, histories_of, recommend_with
-from localpolicy.model.lists import Lists, together
+from localpolicy.model.lists import AT_ONCE, Lists, together
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.serving.requests import BatchRequest, all_requests, read_requests
 
 LOG = logging.getLogger(__name__)
-BLOCK = 128  # histories at once: their scores stay in the cache
+BLOCK = 128  # histories at once: of those that are drawn, and the least of others
+LARGEST_BLOCK = 512  # … where their scores are formed at once
 BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
 ROWS = 1 << 16  # of a table that are written at once
 STDOUT = "-"
@@ -66,11 +67,12 @@ def recommend(
         requests = read_requests(Path(histories), kind)
     else:
         requests = _in_memory(histories_of(histories, ids.type))
+    size = BLOCK if sample else max(BLOCK, min(LARGEST_BLOCK, AT_ONCE // len(ids)))
     count = given = unknown = 0
     kept: list[Lists] = []
     whose: list[Any] = []
     with nullcontext(None) if out is None else _writer(out) as write:
-        while block := list(islice(requests, BLOCK)):
+        while block := list(islice(requests, size)):
             for part in _parts(block):
                 lists = _lists(policy, part, k, sample, exclude_seen, None if seed is None else seed + count)
                 if write is None:
@@ -104,7 +106,7 @@ def _open(folder: Path, beta: float | None) -> Deployable:
 
 
 def _parts(block: list[BatchRequest]) -> Iterator[list[BatchRequest]]:
-    size = BLOCK if all(request.candidates is None for request in block) else BLOCK_OF_CANDIDATES
+    size = len(block) if all(request.candidates is None for request in block) else BLOCK_OF_CANDIDATES
     return (block[start : start + size] for start in range(0, len(block), size))
 
 

@@ -66,7 +66,8 @@ class Recommender:
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
         self._sessions = {
-            name: GraphSession(self.folder / f"{name}.onnx", threads) for name in self.description["graphs"]
+            name: GraphSession(self.folder / f"{name}.onnx", threads, int8=self.int8)
+            for name in self.description["graphs"]
         }
         simple = self.description.get("baseline")
         self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
@@ -81,6 +82,11 @@ class Recommender:
     def default_event(self) -> str:
         """What a history's item is taken for where nothing is said of it."""
         return str(self.description.get("default_event", self.events[0]))
+
+    @property
+    def int8(self) -> bool:
+        """Whether it reads rounded rows (see `graph`): a policy of its own, close to the run's."""
+        return bool(self.description.get("int8", False))
 
     @property
     def has_dial(self) -> bool:

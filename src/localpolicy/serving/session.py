@@ -2,7 +2,8 @@
 
 By default onnxruntime packs weights for matrix products. That pays for several rows; for one row the product with the
 item table is one read of it, which packed weights make nearly twice as slow. Both are opened at once, since an export
-may be replaced on the disk while it is used; each holds its own copy of the weights.
+may be replaced on the disk while it is used; each holds its own copy of the weights. Rows of int8 are fast only packed,
+for one row too: such a graph is opened once.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from localpolicy.errors import RunError
+
 
 class GraphSession:
     """Answers feeds of any number of rows."""
 
-    def __init__(self, path: Path, threads: int) -> None:
-        self._one, self._many = (_open(path, threads, packed=packed) for packed in (False, True))
+    def __init__(self, path: Path, threads: int, *, int8: bool = False) -> None:
+        try:
+            self._many = _open(path, threads, packed=True)
+        except Exception as error:
+            if not int8:
+                raise
+            raise RunError(f"this onnxruntime does not read rounded rows ({str(error)[:200]}): install a newer one, or "
+                           "export without int8.") from None  # fmt: skip
+        self._one = self._many if int8 else _open(path, threads, packed=False)
         self._inputs = {given.name for given in self._one.get_inputs()}  # one that changes nothing is not in the graph
 
     def run(self, feed: dict[str, np.ndarray]) -> np.ndarray:
