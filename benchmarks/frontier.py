@@ -10,7 +10,6 @@ dial earns more at a smaller JS.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from collect import collect, read
+from collect import command_line, show
 
 from localpolicy.report.comparison import comparison_section
 from localpolicy.study.demo import SCENARIOS, run_scenario
@@ -78,21 +77,14 @@ def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Play, or show what was played."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each scenario, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__, processes=1)
     parser.add_argument("--world", choices=[scenario.world for scenario in SCENARIOS], help="one world alone")
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     names = [scenario.world for scenario in reversed(SCENARIOS) if given.world in (None, scenario.world)]
     pairs = [(world, seed) for world in names for seed in range(given.seeds)]
     tasks = [(*pair, place if given.processes > 1 else None) for place, pair in enumerate(pairs)]
-    lines = collect(play, tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, play, tasks)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, field_validator
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.item_features import learnt_columns
@@ -19,7 +18,7 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
 from localpolicy.measure.estimate import Estimate, Interval, as_json, finite, mean_estimate
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.metrics import own_metric
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.question import question_of
@@ -27,7 +26,6 @@ from localpolicy.measure.score import Scorer, Scores, device_of, score
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     AGREEMENT,
-    DEFAULT_METRICS,
     LIKED,
     WEIGHTED,
     average_reward,
@@ -45,31 +43,6 @@ from localpolicy.measure.summary import (
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.settings import Settings
-
-
-class EvaluateConfig(Settings):
-    """What is measured, and where."""
-
-    split: str = Field("test", description="train, validation or test")
-    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
-    exclude_seen: bool = Field(False, description="never show what a sequence held before")
-    lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
-    metrics: tuple[str, ...] = Field(
-        DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
-    )
-    batch_size: int = Field(256, ge=1, description="sequences scored at once")
-    sequences: int | None = Field(
-        None, ge=1, description="score so many sequences, evenly spaced over the split (default: all)"
-    )
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        """A function of the user's stands under its name from here on."""
-        listed = [value] if callable(value) or isinstance(value, str) else value
-        return tuple(own_metric(each) if callable(each) else each for each in listed)
-
 
 SCHEMA = pa.schema(
     [("policy", pa.string()), ("seed", pa.int64()), ("split", pa.string()), ("round", pa.int64()),

@@ -19,8 +19,9 @@ import pyarrow as pa
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.evaluation import SCHEMA, EvaluateConfig, Evaluation, Measurement, evaluate_policy
+from localpolicy.measure.evaluation import SCHEMA, Evaluation, Measurement, evaluate_policy
 from localpolicy.measure.imputation import Imputation
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy import OverlapRules
 from localpolicy.measure.score import Scorer
 

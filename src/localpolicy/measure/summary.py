@@ -8,6 +8,7 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.metrics import DEFAULT_METRICS
 from localpolicy.measure.score import Scores
 
 WHATEVER_EVENT = ("all", "repeat", "new")  # groups that every log has
@@ -85,8 +86,6 @@ def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
-AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
-DEFAULT_METRICS = (*AT_K, "MRR")
 
 
 def ranking(

@@ -20,8 +20,9 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.score import Deployable
-from localpolicy.measure.summary import AT_K, COLD, segments
+from localpolicy.measure.summary import COLD, segments
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_findings, comparison_headline

@@ -18,7 +18,7 @@ from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.summary import AT_K
+from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.gate import gate_findings, gate_headline, gate_table

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.measure.summary import AT_K, WEIGHTED, is_rating
+from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.summary import WEIGHTED, is_rating
 from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
