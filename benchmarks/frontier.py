@@ -42,9 +42,9 @@ def play(task: Task) -> dict[str, Any]:
         section = comparison_section(played.comparison, names=played.names, base=Path(scratch))
     assert section.floor is not None and section.logging_value is not None
     rows = [
-        {"name": row.name, "objective": row.objective, "gain": row.gain.mean, "low": row.gain.low, "js": row.js.mean}
-        for row in section.rows
-        if row.gain is not None and row.js is not None
+        {"name": policy.name, "objective": policy.objective, "gain": gain.mean, "low": gain.low, "js": js}
+        for policy in section.policies
+        if (gain := section.figure(policy.name, "true gain")) and (js := section.mean(policy.name, "JS")) is not None
     ]
     return {
         "world": world, "seed": seed, "J(μ)": section.logging_value.mean, "floor": section.floor.mean, "rows": rows,

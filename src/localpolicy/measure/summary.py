@@ -162,6 +162,17 @@ def popularity(shown: np.ndarray, counts: np.ndarray) -> float:
     return float(shown @ counts / max(shown.sum(), 1) / logged) if logged else float("nan")
 
 
+def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, Estimate | float]:
+    """What a policy would show, by name. A figure named here is in the long table, in JSON and on the terminal."""
+    return {
+        "logp": likelihood(scores),
+        "entropy": entropy(scores),
+        "coverage@1": coverage(np.bincount(scores.top, minlength=len(counts))),
+        f"coverage@{lists}": coverage(scores.shown),
+        f"popularity@{lists}": popularity(scores.shown, counts),
+    }
+
+
 def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, float]:
     """`purchase.nDCG@20`, ..., `AR@1`, `logp` as plain numbers, for selection and logs."""
     named = {
