@@ -169,6 +169,9 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
     terminal, said = capsys.readouterr().out, json.loads(files["json"].read_text())
     markdown, page = files["markdown"].read_text(), parse(files["html"])
     floor = said["floor"]["mean"]
+    claims = [[claim["claim"], claim["because"]] for claim in said["claims"]]
+    listed = [[words.text for words in item.all("p")] for item in page.under("s1").all("li") if item.all("p")]
+    assert claims == listed and claims, "the file and the page make the same claims"
     assert said["policies"]["lpi_rl-2"]["divergence"]["floor"] is None, "one reference alone has no floor"
     assert floor == said["policies"]["mle-0"]["divergence"]["js"]["mean"]
     assert f"noise floor {floor:.3f}" in terminal and f"noise floor {floor:.3f}" in markdown

@@ -214,6 +214,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
         assert ("references first" in done.stderr) == (out == "whole")  # they were done before the kill
     one, other = (json.loads((tmp_path / out / "sweep.json").read_text()) for out in ("killed", "whole"))
     assert one == other
+    assert [claim["figure"] for claim in one["claims"]] == [f"validation {one['select']}"]
     assert (tmp_path / "killed" / "sweep.md").read_text() == (tmp_path / "whole" / "sweep.md").read_text()
     for name in ("frontier.svg", "frontier.html"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

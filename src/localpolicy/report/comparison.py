@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,16 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
     return contents
 
 
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """For `--json`: every figure, and the claims."""
+    section = comparison_section(comparison, samples=False)
+    return {**comparison.to_dict(), "claims": [asdict(claim) for claim in section.claims]}
+
+
 def comparison_section(
-    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None
-) -> Section:
+    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None,
+    samples: bool = True,
+) -> Section:  # fmt: skip
     """One comparison as a section; runs in the folder `base` are named relative to it."""
     names, baseline = names or {}, comparison.baseline or ""
 
@@ -78,7 +85,7 @@ def comparison_section(
         reference=_reference(comparison, names),
         baseline=names.get(baseline, baseline),
         floor=Interval.known(comparison.floor),
-        samples=sample_lists(comparison, names, titles or {}),
+        samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
         lists=first.lists,
     )

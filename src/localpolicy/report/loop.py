@@ -298,8 +298,8 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
 
 
 def loop_json(loop: Loop, by_arm: Mapping[str, Trajectory]) -> dict[str, Any]:
-    """For machines: every figure, and what went wrong."""
-    content = loop.to_dict()
+    """For machines: every figure, the claims, and what went wrong."""
+    content = {**loop.to_dict(), "claims": [asdict(claim) for claim in loop_claims(by_arm)]}
     for name, trajectory in by_arm.items():
         content["arms"][name] |= {
             "symptoms": [asdict(symptom) for symptom in trajectory[1]],

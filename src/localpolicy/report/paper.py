@@ -128,8 +128,8 @@ def table1_table(table: Table1) -> Table:
             Cell(number(ar.mean)),
             Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
             Cell(number(js.mean, 3)),
-            Cell(number(row.policy("entropy"), 2)),
-            Cell(f"{row.policy('coverage@1'):.1%}"),
+            Cell(number(row.estimate("entropy").mean, 2)),
+            Cell(f"{row.estimate('coverage@1').mean:.1%}"),
         ]
         for name in FIGURES if table.published else ():
             distance = table.distance(row, name)

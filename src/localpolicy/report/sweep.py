@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement
@@ -163,6 +165,11 @@ def claims(sweep: Sweep) -> list[Claim]:
     if sweep.chosen is not None:
         found.append(_lead(sweep, sweep.chosen))
     return found
+
+
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """For `sweep.json`: every point, and the claims."""
+    return {**sweep.to_dict(), "claims": [asdict(claim) for claim in claims(sweep)]}
 
 
 def _lead(sweep: Sweep, chosen: Tried) -> Claim:

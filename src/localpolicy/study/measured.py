@@ -91,6 +91,13 @@ class Measured:
         """The evaluation on a split, as `lpi evaluate --json` gives it."""
         return self.record[split]  # type: ignore[no-any-return]
 
+    def estimate(self, name: str, split: str = "test") -> Estimate:
+        """The figure called `purchase.nDCG@20`, `AR@1`, `entropy` or `coverage@20`."""
+        content, (group, _, figure) = self.to_dict(split), name.rpartition(".")
+        return _figure(
+            content["metrics"][group][figure] if group else {**content["rewards"], **content["policy"]}[name]
+        )
+
     def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
         js = self.to_dict(split)["divergence"]["js"]
@@ -148,8 +155,7 @@ class Pooled:
 
     def by_seed(self, name: str) -> list[float]:
         """The same of each seed alone."""
-        group, _, metric_name = name.rpartition(".")
-        return [float(seed.to_dict("test")["metrics"][group][metric_name]["mean"]) for seed in self.seeds]
+        return [seed.estimate(name).mean for seed in self.seeds]
 
     def js(self) -> Estimate | None:
         """Mean JS from the references on test positions."""
@@ -159,7 +165,15 @@ class Pooled:
         return mean_estimate(np.mean([seed.scores.js["references"] for seed in self.seeds], axis=0), first.sequence)
 
 
-def _figure(content: dict[str, Any]) -> Estimate:
+def seed_mean(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean over seeds, with the largest of their errors: seeds share the same positions."""
+    means, errors, counts, plain = zip(*estimates, strict=True)
+    return Estimate(float(np.mean(means)), float(np.max(errors)), counts[0], float(np.max(plain)))
+
+
+def _figure(content: dict[str, Any] | float) -> Estimate:
+    if not isinstance(content, dict):
+        return Estimate(content, math.nan, 0, math.nan)  # of all lists together, as coverage
     mean, se, plain = (np.nan if content[name] is None else content[name] for name in ("mean", "se", "plain_se"))
     return Estimate(mean, se, content["n"], plain)
 

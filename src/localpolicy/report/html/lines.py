@@ -14,7 +14,7 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.html import charts
 from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, style_of, styled
-from localpolicy.report.table import decimals, fixed, interval_text, known
+from localpolicy.report.table import decimals, interval_text, known, short
 
 HEIGHT = 230
 UNNAMED = "validation figure"
@@ -132,19 +132,13 @@ def _curve(
     by_rule: bool = False,
 ) -> Chart:  # fmt: skip
     best, share = [kept(policy) for policy in section.policies], reading is read_share
-    points = [
-        (key, line, value)
+    values: list[Datum] = [
+        {"key": key, "epoch": reached(line), "value": value, "value_text": short(value), "kept": line is best[key]}
         for key, policy in enumerate(section.policies)
         if not by_rule or rule(policy) == title
         for line in policy.curve
         if (value := reading(line)) is not None
     ]
-    digits = decimals([value for _, _, value in points])
-    values: list[Datum] = [
-        {"key": key, "epoch": reached(line), "value": value, "value_text": fixed(value, digits),
-         "kept": line is best[key]}
-        for key, line, value in points
-    ]  # fmt: skip
     first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
     scale = alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False)
     caption = "On validation, by epoch. The point marks the weights that were kept."
