@@ -12,7 +12,6 @@ less than a tenth do not compete, and logs whose critic is silent are left out, 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collect import collect, read
+from collect import command_line, show
 from scipy import stats
 from worlds import CASES, OBJECTIVE, logged, values
 
@@ -93,20 +92,13 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Measure, or show what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each log, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__)
     parser.add_argument("--only", default="", help="worlds whose name holds this text")
     parser.add_argument("--seeds", type=int, default=2, help="logs of each world")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=4_096, help="visits behind a store's figures")
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     tasks = [(name, number) for name in CHOSEN if given.only in name for number in range(given.seeds)]
-    lines = collect(partial(measure, episodes=given.episodes), tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, partial(measure, episodes=given.episodes), tasks)
 
 
 if __name__ == "__main__":

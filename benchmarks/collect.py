@@ -1,9 +1,10 @@
-"""Work done in several processes, each result kept in a file of JSON lines as soon as it is there."""
+"""Work done in several processes, each result kept in a file of JSON lines as soon as it is there; its command line."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,29 @@ def collect(
             with out.open("a") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
     return lines
+
+
+def command_line(about: str | None, *, processes: int = 2) -> argparse.ArgumentParser:
+    """What every such benchmark is told: --out, --table and --processes."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a line of JSON for each task, as they end")
+    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser.add_argument("--processes", type=int, default=processes)
+    return parser
+
+
+def show(
+    given: argparse.Namespace,
+    table: Callable[[list[dict[str, Any]]], Iterable[str]],
+    work: Callable[[Any], dict[str, Any]],
+    tasks: Sequence[Any],
+) -> None:
+    """Print the table of what an earlier run collected (--table), or of these tasks."""
+    if given.table is not None:
+        lines = read(given.table)
+    else:
+        lines = collect(work, tasks, processes=given.processes, out=given.out)
+    print(*table(lines), sep="\n")
 
 
 def read(path: Path) -> list[dict[str, Any]]:

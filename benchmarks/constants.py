@@ -12,7 +12,6 @@ visitor sees does not change what comes later.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from collect import collect, read
+from collect import command_line, show
 from worlds import Case, logged, values
 
 import localpolicy as lp
@@ -163,21 +162,14 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Measure, or show what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each log, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__)
     parser.add_argument("--only", default="", help="worlds whose name holds this text")
     parser.add_argument("--first", type=int, default=7, help="first seed")
     parser.add_argument("--seeds", type=int, default=3, help="logs of each world")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=8_192, help="visits behind a store's figures")
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     tasks = [(name, given.first + k) for name in CASES if given.only in name for k in range(given.seeds)]
-    lines = collect(partial(measure, episodes=given.episodes), tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, partial(measure, episodes=given.episodes), tasks)
 
 
 if __name__ == "__main__":

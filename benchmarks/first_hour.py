@@ -12,7 +12,6 @@ gain where the policy that `go` judged truly earns at least a fifth more than wh
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from collect import collect, read
+from collect import command_line, show
 
 from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.score import context_length
@@ -200,22 +199,15 @@ def table(lines: list[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Measure, or show what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each log, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__)
     parser.add_argument("--only", default="", help="kinds whose name holds this text")
     parser.add_argument("--logs", type=int, default=40, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="number of the first log of each kind")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=5.0, help="as `go` is told")
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     numbers = range(given.first, given.first + given.logs)
     tasks = [(kind, number) for number in numbers for kind in KINDS if given.only in kind]
-    lines = collect(partial(measure, minutes=given.minutes), tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, partial(measure, minutes=given.minutes), tasks)
 
 
 if __name__ == "__main__":

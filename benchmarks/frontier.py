@@ -10,7 +10,6 @@ dial earns more at a smaller JS.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from collect import collect, read
+from collect import command_line, show
 
 from localpolicy.report.comparison import comparison_section
 from localpolicy.study.demo import SCENARIOS, run_scenario
@@ -43,9 +42,9 @@ def play(task: Task) -> dict[str, Any]:
         section = comparison_section(played.comparison, names=played.names, base=Path(scratch))
     assert section.floor is not None and section.logging_value is not None
     rows = [
-        {"name": row.name, "objective": row.objective, "gain": row.gain.mean, "low": row.gain.low, "js": row.js.mean}
-        for row in section.rows
-        if row.gain is not None and row.js is not None
+        {"name": policy.name, "objective": policy.objective, "gain": gain.mean, "low": gain.low, "js": js}
+        for policy in section.policies
+        if (gain := section.figure(policy.name, "true gain")) and (js := section.mean(policy.name, "JS")) is not None
     ]
     return {
         "world": world, "seed": seed, "J(μ)": section.logging_value.mean, "floor": section.floor.mean, "rows": rows,
@@ -78,21 +77,14 @@ def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Play, or show what was played."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each scenario, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__, processes=1)
     parser.add_argument("--world", choices=[scenario.world for scenario in SCENARIOS], help="one world alone")
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     names = [scenario.world for scenario in reversed(SCENARIOS) if given.world in (None, scenario.world)]
     pairs = [(world, seed) for world in names for seed in range(given.seeds)]
     tasks = [(*pair, place if given.processes > 1 else None) for place, pair in enumerate(pairs)]
-    lines = collect(play, tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, play, tasks)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def untrained(items: int, folder: Path, *, width: int = 64, int8: bool = False) 
     import pyarrow as pa
     import torch
 
-    from localpolicy.model.network import ModelConfig, Network
+    from localpolicy.model.config import ModelConfig
+    from localpolicy.model.network import Network
     from localpolicy.model.policy import Origin, Policy
     from localpolicy.runtime.files import sha256
     from localpolicy.serving.graph import write_graph

@@ -25,7 +25,8 @@ from public import SETS
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.evaluation import EvaluateConfig, evaluate_policy
+from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.training.average import averaged

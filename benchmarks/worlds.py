@@ -15,7 +15,6 @@ taken where the best β gains significantly, and at least a thousandth of J(μ);
 
 from __future__ import annotations
 
-import argparse
 import math
 import tempfile
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collect import collect, read
+from collect import command_line, show
 
 from localpolicy.data.store import Prepared
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
@@ -271,27 +270,20 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Measure, or show what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a line of JSON for each world, as they end")
-    parser.add_argument("--table", type=Path, help="show the lines of such a file")
+    parser = command_line(__doc__)
     parser.add_argument("--only", default="", help="worlds whose name holds this text")
     parser.add_argument("--seeds", type=int, default=1, help="logs of each world")
     parser.add_argument("--first", type=int, default=0, help="number of the first log")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=4_096, help="visits behind a store's figures")
     parser.add_argument("--precise", action="store_true", help=f"more visits until the error is {ENOUGH:g} of J(μ)")
     parser.add_argument("--chosen-only", action="store_true", help="measure no other β")
     given = parser.parse_args()
-    if given.table is not None:
-        print(*table(read(given.table)), sep="\n")
-        return
     tasks = [(name, given.first + k) for name in CASES if given.only in name for k in range(given.seeds)]
     if not tasks:
         parser.error(f"no world is called '{given.only}'; the names: {'; '.join(CASES)}")
     tasks.sort(key=lambda task: (CASES[task[0]].world == "bandit", -CASES[task[0]].sequences))  # the longest first
     work = partial(measure, episodes=given.episodes, precise=given.precise, chosen_only=given.chosen_only)
-    lines = collect(work, tasks, processes=given.processes, out=given.out)
-    print(*table(lines), sep="\n")
+    show(given, table, work, tasks)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from localpolicy.cli.main import main
+from click.testing import Result
+from typer.testing import CliRunner
+
+from localpolicy.cli.main import app, main
 
 
 class Outcome(NamedTuple):
@@ -32,3 +35,11 @@ def lpi(*words: str | Path | int) -> Outcome:
         out, err = sys.stdout.getvalue(), sys.stderr.getvalue()
         sys.argv, sys.stdout, sys.stderr = before
     return Outcome(code, out, err)
+
+
+def invoked(*words: object) -> Result:
+    """Run a command up to its own errors: these are raised, for `pytest.raises`."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done

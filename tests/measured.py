@@ -11,7 +11,8 @@ import torch
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.score import Scores
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 
 EVENTS = ["none", "click", "purchase"]

@@ -10,7 +10,7 @@ import pytest
 import warm
 
 import localpolicy
-from localpolicy.measure.evaluation import EvaluateConfig
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train

@@ -25,7 +25,7 @@ from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.prepare import prepare as prepare_log
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.model.network import ModelConfig
+from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import TrainConfig
 from localpolicy.study.paper.settings import WHAT, PaperConfig, paper_config
@@ -123,3 +123,14 @@ def test_the_list_of_verbs_needs_no_settings():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("verb", ["gate", "evaluate", "sweep", "paper"])
+def test_help_of_a_verb_needs_no_torch(verb):
+    code = (
+        "import sys; from typer.testing import CliRunner; from localpolicy.cli.main import app\n"
+        f"assert CliRunner().invoke(app, ['{verb}', '--help']).exit_code == 0\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

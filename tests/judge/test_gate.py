@@ -29,7 +29,8 @@ from localpolicy.judge.gate_checks import Check, gain_check, reference_fit_check
 from localpolicy.judge.gate_value import baselines_by_value, family, value_check
 from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
 from localpolicy.measure.estimate import mean_estimate, wilson
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, evaluate_policy
+from localpolicy.measure.evaluation import Evaluation, evaluate_policy
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.estimators import Contributions
 from localpolicy.measure.off_policy.intervals import skewed
 from localpolicy.measure.opening import on_data

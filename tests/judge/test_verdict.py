@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from commands import invoked as lpi
 from forms import weighted
 from measured import scores
-from typer.testing import CliRunner
 
 from localpolicy.cli.compare import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
@@ -40,10 +40,6 @@ from localpolicy.training.train import train
 app = typer.Typer()
 for verb in (evaluate_verb, compare_verb, gate_verb):
     app.command()(complete(verb))
-
-
-def lpi(*words: object) -> object:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -445,8 +441,8 @@ def test_the_verbs(runs, tmp_path):
     assert lpi(*arguments).exit_code == 3
     assert json.loads((tmp_path / "g.json").read_text())["deploy"] is False
     (tmp_path / "rules.yaml").write_text("min_gian: 1\n")
-    result = lpi(*arguments)
-    assert isinstance(result.exception, LocalPolicyError) and "did you mean 'min_gain'" in str(result.exception)
+    with pytest.raises(LocalPolicyError, match="did you mean 'min_gain'"):
+        lpi(*arguments)
 
 
 def test_data_that_were_altered_are_not_measured_on(runs, tmp_path):

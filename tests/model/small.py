@@ -12,9 +12,10 @@ from torch import Tensor
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.model.config import ModelConfig
 from localpolicy.model.heads import HEADS as EVERY_HEAD
 from localpolicy.model.heads import ProjectedHead
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.types import Batch
 

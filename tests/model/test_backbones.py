@@ -12,7 +12,8 @@ from torch import nn
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import BACKBONES, Layout, backbone_called
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.types import START
 
 each_backbone = pytest.mark.parametrize("backbone", list(BACKBONES))

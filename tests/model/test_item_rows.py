@@ -11,8 +11,9 @@ from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.item_table import beside
 from localpolicy.data.neighbours import NewItems
 from localpolicy.model import item_rows
+from localpolicy.model.config import ModelConfig
 from localpolicy.model.item_rows import ABSENT, Features, ItemInputs
-from localpolicy.model.network import FEATURES, ModelConfig, Network
+from localpolicy.model.network import FEATURES, Network
 from localpolicy.model.weights import fill
 from localpolicy.types import Batch
 

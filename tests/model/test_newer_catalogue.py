@@ -13,7 +13,8 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Origin, Policy
 

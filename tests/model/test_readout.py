@@ -12,7 +12,8 @@ from small import HEADS, ITEMS, SEQUENCES, network, policy, prepared, scores, wh
 from torch import nn
 
 from localpolicy.catalogue import BACKENDS, backend
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.readout import CONSTANT, NetworkReader, heads_for, returns_to_go
 from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.types import Readout, Reads

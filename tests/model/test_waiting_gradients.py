@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from localpolicy.catalogue.logits import copies_in, formed_beside, rows_added_last
-from localpolicy.model.network import begun
+from localpolicy.model.item_rows import begun
 
 
 def graded(*, later):

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from localpolicy.catalogue import dense
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.objectives import objective_of
 from localpolicy.types import START, Batch, Readout, Terms

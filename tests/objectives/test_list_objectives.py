@@ -15,7 +15,8 @@ from localpolicy.catalogue import chunked
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.objectives import objective_of
 from localpolicy.objectives.critic import Critic

@@ -4,20 +4,79 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.significance import Paired
-from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import Claim, Contents, Interval, PolicyInfo, SampleLists, Section
 
 EDGES = [0.02 * place for place in range(21)]
 LISTS = ("mle", "lpi_cb β=0.1")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy: who it is, and its figures, which become rows of the long table."""
+
+    name: str
+    objective: str
+    beta: float | None = None
+    figures: Mapping[str, Interval] = field(default_factory=dict)  # by their names there
+    rounds: Sequence[Measurement] = ()
+    segments: Sequence[Measurement] = ()
+    gains: Mapping[str, Paired] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)  # other fields of `PolicyInfo`
+
+
+NAMES = {"truth": "true J", "gain": "true gain", "js": "JS", "kl": "KL"}
+
+
+def row(
+    name: str, objective: str, beta: float | None = None, *, metrics: Mapping[str, Interval] | None = None,
+    coverage: float | None = None, entropy: float | None = None, segments: Sequence[dict[str, Any]] = (),
+    rounds: Sequence[dict[str, Any]] = (), gains: Mapping[str, Paired] | None = None, **about: Any,
+) -> Row:  # fmt: skip
+    """`truth`, `gain`, `js` and `kl` are intervals; a segment or a round may have a mean alone, which is exact."""
+    named = {NAMES[short]: figure for short in NAMES if (figure := about.pop(short, None)) is not None}
+    plain = {"coverage@20": coverage, "entropy": entropy}
+    named |= {figure: exact(value) for figure, value in plain.items() if value is not None}
+
+    def measured(entry: dict[str, Any], **where: Any) -> Measurement:
+        mean = entry["mean"]
+        around = Interval(mean, entry.get("low", mean), entry.get("high", mean))
+        return Measurement.of(name, "", around, n=entry.get("n"))._replace(figure=entry["figure"], **where)
+
+    return Row(
+        name, objective, beta, {**(metrics or {}), **named},
+        [measured(entry, round=entry["round"]) for entry in rounds],
+        [measured(entry, group=entry["group"]) for entry in segments], gains or {}, about,
+    )  # fmt: skip
+
+
+def section_of(title: str, about: str, rows: Sequence[Row], **said: Any) -> Section:
+    """A section with the figures of these rows; those with an @ are its columns."""
+    known = {*NAMES.values(), "coverage@20", "entropy"}
+    columns = {name: name.replace(".", " ", 1) for each in rows for name in each.figures if name not in known}
+    return Section(
+        title, about, [PolicyInfo(each.name, each.objective, each.beta, **each.about) for each in rows],
+        [Measurement.of(each.name, *figure) for each in rows for figure in each.figures.items()]
+        + [round_ for each in rows for round_ in each.rounds],
+        [segment for each in rows for segment in each.segments],
+        gains={each.name: each.gains for each in rows if each.gains},
+        **{"columns": columns, **said},
+    )  # fmt: skip
 
 
 def gained(mean: float, se: float) -> Paired:
     """A gain with the p-value of a normal deviate, not corrected."""
     around, p = Interval.of(mean, se), math.erfc(abs(mean / se) / math.sqrt(2))
     return Paired(mean, se, around.low, around.high, p, p, 1_000, p)
+
+
+def claimed(claim: str, holds: bool | None, because: str) -> Claim:
+    return Claim("true J", "the larger mean", holds, claim, because)
 
 
 def exact(value: float) -> Interval:
@@ -78,7 +137,7 @@ def bandit() -> Section:
         if objective == "mle":  # another rule picks its epoch, on another scale
             lines = [{**line, "selected_by": line["validation"]["logp"]} for line in lines]
         rows.append(
-            PolicyRow(
+            row(
                 name,
                 objective,
                 beta,
@@ -116,7 +175,7 @@ def bandit() -> Section:
         )
         for length in (3, 15)
     ]
-    return Section(
+    return section_of(
         "A bandit with a known answer",
         "8,000 sequences over 400 items, logged by a policy whose probabilities are known. Rewards are coins "
         "whose odds the world keeps, so that J(π) is computed, not estimated.",
@@ -124,12 +183,12 @@ def bandit() -> Section:
         logging_value=exact(0.4123),
         reference="an mle run of another seed (seed 1)",
         floor=Interval.of(0.0128, 0.0005),
-        findings=[
-            CheckedClaim(
+        claims=[
+            claimed(
                 "Every lpi_cb policy earns more than the logging policy.", True, "Gains of 0.0168, 0.0565, 0.0911."
             ),
-            CheckedClaim("Reward-weighted learning earns as much.", False, "0.4402 against 0.5034 at β = 0.1."),
-            CheckedClaim("A smaller β would earn still more.", None, "28 % of the weights are clipped at β = 0.1."),
+            claimed("Reward-weighted learning earns as much.", False, "0.4402 against 0.5034 at β = 0.1."),
+            claimed("A smaller β would earn still more.", None, "28 % of the weights are clipped at β = 0.1."),
         ],
         samples=samples,
         facts={
@@ -161,18 +220,18 @@ def store() -> Section:
             lines = [{**line, "selected_by": line["validation"]["logp"]} for line in lines]
         purchase, click = 0.1423 + 1.3 * gain, 0.2077 + 0.4 * gain
         rows.append(
-            PolicyRow(
+            row(
                 name,
                 objective,
                 beta,
                 truth=Interval.of(0.2871 + gain, 0.0034),
                 gain=Interval.of(gain, 0.0021),
                 metrics={
-                    "purchase nDCG@20": Interval.of(purchase, 0.0041),
-                    "click nDCG@20": Interval.of(click, 0.0019),
-                    "purchase HR@20": Interval.of(purchase * 1.7, 0.0062),
+                    "purchase.nDCG@20": Interval.of(purchase, 0.0041),
+                    "click.nDCG@20": Interval.of(click, 0.0019),
+                    "purchase.HR@20": Interval.of(purchase * 1.7, 0.0062),
                 },
-                differences={"purchase nDCG@20": gained(purchase - 0.1423, 0.0036)},
+                gains={"purchase.nDCG@20": gained(purchase - 0.1423, 0.0036)},
                 rounds=by_round(0.2871, gain, js),
                 js=Interval.of(js, 0.0006),
                 kl=Interval.of(js * 3.2, 0.003),
@@ -189,27 +248,26 @@ def store() -> Section:
                 selected_epoch=6,
                 segments=[
                     {
-                        "by": by,
-                        "segment": segment,
-                        "metric": "purchase nDCG@20",
+                        "group": group,
+                        "figure": "purchase.nDCG@20",
                         "mean": (mean := purchase + shift + 0.004 * draw.gauss(0, 1)),
                         "low": mean - wide,
                         "high": mean + wide,
                         "n": n,
                     }
-                    for by, segment, shift, wide, n in (
-                        ("history", "1–3", -0.03, 0.006, 9312),
-                        ("history", "4–8", 0.0, 0.007, 6120),
-                        ("history", "9 or more", 0.025, 0.011, 2011),
-                        ("target", "repeat", 0.12, 0.009, 4420),
-                        ("target", "new", -0.05, 0.005, 13023),
+                    for group, shift, wide, n in (
+                        ("history 1–3", -0.03, 0.006, 9312),
+                        ("history 4–8", 0.0, 0.007, 6120),
+                        ("history 9 or more", 0.025, 0.011, 2011),
+                        ("repeat", 0.12, 0.009, 4420),
+                        ("new", -0.05, 0.005, 13023),
                     )
                 ],
                 run=f"store/{objective}",
                 digest=f"{draw.getrandbits(256):064x}",
             )
         )
-    return Section(
+    return section_of(
         "A store with shoppers",
         "20,000 visits to a simulated shop of 1,000 items; clicks pay 0.2 and purchases 1. J(π) is the mean reward of "
         "fresh visits under each policy, on the same shoppers.",
@@ -217,11 +275,9 @@ def store() -> Section:
         logging_value=Interval.of(0.2874, 0.0034),
         reference="an mle run of another seed (seed 1)",
         floor=Interval.of(0.0139, 0.0004),
-        findings=[
-            CheckedClaim(
-                "lpi_rl earns more than the logging policy.", True, "At β = 0.3 by 0.0203 ± 0.0041 per visit."
-            ),
-            CheckedClaim("Importance weights help.", False, "ips_pg loses 0.0198; its effective share is 8 %."),
+        claims=[
+            claimed("lpi_rl earns more than the logging policy.", True, "At β = 0.3 by 0.0203 ± 0.0041 per visit."),
+            claimed("Importance weights help.", False, "ips_pg loses 0.0198; its effective share is 8 %."),
         ],
         facts={"visits": "20,000", "items": "1,000"},
     )
@@ -240,22 +296,22 @@ def crowded(policies: int = 30) -> Section:
             name += " with a name that goes on and on because somebody put every_single_setting=into_it_without_a_break"
         js = 0.02 + 0.3 * draw.random()
         rows.append(
-            PolicyRow(
+            row(
                 name,
                 objective,
                 beta,
-                metrics={"click nDCG@20": Interval.of(0.1 + 0.1 * draw.random(), 0.004)} if place % 11 else {},
+                metrics={"click.nDCG@20": Interval.of(0.1 + 0.1 * draw.random(), 0.004)} if place % 11 else {},
                 js=Interval.of(js, 0.004) if place % 13 else None,
                 curve=curve(draw, top=0.2 * draw.random(), share=draw.random(), epochs=30) if place % 5 else (),
                 selected_epoch=9,
                 js_histogram=spread(draw, js) if place % 2 else (),
                 segments=[
-                    {"by": "popularity", "segment": segment, "metric": "click nDCG@20", "mean": 0.1 + js, "n": 5}
+                    {"group": f"popularity {segment}", "figure": "click.nDCG@20", "mean": 0.1 + js, "n": 5}
                     for segment in ("head", "middle", "tail")
                 ],
             )
         )
-    return Section("Your own log", "What a log of your own styles like: nobody knows the truth.", rows)
+    return section_of("Your own log", "What a log of your own styles like: nobody knows the truth.", rows)
 
 
 def usual() -> Contents:

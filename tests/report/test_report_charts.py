@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from page_tree import cells, parse, specs
-from report_examples import bandit, crowded, store, three
+from report_examples import bandit, crowded, row, section_of, store, three
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.report.comparison import _stages
-from localpolicy.report.contents import Contents, Interval, PolicyRow, Section
+from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.html.charts import OBJECTIVES, series_styles
 from localpolicy.report.table import (
     decimals,
@@ -44,10 +44,11 @@ def test_frontier_holds_every_figure() -> None:
     chart = dots.frontier(section, drawn(section), "f")
     assert chart is not None
     data = chart.spec["datasets"]
-    for row, point in zip(section.rows, data["points"], strict=True):
-        assert row.truth and row.js
-        assert (point["y"], point["y_low"], point["y_high"]) == (row.truth.mean, row.truth.low, row.truth.high)
-        assert (point["x"], point["x_low"], point["x_high"]) == (row.js.mean, row.js.low, row.js.high)
+    for policy, point in zip(section.policies, data["points"], strict=True):
+        truth, js = (section.figure(policy.name, name) for name in ("true J", "JS"))
+        assert truth and js
+        assert (point["y"], point["y_low"], point["y_high"]) == (truth.mean, truth.low, truth.high)
+        assert (point["x"], point["x_low"], point["x_high"]) == (js.mean, js.low, js.high)
     assert section.floor and section.logging_value
     assert (data["floor"][0]["x"], data["floor"][0]["said"]) == (section.floor.mean, "noise floor 0.0139 ± 0.0008")
     assert data["level"][0]["y"] == section.logging_value.mean
@@ -59,11 +60,11 @@ def test_frontier_holds_every_figure() -> None:
 def test_the_dial_is_drawn_in_order_of_beta() -> None:
     points = {beta: (0.1 / beta, 0.3 + 0.02 / beta) for beta in (0.3, 1.0, 0.1)}
     rows = [
-        PolicyRow(f"β={beta}", "lpi_cb", beta, truth=Interval.of(y, 0.01), js=Interval.of(x, 0.01))
+        row(f"β={beta}", "lpi_cb", beta, truth=Interval.of(y, 0.01), js=Interval.of(x, 0.01))
         for beta, (x, y) in points.items()
     ]
-    rows.append(PolicyRow("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0)))
-    section = Section("", "", rows)
+    rows.append(row("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0)))
+    section = section_of("", "", rows)
     chart = dots.frontier(section, drawn(section), "f")
     assert chart is not None
     found = sorted(chart.spec["datasets"]["dials"], key=lambda one: one["order"])
@@ -72,8 +73,8 @@ def test_the_dial_is_drawn_in_order_of_beta() -> None:
 
 def test_lines_without_points_are_not_drawn() -> None:
     """The placing of names breaks on them."""
-    rows = [PolicyRow("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0))]
-    chart = dots.frontier(Section("", "", rows), drawn(Section("", "", rows)), "f")
+    section = section_of("", "", [row("mle", "mle", truth=Interval.of(0.2, 0.01), js=Interval.of(0.01, 0.0))])
+    chart = dots.frontier(section, drawn(section), "f")
     assert chart is not None
     assert "dials" not in [layer["name"] for layer in chart.spec["layer"]]
 
@@ -81,7 +82,7 @@ def test_lines_without_points_are_not_drawn() -> None:
 def test_a_band_shows_nothing_impossible() -> None:
     wide = {"round": 1, "mean": 0.3, "low": -0.2, "high": 1.1}
     rounds = [{"figure": name, **wide} for name in ("J(π)", "entropy", "coverage")]
-    section = Section("", "", [PolicyRow("ips", "ips", rounds=rounds)])
+    section = section_of("", "", [row("ips", "ips", rounds=rounds)])
     charts = steps.round_charts(section, drawn(section), "r")
     found = {chart.title: chart.spec["datasets"]["values"][0] for chart in charts}
     bands = {name: (one["low"], one["high"]) for name, one in found.items()}
@@ -90,11 +91,11 @@ def test_a_band_shows_nothing_impossible() -> None:
 
 
 def test_a_bar_shows_nothing_impossible() -> None:
-    cut = {"by": "history", "metric": "buy nDCG@20", "mean": 0.6, "low": -0.06, "high": 1.21}
-    parts = [{**cut, "segment": segment} for segment in ("1-3", "4-8")]
+    cut = {"figure": "buy.nDCG@20", "mean": 0.6, "low": -0.06, "high": 1.21}
+    parts = [{**cut, "group": f"history {segment}"} for segment in ("1-3", "4-8")]
     wide = Interval(0.6, -0.1, 1.3)
-    row = PolicyRow("mle", "mle", segments=parts, metrics={"buy nDCG@20": wide}, js=Interval(0.1, -0.2, 0.4))
-    section = Section("", "", [row])
+    mle = row("mle", "mle", segments=parts, metrics={"buy.nDCG@20": wide}, js=Interval(0.1, -0.2, 0.4))
+    section = section_of("", "", [mle])
     (chart,) = cuts.segment_charts(section, drawn(section), "s")
     assert {(one["low"], one["high"]) for one in chart.spec["datasets"]["values"]} == {(0.0, 1.0)}
     assert all("[−0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
@@ -117,15 +118,16 @@ def test_rounds_are_charted_and_pictured() -> None:
     charts = steps.round_charts(section, drawn(section), "r")
     assert [chart.title for chart in charts] == ["J(π)", "coverage", "JS from the round before"]
     values = charts[0].spec["datasets"]["values"]
-    for place, row in enumerate(section.rows):
+    for place, policy in enumerate(section.policies):
         mine = [one for one in values if one["key"] == place]
-        said = [one for one in row.rounds if one["figure"] == "J(π)"]
+        said = [one for one in section.measurements if one.policy == policy.name and one.figure == "J(π)"]
+        assert len(said) == 5
         assert [(one["round"], one["value"], one["low"], one["high"]) for one in mine] == [
-            (one["round"], one["mean"], one["low"], one["high"]) for one in said
+            (one.round, one.mean, one.low, one.high) for one in said
         ]
     assert all(one["low"] == one["value"] == one["high"] for one in charts[1].spec["datasets"]["values"])
     picture = steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
-    assert picture.startswith("<svg") and all(row.name in picture for row in section.rows)
+    assert picture.startswith("<svg") and all(policy.name in picture for policy in section.policies)
     assert picture == steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
 
 
@@ -134,7 +136,7 @@ def test_letters_are_dark_enough_to_read() -> None:
     assert contrast(OBJECTIVES["reward_weighted"][0]) < 3, "no colour for letters"
     section = store()
     chart = dots.frontier(section, drawn(section), "f")
-    legend = steps._picture_legend(len(section.rows))
+    legend = steps._picture_legend(len(section.policies))
     words = [layer for spec in (chart.spec, legend) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
     assert {layer["name"] for layer in words} == {"floor_words", "level_words", "names", "legend_words"}
     for layer in words:
@@ -180,7 +182,7 @@ def test_counts_have_whole_ticks(first: int, last: int, expected: list[int]) -> 
 def test_epochs_and_rounds_are_counted_once() -> None:
     curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
     rounds = [{"figure": "J(π)", "round": number, "mean": 0.3} for number in (0, 1)]
-    section = Section("", "", [PolicyRow("mle", "mle", curve=curve, rounds=rounds)])
+    section = section_of("", "", [row("mle", "mle", curve=curve, rounds=rounds)])
     charts = [lines.curves(section, drawn(section), "c")[0], steps.round_charts(section, drawn(section), "r")[0]]
     ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
     assert ticks == [[[1, 2]] * 3, [[0, 1]] * 3]
@@ -188,23 +190,25 @@ def test_epochs_and_rounds_are_counted_once() -> None:
 
 def test_what_stands_upright() -> None:
     metrics = {"HR@5": Interval.of(0.1, 0.0), "nDCG@20": Interval.of(0.2, 0.0)}
-    blind = Section("", "", [PolicyRow("a", "mle", metrics=metrics)])
-    said = Section("", "", blind.rows, main_metric="nDCG@20")
-    assert dots.upright(store()).name == "J(π)"
-    assert dots.upright(blind).name == "HR@5"
-    assert dots.upright(said).name == "nDCG@20"
+    blind = section_of("", "", [row("a", "mle", metrics=metrics)])
+    assert dots.upright(store()) == "true J"
+    assert dots.upright(blind) == "HR@5"
+    assert dots.upright(replace(blind, main="nDCG@20")) == "nDCG@20"
+    assert dots.upright(replace(blind, main="MRR")) == "HR@5", "nobody was measured by it"
     assert dots.upright(Section("", "", [])) is None
 
 
 def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     section = bandit()
-    assert [lines.rule(row) for row in section.rows] == ["logp"] + ["AR@1"] * 5  # found in the figures themselves
+    assert [lines.rule(policy) for policy in section.policies] == ["logp"] + [
+        "AR@1"
+    ] * 5  # found in the figures themselves
     charts = lines.curves(section, drawn(section), "c")
     assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
     policies = [{style["policy"] for style in chart.spec["datasets"]["styles"]} for chart in charts]
-    assert policies == [{"mle"}, {row.name for row in section.rows[1:]}, {row.name for row in section.rows}]
+    assert policies == [{"mle"}, {each.name for each in section.policies[1:]}, {each.name for each in section.policies}]
     kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
-    assert kept == {(place, row.selected_epoch) for place, row in enumerate(section.rows) if place}
+    assert kept == {(place, policy.selected_epoch) for place, policy in enumerate(section.policies) if place}
 
 
 def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) -> None:
@@ -217,9 +221,9 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) ->
         "critic-1": {"epochs": 2, "selected": {"epoch": 1, "by": "-1*return_error"}},
     }
     stages = _stages({"stages": about}, recorded)
-    lpi = PolicyRow("lpi", "lpi_rl", stages=stages, digest="d", selected_epoch=4, selected_by="value_low")
-    plain = PolicyRow("mle", "mle", curve=[{"epoch": 1, "selected_by": -1.5}], selected_epoch=1, selected_by="logp")
-    section = Section("", "", [plain, lpi, replace(lpi, name="lpi β=1")])
+    lpi = row("lpi", "lpi_rl", stages=stages, digest="d", selected_epoch=4, selected_by="value_low")
+    plain = row("mle", "mle", curve=[{"epoch": 1, "selected_by": -1.5}], selected_epoch=1, selected_by="logp")
+    section = section_of("", "", [plain, lpi, replace(lpi, name="lpi β=1")])
     charts = lines.curves(section, drawn(section), "c")
     assert [chart.title for chart in charts] == [
         "logp",
@@ -232,8 +236,8 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) ->
     assert points == [[(0, 1, -1.5)], [(1, 1, -2.0), (1, 2, -1.0)], [(1, 1, -0.3), (1, 2, -0.4)]]
     assert [one["epoch"] for one in charts[2].spec["datasets"]["kept"]] == [1]
     assert len({chart.identity for chart in charts}) == 3
-    (tmp_path / "tables.html").write_text(lines.curve_tables(section, "t"))
-    assert cells(parse(tmp_path / "tables.html"), "t-3")["2"]["lpi"].attributes["data-value"] == "-0.4"
+    (tmp_path / "tables.html").write_text(charts[2].numbers)
+    assert cells(parse(tmp_path / "tables.html"), "c-stage-2-numbers")["2"]["lpi"].attributes["data-value"] == "-0.4"
 
 
 def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tmp_path: Path) -> None:
@@ -251,10 +255,10 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tm
     ]
     plain = [{"epoch": epoch, "selected_by": 0.4} for epoch in (1, 2)]
     rows = [
-        PolicyRow("often", "lpi_rl", curve=curve, selected_epoch=2, selected_by="AR@1"),
-        PolicyRow("plain", "lpi_rl", curve=plain, selected_epoch=1, selected_by="AR@1"),
+        row("often", "lpi_rl", curve=curve, selected_epoch=2, selected_by="AR@1"),
+        row("plain", "lpi_rl", curve=plain, selected_epoch=1, selected_by="AR@1"),
     ]
-    section = Section("", "", rows)
+    section = section_of("", "", rows)
     reached = [0.3333, 0.6667, 1, 1.3333, 1.6667, 2]
     for chart in lines.curves(section, drawn(section), "c"):
         data = chart.spec["datasets"]
@@ -264,10 +268,12 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tm
         1.6667,
         1,
     ]
-    (tmp_path / "tables.html").write_text(lines.curve_tables(section, "t"))
+    (tmp_path / "tables.html").write_text(
+        "".join(chart.numbers for chart in lines.curves(section, drawn(section), "c"))
+    )
     page = parse(tmp_path / "tables.html")
-    for place, expected in ((0, values), (1, [line["weights"]["effective_share"] for line in curve])):
-        found = cells(page, f"t-{place}")
+    for place, expected in ((0, values), ("share", [line["weights"]["effective_share"] for line in curve])):
+        found = cells(page, f"c-{place}-numbers")
         shown = [float(str(found[f"{at:g}"]["often"].attributes["data-value"])) for at in reached]
         assert shown == expected
 
@@ -275,18 +281,16 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tm
 def test_histogram_and_segments_show_all(usual_page: Path) -> None:
     drawings = specs(parse(usual_page))
     bins = drawings["s1-spread"]["datasets"]["bins"]
-    assert len(bins) == sum(count > 0 for row in bandit().rows for _, _, count in row.js_histogram)
+    assert len(bins) == sum(count > 0 for policy in bandit().policies for _, _, count in policy.js_histogram)
     assert {one["key"] for one in bins} == set(range(6))
     values = drawings["s2-segments-0"]["datasets"]["values"] + drawings["s2-segments-1"]["datasets"]["values"]
-    assert sorted(one["value"] for one in values) == sorted(
-        part["mean"] for row in store().rows for part in row.segments
-    )
+    assert sorted(one["value"] for one in values) == sorted(part.mean for part in store().segments)
 
 
 def test_bins_of_any_width_are_told_apart(light: Callable[[Contents], Path]) -> None:
     edges = [(0.02 * step) ** 2 for step in range(11)]
     bins = [(low, high, 5) for low, high in pairwise(edges)]
-    section = Section("", "", [PolicyRow("mle", "mle", js_histogram=bins)])
+    section = section_of("", "", [row("mle", "mle", js_histogram=bins)])
     page = parse(light(Contents("", "", [section])))
     said = [one["range"] for one in specs(page)["s1-spread"]["datasets"]["bins"]]
     assert said[:2] == ["0.00000 to 0.00040", "0.00040 to 0.00160"] and len(set(said)) == len(bins)
@@ -298,8 +302,8 @@ def test_colours_follow_objectives_everywhere() -> None:
     contents = three()
     found: dict[str, set[tuple[str, str]]] = {}
     for section, styles in zip(contents.sections, series_styles(contents), strict=True):
-        for row, style in zip(section.rows, styles, strict=True):
-            found.setdefault(row.objective, set()).add((style.colour, style.shape))
+        for policy, style in zip(section.policies, styles, strict=True):
+            found.setdefault(policy.objective, set()).add((style.colour, style.shape))
         assert len({(style.colour, style.shape, style.fill, style.dash) for style in styles}) == len(styles)
     assert all(len(pairs) == 1 for pairs in found.values())
     assert len(set(OBJECTIVES.values())) == len(OBJECTIVES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -15,19 +16,20 @@ from typing import Any
 
 import pytest
 from page_tree import Element, cells, parse, specs
-from report_examples import bandit, crowded, store, three, usual
+from report_examples import Row, bandit, claimed, crowded, row, section_of, store, three, usual
 
 from localpolicy.errors import LocalPolicyError
+from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.significance import Paired
-from localpolicy.report.contents import CheckedClaim, Contents, Interval, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import Contents, Interval, SampleLists, Section
 from localpolicy.report.html.page import write_report
 
 Light = Callable[[Contents], Path]
 LIMIT = 2_000_000
 
 
-def one(*rows: PolicyRow, **said: Any) -> Contents:
-    return Contents("Title", "Verdict.", [Section("Section", "About.", rows, **said)])
+def one(*rows: Row, **said: Any) -> Contents:
+    return Contents("Title", "Verdict.", [section_of("Section", "About.", rows, **said)])
 
 
 def test_size_of_three_sections_with_44_policies(extra: None, tmp_path: Path) -> None:
@@ -95,12 +97,14 @@ def decimals(cell: Element) -> int:
 @pytest.mark.parametrize(("section", "place"), [(bandit(), 1), (store(), 2)], ids=["bandit", "store"])
 def test_comparison_parses_back(section: Section, place: int, usual_page: Path) -> None:
     rows = cells(parse(usual_page), f"s{place}-comparison")
-    assert list(rows) == [row.name for row in section.rows]
-    for row in section.rows:
-        expected = {"J(π)": row.truth, "gain": row.gain, **row.metrics, "JS": row.js, "KL": row.kl}
-        for title, interval in expected.items():
+    assert list(rows) == [policy.name for policy in section.policies]
+    titles = {"J(π)": "true J", "gain": "true gain", "JS": "JS", "KL": "KL"}
+    titles |= {said: name for name, said in section.columns.items()}
+    for policy in section.policies:
+        for title, name in titles.items():
+            interval = section.figure(policy.name, name)
             assert interval is not None
-            cell = rows[row.name][title]
+            cell = rows[policy.name][title]
             assert float(str(cell.attributes["data-value"])) == interval.mean
             unit = 10.0 ** -decimals(cell)
             assert shown(cell) == pytest.approx(interval.mean, abs=0.5001 * unit)
@@ -108,48 +112,52 @@ def test_comparison_parses_back(section: Section, place: int, usual_page: Path) 
             assert (around is None) == interval.exact
             if around:
                 assert float(around[1]) == pytest.approx(interval.high - interval.mean, abs=0.5001 * unit)
-        assert float(str(rows[row.name]["coverage@20"].attributes["data-value"])) == row.coverage
-        assert float(str(rows[row.name]["entropy"].attributes["data-value"])) == row.entropy
-        assert shown(rows[row.name]["coverage@20"]) == pytest.approx(100 * (row.coverage or 0), abs=0.0501)
+        cells_of, coverage = rows[policy.name], section.mean(policy.name, "coverage@20")
+        assert float(str(cells_of["coverage@20"].attributes["data-value"])) == coverage
+        assert float(str(cells_of["entropy"].attributes["data-value"])) == section.mean(policy.name, "entropy")
+        assert shown(cells_of["coverage@20"]) == pytest.approx(100 * (coverage or 0), abs=0.0501)
 
 
 def test_rounds_parse_back(usual_page: Path) -> None:
     page = parse(usual_page)
-    names = list(dict.fromkeys(one["figure"] for one in store().rows[0].rounds))
-    for place, name in enumerate(names):
-        table = cells(page, f"s2-by-round-{place}")
-        for row in store().rows:
-            for one in row.rounds:
-                if one["figure"] == name:
-                    cell = table[str(one["round"])][row.name]
-                    assert float(str(cell.attributes["data-value"])) == one["mean"]
-                    assert ("±" in cell.text) == ("low" in one)
+    rounds = [one for one in store().measurements if one.round is not None]
+    assert len(rounds) == 8 * (5 + 4 + 5)
+    for place, name in enumerate(dict.fromkeys(one.figure for one in rounds)):
+        table = cells(page, f"s2-rounds-{place}-numbers")
+        for one in rounds:
+            if one.figure == name:
+                cell = table[str(one.round)][one.policy]
+                assert float(str(cell.attributes["data-value"])) == one.mean
+                assert ("±" in cell.text) == (one.low < one.high)
 
 
 def test_weights_parse_back(usual_page: Path) -> None:
     rows = cells(parse(usual_page), "s1-weights")
     titles = {"effective_share": "effective share", "clipped_share": "clipped share", "mean": "mean", "max": "largest"}
-    for row in bandit().rows:
+    for policy in bandit().policies:
         for key, title in titles.items():
-            assert float(str(rows[row.name][title].attributes["data-value"])) == row.weights[key]
-        assert shown(rows[row.name]["epoch kept"]) == row.selected_epoch
+            assert float(str(rows[policy.name][title].attributes["data-value"])) == policy.weights[key]
+        assert shown(rows[policy.name]["epoch kept"]) == policy.selected_epoch
 
 
 def test_numbers_behind_the_charts_are_there(usual_page: Path) -> None:
     page = parse(usual_page)
-    epochs = cells(page, "s1-epochs-1")
-    for row in bandit().rows:
-        for line in row.curve:
-            value = epochs[str(line["epoch"])][row.name].attributes["data-value"]
+    epochs = cells(page, "s1-curves-share-numbers")
+    for policy in bandit().policies:
+        for line in policy.curve:
+            value = epochs[str(line["epoch"])][policy.name].attributes["data-value"]
             assert float(str(value)) == line["weights"]["effective_share"]
-    bins = cells(page, "s1-bins")
-    row = bandit().rows[-1]
-    shares = [float(str(columns[row.name].attributes["data-value"])) for columns in bins.values()]
-    assert shares == [count / 600 for _, _, count in row.js_histogram]
-    parts = cells(page, "s2-parts-0")
-    for row in store().rows:
-        for part in row.segments[:3]:
-            assert float(str(parts[row.name][part["segment"]].attributes["data-value"])) == part["mean"]
+    bins = cells(page, "s1-spread-numbers")
+    last = bandit().policies[-1]
+    shares = [float(str(columns[last.name].attributes["data-value"])) for columns in bins.values()]
+    assert shares == [count / 600 for _, _, count in last.js_histogram]
+    parts = cells(page, "s2-segments-0-numbers")
+    by_history = [part for part in store().segments if part.group.startswith("history ")]
+    assert len(by_history) == 8 * 3
+    for part in by_history:
+        shown = parts[part.group.removeprefix("history ")]
+        assert float(str(shown[part.policy].attributes["data-value"])) == part.mean
+        assert shown["positions"].text == f"{part.n:,}"
 
 
 def marks(cell: Element) -> list[str]:
@@ -167,12 +175,12 @@ def test_marks_say_which_differences_are_sure(light: Light) -> None:
     }
     js = {"above": 0.021, "below": 0.019, "astride": 0.0099, "touching": 0.5, "exact": 0.0}
     rows = [
-        PolicyRow(
+        row(
             name,
             "mle",
             gain=gain,
             metrics={"HR@5": Interval.of(0.3, 0.1)},
-            differences={"HR@5": Paired(gain.mean, 0.1, gain.low, gain.high, 0.001, 0.001, 9, 0.04)},
+            gains={"HR@5": Paired(gain.mean, 0.1, gain.low, gain.high, 0.001, 0.001, 9, 0.04)},
             js=Interval(js[name], js[name] / 2, 2 * js[name]),
         )
         for name, gain in gains.items()
@@ -187,9 +195,9 @@ def test_marks_say_which_differences_are_sure(light: Light) -> None:
 def test_figures_that_are_missing(light: Light) -> None:
     nan = float("nan")
     rows = [
-        PolicyRow("bare", "mle"),
-        PolicyRow("strange", "mle", truth=Interval(nan, nan, nan), js=Interval(0.1, nan, nan), entropy=nan),
-        PolicyRow("known", "lpi_cb", 0.1, truth=Interval.of(0.5, 0.1), js=Interval.of(0.2, 0.01), entropy=1.0),
+        row("bare", "mle"),
+        row("strange", "mle", truth=Interval(nan, nan, nan), js=Interval(0.1, nan, nan), entropy=nan),
+        row("known", "lpi_cb", 0.1, truth=Interval.of(0.5, 0.1), js=Interval.of(0.2, 0.01), entropy=1.0),
     ]
     path = light(one(*rows))
     page = parse(path)
@@ -207,9 +215,9 @@ def test_figures_that_are_missing(light: Light) -> None:
     [
         Contents("Title", "Verdict.", []),
         one(),
-        one(PolicyRow("alone", "mle")),
-        one(PolicyRow("alone", "mle", curve=[{"epoch": 1}], weights={"mean": 1.0}, js_histogram=[(0.0, 0.1, 0)])),
-        one(PolicyRow("alone", "mle", js=Interval.of(0.0, 0.0), metrics={"HR@5": Interval.of(0.0, 0.0)})),
+        one(row("alone", "mle")),
+        one(row("alone", "mle", curve=[{"epoch": 1}], weights={"mean": 1.0}, js_histogram=[(0.0, 0.1, 0)])),
+        one(row("alone", "mle", js=Interval.of(0.0, 0.0), metrics={"HR@5": Interval.of(0.0, 0.0)})),
         one(samples=[SampleLists([], {}), SampleLists([], {"mle": []})]),
         Contents("Title", "Verdict.", [crowded(), crowded(1)]),
     ],
@@ -234,23 +242,11 @@ def poisoned(content: Any) -> Any:
         said = {field.name: poisoned(getattr(content, field.name)) for field in fields(content)}
         return type(content)(**said)
     if isinstance(content, dict):
-        kept = (
-            "epoch",
-            "selected_by",
-            "weights",
-            "validation",
-            "losses",
-            "figure",
-            "round",
-            "by",
-            "segment",
-            "metric",
-            "mean",
-            "low",
-            "n",
-        )
-        kept += ("high", "effective_share", "clipped_share", "q50", "max")
+        kept = ("epoch", "selected_by", "weights", "validation", "losses", "mean")
+        kept += ("effective_share", "clipped_share", "q50", "max")
         return {key if key in kept else key + NASTY: poisoned(value) for key, value in content.items()}
+    if isinstance(content, Measurement):
+        return content._replace(policy=poisoned(content.policy))
     if isinstance(content, list | tuple):
         return type(content)(poisoned(value) for value in content)
     return content
@@ -264,7 +260,7 @@ def test_words_from_data_are_escaped(light: Light) -> None:
     assert not nasty.all("img")
     assert "<" not in nasty.under("chart-specs").text
     assert not [one for one in nasty.every() if any(name.startswith("on") for name in one.attributes)]
-    name = bandit().rows[0].name + NASTY
+    name = bandit().policies[0].name + NASTY
     assert name in cells(nasty, "s1-comparison")
     assert specs(nasty)["s1-frontier"]["datasets"]["points"][0]["policy"] == name
 
@@ -291,8 +287,8 @@ def test_order_and_headings(usual_page: Path) -> None:
 
 
 def test_findings_have_marks_in_words(light: Light) -> None:
-    findings = [CheckedClaim("a", True, "x"), CheckedClaim("b", False, "y"), CheckedClaim("c", None, "z")]
-    listed = [item.text for item in parse(light(one(findings=findings))).under("s1").all("li")]
+    claims = [claimed("a", True, "x"), claimed("b", False, "y"), claimed("c", None, "z")]
+    listed = [item.text for item in parse(light(one(claims=claims))).under("s1").all("li")]
     assert listed == ["✓ holdsax", "✗ does not holdby", "? cannot tellcz"]
 
 
@@ -319,3 +315,19 @@ def test_a_history_that_is_too_long_and_too_many(light: Light) -> None:
     assert "18 earlier" in text and "8 more histories are not shown" in text
     fresh = [item.text for item in page.under("s1").all("li") if marks(item)]
     assert fresh == ["b10.0 %"] * 12
+
+
+def test_the_file_for_machines_is_the_long_table_and_the_claims() -> None:
+    said = json.loads(json.dumps(usual().to_dict(), allow_nan=False))["sections"]
+    for section, content in zip(usual().sections, said, strict=True):
+        assert [policy["name"] for policy in content["policies"]] == [policy.name for policy in section.policies]
+        assert len(content["measurements"]) == len(section.measurements) + len(section.segments)
+        for line in content["measurements"]:
+            assert list(line) == list(Measurement._fields)
+            if line["round"] is None and line["group"] == "all":
+                known = section.figure(line["policy"], line["figure"])
+                assert known == Interval(line["mean"], line["low"], line["high"])
+        assert [list(claim) for claim in content["claims"]] == [["figure", "rule", "holds", "claim", "because"]] * len(
+            section.claims
+        )
+        assert content["gains"].keys() == section.gains.keys()

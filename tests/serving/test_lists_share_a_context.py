@@ -17,7 +17,8 @@ from localpolicy.data.store_writer import writing
 from localpolicy.measure.baselines import recent
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.model.readout import NetworkReader, critic_targets, returns_to_go
 from localpolicy.report.quality import quality_tables
 from localpolicy.types import Reads

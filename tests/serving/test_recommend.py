@@ -9,18 +9,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from commands import invoked as lpi
 
-from localpolicy.cli.main import app
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.serving.recommend import recommend
-
-
-def lpi(*words: object) -> object:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
 
 
 def test_a_dash_means_stdout(two_runs, tmp_path):

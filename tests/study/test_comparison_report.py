@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -20,15 +19,17 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import Paired, holm, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
-from localpolicy.report.comparison_words import comparison_findings, comparison_headline
-from localpolicy.report.contents import Contents, Headline, Interval, PolicyRow, Section
+from localpolicy.report.comparison_words import comparison_claims, comparison_headline
+from localpolicy.report.contents import Contents, Headline, Interval, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.train import train
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser of the report's tests
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the browser and the examples of the report's tests
 from chromium import BINARY, Browser
+from report_examples import Row, section_of
+from report_examples import row as row_of
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -103,25 +104,26 @@ def test_every_part_of_the_report_is_there(page, comparison):
 
 
 def test_segments_add_up_to_the_whole(comparison, section):
-    for row in section.rows:
-        for by in {part["by"] for part in row.segments}:
-            parts = [part for part in row.segments if part["by"] == by]
-            total = sum(part["n"] for part in parts)
-            mean = sum(part["n"] * part["mean"] for part in parts) / total
-            figure = comparison[row.name].estimate(comparison.main)
+    for policy in section.policies:
+        for kind in (("history",), ("popularity",), ("repeat", "new")):
+            mine = [part for part in section.segments if part.policy == policy.name]
+            parts = [part for part in mine if part.group.split()[0] in kind]
+            total = sum(part.n for part in parts)
+            mean = sum(part.n * part.mean for part in parts) / total
+            figure = comparison[policy.name].estimate(comparison.main)
             assert total == figure.n
             assert mean == pytest.approx(figure.mean)
 
 
 def test_the_histogram_holds_every_context_once(comparison, section):
-    for row in section.rows:
-        counts = [count for _, _, count in row.js_histogram]
-        assert sum(counts) == len(comparison[row.name].scores)
-        steps = np.diff(np.sqrt([row.js_histogram[0][0], *(high for _, high, _ in row.js_histogram)]))
+    for policy in section.policies:
+        bars = policy.js_histogram
+        counts = [count for _, _, count in bars]
+        assert sum(counts) == len(comparison[policy.name].scores)
+        steps = np.diff(np.sqrt([bars[0][0], *(high for _, high, _ in bars)]))
         assert steps == pytest.approx(np.full(len(counts), steps[0])), "equal steps of the root"
-        middle = sum((low + high) / 2 * count for low, high, count in row.js_histogram) / sum(counts)
-        assert row.js is not None
-        assert middle == pytest.approx(row.js.mean, abs=max(high - low for low, high, _ in row.js_histogram))
+        middle = sum((low + high) / 2 * count for low, high, count in bars) / sum(counts)
+        assert middle == pytest.approx(section.mean(policy.name, "JS"), abs=max(high - low for low, high, _ in bars))
 
 
 def test_the_floor_is_the_distance_between_two_estimates(comparison, section, runs):
@@ -136,17 +138,16 @@ def test_the_floor_is_the_distance_between_two_estimates(comparison, section, ru
 
 
 def test_marks_hold_for_all_tests_together(comparison, section):
-    row = next(row for row in section.rows if row.name == "lpi_rl-2")
     (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
     expected = paired(new, old, clusters)
-    found = row.differences[section.main_metric]
+    found = section.gains["lpi_rl-2"][section.main]
     assert (found.difference, found.se, found.p) == (expected.difference, expected.se, expected.p)
     assert found.low <= expected.low and found.high >= expected.high, "corrected"
-    every = [gain for row in section.rows for gain in row.differences.values()]
+    every = [gain for gains in section.gains.values() for gain in gains.values()]
     assert len(every) == 5 * (len(comparison.columns) + 1)
     assert [gain.holm_p for gain in every] == holm([gain.p for gain in every])
     assert all(bool(gain.sign) == (gain.holm_p < 0.05) for gain in every)
-    assert section.baseline == "mle-0" and not section.rows[0].differences
+    assert section.baseline == "mle-0" and "mle-0" not in section.gains
 
 
 def markdown_rows(text: str, title: str) -> dict[str, dict[str, str]]:
@@ -168,6 +169,9 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
     terminal, said = capsys.readouterr().out, json.loads(files["json"].read_text())
     markdown, page = files["markdown"].read_text(), parse(files["html"])
     floor = said["floor"]["mean"]
+    claims = [[claim["claim"], claim["because"]] for claim in said["claims"]]
+    listed = [[words.text for words in item.all("p")] for item in page.under("s1").all("li") if item.all("p")]
+    assert claims == listed and claims, "the file and the page make the same claims"
     assert said["policies"]["lpi_rl-2"]["divergence"]["floor"] is None, "one reference alone has no floor"
     assert floor == said["policies"]["mle-0"]["divergence"]["js"]["mean"]
     assert f"noise floor {floor:.3f}" in terminal and f"noise floor {floor:.3f}" in markdown
@@ -193,7 +197,7 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
 
 # ---------------------------------------------------------------------- words
 
-METRIC = "click nDCG@20"
+METRIC = "click.nDCG@20"
 
 
 def difference(gap: float, p: float) -> Paired:
@@ -205,22 +209,24 @@ def difference(gap: float, p: float) -> Paired:
 def row(
     name: str, objective: str, metric: float, js: float | None, *, gain: float | None = None, p: float = 0.01,
     over: float = 0.3,
-) -> PolicyRow:  # fmt: skip
+) -> Row:  # fmt: skip
     """A policy whose metric differs from `over`, the baseline's, with a corrected p-value; `gain` is in truth."""
     gap = metric - over
-    return PolicyRow(
+    return row_of(
         name,
         objective,
         metrics={METRIC: Interval.of(metric, 0.001)},
         js=None if js is None else Interval.of(js, 0.001),
         truth=None if gain is None else Interval.of(1 + gain, 0.01),
         gain=None if gain is None else Interval.of(gain, 0.01),
-        differences={} if name == "mle" else {METRIC: difference(gap, p)},
+        gains={} if name == "mle" else {METRIC: difference(gap, p)},
         coverage=0.4,
     )
 
 
-def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[Headline, dict[str, bool | None]]:
+def said(
+    *rows: Row, p: float = 0.5, floor: float | None = 0.04, unseen: tuple[str, ...] = ()
+) -> tuple[Headline, dict[str, bool | None]]:
     lead = SimpleNamespace(test=difference(0.2, p))
     made = SimpleNamespace(
         main="click.nDCG@20",
@@ -229,11 +235,13 @@ def said(*rows: PolicyRow, p: float = 0.5, floor: float | None = 0.04) -> tuple[
         candidates=[SimpleNamespace(estimates_logging=row.objective == "mle") for row in rows],
         notes=(),
     )
-    truth = Interval(1.0, 1.0, 1.0) if rows[-1].gain else None
+    truth = Interval(1.0, 1.0, 1.0) if "true gain" in rows[-1].figures else None
     around = None if floor is None else Interval.of(floor, 0.001)
     baseline = "mle" if any(row.name == "mle" for row in rows) else ""
-    section = Section("", "", rows, main_metric=METRIC, floor=around, logging_value=truth, baseline=baseline)
-    found = {one.claim: one.holds for one in comparison_findings(made, section)}
+    section = section_of(
+        "", "", rows, main=METRIC, floor=around, logging_value=truth, baseline=baseline, unseen_by_js=unseen
+    )
+    found = {one.claim: one.holds for one in comparison_claims(made, section)}
     return comparison_headline(made, section), found
 
 
@@ -310,12 +318,13 @@ def test_one_policy_alone_has_nothing_to_beat():
 
 def test_what_js_cannot_see_is_said(tmp_path, monkeypatch):
     """A policy as close to the log as another seed by JS, that ranks significantly worse."""
-    blind = replace(row("popularity", "popularity", 0.05, 0.039), unseen_by_js=True)
-    _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12))
+    blind = row("popularity", "popularity", 0.05, 0.039)
+    _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12), unseen=("popularity",))
     assert found["JS alone shows which policies resemble the log"] is False
     assert "JS alone shows which policies resemble the log" not in said(MLE, row("lpi", "lpi_rl", 0.35, 0.12))[1]
     monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
-    section = Section("", "", [MLE, blind], main_metric=METRIC, floor=Interval.of(0.04, 0.001), baseline="mle")
+    floor = Interval.of(0.04, 0.001)
+    section = section_of("", "", [MLE, blind], main=METRIC, floor=floor, baseline="mle", unseen_by_js=["popularity"])
     write_report(Contents("", "", [section]), tmp_path / "page.html")
     marks = [
         mark.text for mark in cells(parse(tmp_path / "page.html"), "s1-comparison")["popularity"]["JS"].all("span")

@@ -14,10 +14,9 @@ import numpy as np
 import pandas
 import pytest
 import yaml
-from typer.testing import CliRunner
+from commands import invoked as lpi
 
 import localpolicy as lp
-from localpolicy.cli.main import app
 from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
@@ -32,13 +31,6 @@ from localpolicy.study.guess import Guess, guess
 from localpolicy.study.titles import read_titles, title_column
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
-
-
-def lpi(*words: object) -> object:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
 
 
 def write_shop(path, sessions: int = 400) -> None:

@@ -9,19 +9,11 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoked as lpi
 
-from localpolicy.cli.main import app
 from localpolicy.runs.run import Run
 
 SMALL = ("--set", "train.epochs=2", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
-
-
-def lpi(*words: object) -> object:
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
 
 
 def write_shop(path, sessions: int) -> None:

@@ -239,11 +239,14 @@ def test_files_agree(done):
         assert float(table[name]["J(π)"].attributes["data-value"]) == last["J(π)"]["mean"]
         assert float(table[name]["JS"].attributes["data-value"]) == last["JS from the first μ"]["mean"]
         for place, figure in enumerate(("J(π)", "JS from the round before", "JS from the first μ", "entropy")):
-            rounds = cells(page, f"s1-by-round-{place}")
+            rounds = cells(page, f"s1-rounds-{place}-numbers")
             for entry in arm["rounds"][1:]:
                 assert float(rounds[str(entry["round"])][name].attributes["data-value"]) == entry[figure]["mean"]
         assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
+        assert [claim["holds"] for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")] == [
+            True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None
+        ]
     picture = (out / "loop.svg").read_text()
     assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture
     assert (out / "report.html").stat().st_size < 2_000_000

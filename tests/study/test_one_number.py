@@ -14,7 +14,7 @@ from page_tree import parse, specs
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval, mean_estimate
-from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.go import _by, _by_reward
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
@@ -146,15 +146,15 @@ def test_an_interval_beside_a_decision_is_that_decisions(shown):
 
 def test_the_page_of_go_draws_the_figure_that_decided():
     """The gate's own estimator, or the gate's own metric."""
-    rows = [PolicyRow("lpi", "lpi_rl", metrics={"click nDCG@20": Interval.of(0.1, 0.01), "AR@1": Interval.of(0.2, 0)})]
-    section = Section("", "", rows, main_metric="AR@1")
+    columns = {"click.nDCG@20": "click nDCG@20", "AR@1": "AR@1"}
+    section = Section("", "", [PolicyInfo("lpi", "lpi_rl")], columns=columns, main="AR@1")
     values = {"SNIPS": SimpleNamespace(value=0.3, se=0.01), "DR": SimpleNamespace(value=0.4, se=0.02)}
     measured = SimpleNamespace(name="lpi", off_policy=SimpleNamespace(refusal=None, estimates=values))
     for estimator, value in values.items():
         drawn = _by_reward(section, SimpleNamespace(evaluations=[measured]), estimator.lower())
-        assert drawn.rows[0].metrics[drawn.main_metric] == Interval.of(value.value, value.se)
-    assert _by(section, "click.nDCG@20").main_metric == "click nDCG@20"
-    assert _by(section, "purchase.nDCG@20").main_metric == "AR@1", "the comparison has no such figure"
+        assert drawn.figure("lpi", drawn.main) == Interval.of(value.value, value.se)
+    assert _by(section, "click.nDCG@20").main == "click.nDCG@20"
+    assert _by(section, "purchase.nDCG@20").main == "AR@1", "the comparison has no such figure"
 
 
 def leaves(said: dict, path: str = "") -> dict[str, float]:

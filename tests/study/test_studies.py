@@ -8,6 +8,7 @@ from shop_logs import write_shop
 from localpolicy.errors import TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.study import arms
+from localpolicy.study import measured as one_arm
 from localpolicy.study.arms import Arm, Study
 from localpolicy.training.train import training
 
@@ -28,7 +29,7 @@ def shop(tmp_path_factory):
 @pytest.fixture
 def order(monkeypatch):
     """What ended when: trainings, and evaluations of a split."""
-    ends, evaluated = [], arms.measure
+    ends, evaluated = [], one_arm.measure
 
     def noted(data, run, config, **how):
         if not run.finished:
@@ -40,8 +41,8 @@ def order(monkeypatch):
         ends.append(f"{config.split} {candidates[0].name}")
         return evaluated(candidates, *given, config=config, **options)
 
-    monkeypatch.setattr(arms, "training", noted)
-    monkeypatch.setattr(arms, "measure", measured)
+    monkeypatch.setattr(one_arm, "training", noted)
+    monkeypatch.setattr(one_arm, "measure", measured)
     return ends
 
 

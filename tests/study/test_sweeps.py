@@ -23,7 +23,7 @@ from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.run import evaluate
-from localpolicy.report.sweep import draw, findings, section, sweep_tables, verdict
+from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdict
 from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
@@ -214,6 +214,7 @@ def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
         assert ("references first" in done.stderr) == (out == "whole")  # they were done before the kill
     one, other = (json.loads((tmp_path / out / "sweep.json").read_text()) for out in ("killed", "whole"))
     assert one == other
+    assert [claim["figure"] for claim in one["claims"]] == [f"validation {one['select']}"]
     assert (tmp_path / "killed" / "sweep.md").read_text() == (tmp_path / "whole" / "sweep.md").read_text()
     for name in ("frontier.svg", "frontier.html"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -300,14 +301,14 @@ def test_intervals_are_students_over_seeds(swept):
     selection_score = [arm.selection_score for arm in one.seeds]
     spread = abs(selection_score[0] - selection_score[1]) / math.sqrt(2)
     assert one.spread == pytest.approx(spread)
-    (shown,) = section(found).rows[0].metrics.values()
+    shown = section(found).figure(section(found).policies[0].name, section(found).main)
     reach = 12.706 * spread / math.sqrt(2)  # Student's with one degree of freedom
     assert (shown.low, shown.high) == pytest.approx(
         (np.mean(selection_score) - reach, np.mean(selection_score) + reach), rel=1e-3
     )
     first = replace(one, seeds=one.seeds[:1])
     single = replace(found, tried=[first], chosen=first)
-    (alone,) = section(single).rows[0].metrics.values()
+    alone = section(single).figure(section(single).policies[0].name, section(single).main)
     assert interval_text(alone).endswith("± ?"), "of one seed nobody knows how far another is"
 
 
@@ -322,7 +323,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
 
     def lead(first, second, **changes):
         tried = [shifted(high, *first), shifted(low, *second)]
-        return findings(replace(found, tried=tried, chosen=tried[0], **changes))[-1]
+        return claims(replace(found, tried=tried, chosen=tried[0], **changes))[-1]
 
     sure = lead((0.50, 0.60), (0.40, 0.501))
     assert sure.holds and "+0.0995 over" in sure.because and "+0.0931 to +0.1059, paired over 2 seeds" in sure.because
@@ -330,10 +331,10 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
     assert chance.holds is False and high.point.name in chance.claim
     assert lead((0.5,), (0.4,)).holds is None
     alone = replace(found, tried=[high], chosen=high)
-    assert findings(alone)[-1].holds is None
+    assert claims(alone)[-1].holds is None
     assert found.select in verdict(found) and f"{found.chosen.selection_score:.4f}" in verdict(found)
     none = replace(found, chosen=None, max_js=1e-9)
-    assert [one.holds for one in findings(none)] == [False] and verdict(none) == "No point is within JS 1e-09."
+    assert [one.holds for one in claims(none)] == [False] and verdict(none) == "No point is within JS 1e-09."
 
 
 def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
@@ -366,7 +367,7 @@ def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypat
 
     options = {"over": ["beta=1"], "seeds": 1, "out": tmp_path / "out"}
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
-        patch.setattr("localpolicy.study.arms.save_positions", full)
+        patch.setattr("localpolicy.study.measured.save_positions", full)
         again(swept, **options)
     assert not list((tmp_path / "out").rglob("arm.json"))
     assert again(swept, **options).chosen is not None

@@ -14,7 +14,8 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.measure.run import evaluate
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.runs.config import config_of, configure
 from localpolicy.runs.run import IMITATION, Run
 from localpolicy.runtime.ranks import ALONE

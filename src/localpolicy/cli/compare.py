@@ -61,6 +61,7 @@ def compare(
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.judge.compare import compare as measure
+    from localpolicy.report.comparison import comparison_json
     from localpolicy.report.tables import comparison_tables
 
     result = measure(
@@ -81,6 +82,8 @@ def compare(
         from localpolicy.study.titles import read_titles
 
         write_comparison(result, html, titles=None if titles is None else read_titles(titles))
-    write_and_print(tables, result.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print(
+        tables, comparison_json(result) if json is not None else {}, json=json, markdown=markdown, latex=latex
+    )
     if html is not None:
         LOG.info("report: %s", html)

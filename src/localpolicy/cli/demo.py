@@ -11,7 +11,7 @@ from localpolicy.cli.output import console, show_table
 from localpolicy.limits import LARGEST_SEED
 
 if TYPE_CHECKING:
-    from localpolicy.report.contents import PolicyRow, Section
+    from localpolicy.report.contents import PolicyInfo, Section
 
 
 def demo(
@@ -31,29 +31,30 @@ def demo(
 def _show(section: Section) -> None:
     from localpolicy.report.table import with_interval
 
-    metrics = tuple(name for name in section.rows[0].metrics if "nDCG" in name)
-    rows = [_cells(row, metrics) for row in section.rows]
+    metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
+    rows = [_cells(section, policy, tuple(metrics)) for policy in section.policies]
     assert section.floor is not None and section.logging_value is not None
     note = (
         f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
         f"two such estimates differ by {with_interval(section.floor, 3)} (the noise floor)."
     )
-    columns = ("policy", "true reward J", "gain over μ", *metrics, "JS from μ̂", "effective sample")
+    columns = ("policy", "true reward J", "gain over μ", *metrics.values(), "JS from μ̂", "effective sample")
     show_table(section.title, columns, rows, note=note)
-    for finding in section.findings:
-        mark = {True: "yes", False: "NO ", None: "?  "}[finding.holds]
-        console().print(f"  {mark}  {finding.claim} ({finding.because})", highlight=False)
+    for claim in section.claims:
+        mark = {True: "yes", False: "NO ", None: "?  "}[claim.holds]
+        console().print(f"  {mark}  {claim.claim} ({claim.because})", highlight=False)
 
 
-def _cells(row: PolicyRow, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    from localpolicy.report.table import NOTHING, with_interval
+def _cells(section: Section, policy: PolicyInfo, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    from localpolicy.report.table import NOTHING, excludes_zero, with_interval
 
-    star = "*" if row.gain is not None and (row.gain.low > 0 or row.gain.high < 0) else " "
+    gain = section.figure(policy.name, "true gain")
+    star = "*" if excludes_zero(gain) else " "
     return (
-        row.name,
-        with_interval(row.truth, 4),
-        with_interval(row.gain, 4, sign="+") + star,
-        *(with_interval(row.metrics.get(metric), 3) for metric in metrics),
-        with_interval(row.js, 3),
-        f"{row.weights['effective_share']:.0%}" if "effective_share" in row.weights else NOTHING,
+        policy.name,
+        with_interval(section.figure(policy.name, "true J"), 4),
+        with_interval(gain, 4, sign="+") + star,
+        *(with_interval(section.figure(policy.name, metric), 3) for metric in metrics),
+        with_interval(section.figure(policy.name, "JS"), 3),
+        f"{policy.weights['effective_share']:.0%}" if "effective_share" in policy.weights else NOTHING,
     )

@@ -16,7 +16,7 @@ MEASURED = ("split", "min_history", "exclude_seen", "sequences")
 
 
 @takes(
-    Fields("localpolicy.measure.evaluation:EvaluateConfig", only=MEASURED),
+    Fields("localpolicy.measure.metrics:EvaluateConfig", only=MEASURED),
     Fields("localpolicy.judge.gate_rules:GateRules", "Rules"),
 )
 def gate(

@@ -42,7 +42,7 @@ def sweep(
     device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
-    from localpolicy.report.sweep import draw, sweep_tables
+    from localpolicy.report.sweep import draw, sweep_json, sweep_tables
     from localpolicy.runs.config import configure
     from localpolicy.study.sweep import sweep as run
 
@@ -63,7 +63,7 @@ def sweep(
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
     write_and_print(
         sweep_tables(result),
-        result.to_dict(),
+        sweep_json(result),
         json=out / "sweep.json",
         markdown=out / "sweep.md",
         latex=out / "sweep.tex",

@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 @takes(
     Fields("localpolicy.runs.config:objective_fields", "objective: what is maximised"),
     Fields("localpolicy.runs.config:TrainConfig", "train: how, and which weights are kept"),
-    Fields("localpolicy.model.network:ModelConfig", "model: the network's shape"),
+    Fields("localpolicy.model.config:ModelConfig", "model: the network's shape"),
     Fields("localpolicy.data.batches:WindowConfig", "data: how sequences are cut into windows"),
 )
 def train(

@@ -16,15 +16,15 @@ from localpolicy.judge.like_with_like import Pair, like_with_like
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, names_of, refuse_incomparable, window_of
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation, paid_events
+from localpolicy.measure.evaluation import Evaluation, paid_events
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
-from localpolicy.measure.metrics import refuse_unknown_metric
+from localpolicy.measure.metrics import AT_K, EvaluateConfig, refuse_unknown_metric
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
-from localpolicy.measure.summary import AT_K, WEIGHTED, WHATEVER_EVENT
+from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import EPISODES, true_value
 from localpolicy.simulation.truth import load_world
 

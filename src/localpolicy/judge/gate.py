@@ -49,14 +49,10 @@ from localpolicy.measure.candidates import (
     refuse_incomparable,
     window_of,
 )
-from localpolicy.measure.evaluation import (
-    EvaluateConfig,
-    Evaluation,
-    deciding_figure,
-    paid_events,
-)
+from localpolicy.measure.evaluation import Evaluation, deciding_figure, paid_events
 from localpolicy.measure.liking import SELF_CHOSEN
 from localpolicy.measure.measurements import measure
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.question import Question, question_of

@@ -20,7 +20,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.score import Deployable
-from localpolicy.model.network import OF_ITEM_TABLE
+from localpolicy.model.config import OF_ITEM_TABLE
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import BY_LIKELIHOOD, LIKELIHOOD, Run

@@ -25,7 +25,7 @@ class Estimate(NamedTuple):
         """For `--json`: what cannot be known is null."""
         return {name: finite(value) for name, value in self._asdict().items()}
 
-    def within_unit(self, *, confidence: float = 0.95) -> Interval:
+    def within_unit(self) -> Interval:
         """The interval of a figure whose values lie in [0, 1], as all ranking metrics do.
 
         Where all values seen are alike the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
@@ -34,9 +34,9 @@ class Estimate(NamedTuple):
         if self.n == 0:
             return Interval(self.mean, math.nan, math.nan)
         if not self.se > 0:
-            return Interval(self.mean, *wilson(self.mean * self.n, self.n, confidence=confidence))
-        reach = normal_quantile((1 + confidence) / 2) * self.se
-        return Interval(self.mean, max(0.0, self.mean - reach), min(1.0, self.mean + reach))
+            return Interval(self.mean, *wilson(self.mean * self.n, self.n))
+        around = Interval.from_estimate(self)
+        return Interval(self.mean, max(0.0, around.low), min(1.0, around.high))
 
 
 def normal_quantile(p: float) -> float:
@@ -95,6 +95,45 @@ class Interval:
     def exact(self) -> bool:
         """Whether there is nothing uncertain about it."""
         return self.low == self.high
+
+
+class Measurement(NamedTuple):
+    """A row of the long table: one figure of one policy over one group of positions."""
+
+    policy: str
+    seed: int | None
+    split: str | None  # None: not of a log, as the true reward
+    round: int | None  # of a loop
+    group: str  # of positions
+    figure: str
+    mean: float
+    se: float
+    low: float  # of its own 95 % interval
+    high: float
+    n: int | None
+
+    @classmethod
+    def of(
+        cls, policy: str, name: str, around: Interval, *, se: float = math.nan, n: int | None = None,
+        seed: int | None = None, split: str | None = None, round: int | None = None,
+    ) -> Measurement:  # fmt: skip
+        """The row of the figure called `purchase.nDCG@20`, `JS` or `coverage@20`."""
+        return cls(policy, seed, split, round, *group_and_figure(name), around.mean, se, around.low, around.high, n)
+
+    @property
+    def interval(self) -> Interval:
+        """Its mean and its 95 % interval."""
+        return Interval(self.mean, self.low, self.high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: what cannot be known is null."""
+        return {name: finite(value) for name, value in self._asdict().items()}
+
+
+def group_and_figure(name: str) -> tuple[str, str]:
+    """purchase.nDCG@20 -> purchase, nDCG@20; a figure without a group is of all positions."""
+    group, _, figure = name.rpartition(".")
+    return group or "all", figure
 
 
 def finite(value: Any) -> Any:

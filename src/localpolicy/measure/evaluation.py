@@ -6,20 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, field_validator
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, Interval, as_json, finite, mean_estimate
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, mean_estimate
 from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.metrics import own_metric
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.measure.question import question_of
@@ -27,75 +26,27 @@ from localpolicy.measure.score import Scorer, Scores, device_of, score
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     AGREEMENT,
-    DEFAULT_METRICS,
     LIKED,
     WEIGHTED,
     average_reward,
-    coverage,
-    entropy,
     groups,
     is_rating,
-    likelihood,
     liking_values,
-    popularity,
     ranking,
     reward_at_1,
     reward_weighted,
+    segments,
+    shown_figures,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.settings import Settings
-
-
-class EvaluateConfig(Settings):
-    """What is measured, and where."""
-
-    split: str = Field("test", description="train, validation or test")
-    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
-    exclude_seen: bool = Field(False, description="never show what a sequence held before")
-    lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
-    metrics: tuple[str, ...] = Field(
-        DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
-    )
-    batch_size: int = Field(256, ge=1, description="sequences scored at once")
-    sequences: int | None = Field(
-        None, ge=1, description="score so many sequences, evenly spaced over the split (default: all)"
-    )
-
-    @field_validator("metrics", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        """A function of the user's stands under its name from here on."""
-        listed = [value] if callable(value) or isinstance(value, str) else value
-        return tuple(own_metric(each) if callable(each) else each for each in listed)
-
 
 SCHEMA = pa.schema(
     [("policy", pa.string()), ("seed", pa.int64()), ("split", pa.string()), ("round", pa.int64()),
      ("group", pa.string()), ("figure", pa.string())]
     + [(name, pa.float64()) for name in ("mean", "se", "low", "high")] + [("n", pa.int64())]
 )  # fmt: skip
-
-
-class Measurement(NamedTuple):
-    """A row of the long table: one figure of one policy over one group of positions."""
-
-    policy: str
-    seed: int | None
-    split: str | None  # None: not of a log, as the true reward
-    round: int | None  # of a loop
-    group: str  # of positions
-    figure: str
-    mean: float
-    se: float
-    low: float  # of its own 95 % interval
-    high: float
-    n: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines: what cannot be known is null."""
-        return {name: finite(value) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,20 +144,30 @@ class Evaluation(Result):
             figures |= {("all", f"JS from {name}"): js for name, js in measured.js.by_name.items()}
             if measured.floor_js is not None:
                 figures |= {("all", "noise floor"): measured.floor_js.overall}
-        seed, split = self.settings.get("seed"), self.settings.get("split")
         rows = []
         for (group, name), value in figures.items():
             figure = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
             around = figure.within_unit() if (group, name) in self._ranked else Interval.from_estimate(figure)
-            ends, n = (around.low, around.high), figure.n if isinstance(value, Estimate) else None
-            rows.append(Measurement(self.name, seed, split, None, group, name, figure.mean, figure.se, *ends, n))
+            counted = figure if isinstance(value, Estimate) else figure._replace(n=None)  # type: ignore[arg-type]
+            rows.append(self._row(group, name, counted, around))
         if (truth := self.truth) is not None:
             for name, mean, se in (("true J", truth.value, truth.se), ("true gain", truth.gain, truth.gain_se)):
-                around = Interval.of(mean, se)
                 rows.append(
-                    Measurement(self.name, seed, None, None, "all", name, mean, se, around.low, around.high, None)
+                    Measurement.of(self.name, name, Interval.of(mean, se), se=se, seed=self.settings.get("seed"))
                 )
         return rows
+
+    def by_segment(self, name: str) -> list[Measurement]:
+        """The figure called `name` by history, popularity and repeats, as rows of the long table."""
+        (values, sequence), counted = self.values(name), self.positions(name)
+        parts = {label: here[counted] for label, here in segments(self.scores, self.counts, self.known).items()}
+        means = {label: mean_estimate(values[here], sequence[here]) for label, here in parts.items() if here.any()}
+        return [self._row(label, name, each, Interval.from_estimate(each)) for label, each in means.items()]
+
+    def _row(self, group: str, figure: str, value: Estimate, around: Interval) -> Measurement:
+        seed, split = self.settings.get("seed"), self.settings.get("split")
+        ends = around.low, around.high
+        return Measurement(self.name, seed, split, None, group, figure, value.mean, value.se, *ends, value.n)
 
     @property
     def _ranked(self) -> set[tuple[str, str]]:
@@ -321,13 +282,7 @@ def evaluate_policy(
         metrics=ranking(scores, config.metrics, known=known),
         rewards=rewards,
         imputation=None if imputation is None else imputation.to_dict(),
-        policy={
-            "logp": likelihood(scores),
-            "entropy": entropy(scores),
-            "coverage@1": coverage(np.bincount(scores.top, minlength=data.n_items)),
-            f"coverage@{config.lists}": coverage(scores.shown),
-            f"popularity@{config.lists}": popularity(scores.shown, counts),
-        },
+        policy=shown_figures(scores, counts, config.lists),
         divergence=divergence(scores, described, counts=counts, known=known),
         off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         events=paid_events(data),

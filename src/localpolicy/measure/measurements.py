@@ -19,8 +19,10 @@ import pyarrow as pa
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.evaluation import SCHEMA, EvaluateConfig, Evaluation, Measurement, evaluate_policy
+from localpolicy.measure.estimate import Measurement, group_and_figure
+from localpolicy.measure.evaluation import SCHEMA, Evaluation, evaluate_policy
 from localpolicy.measure.imputation import Imputation
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy import OverlapRules
 from localpolicy.measure.score import Scorer
 
@@ -47,9 +49,7 @@ class Measurements:
 
     def row(self, policy: str, figure: str) -> Measurement:
         """The row of `purchase.nDCG@20`, `JS` or `coverage@20`."""
-        group, _, name = figure.rpartition(".")
-        rows = self[policy].rows
-        return next(row for row in rows if row.figure == name and row.group == (group or "all"))
+        return next(row for row in self[policy].rows if (row.group, row.figure) == group_and_figure(figure))
 
     def values(self, policy: str, figure: str) -> tuple[np.ndarray, np.ndarray]:
         """The values behind a row [n], and the sequence of each."""

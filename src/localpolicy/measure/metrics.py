@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from pydantic import Field, field_validator
 
 from localpolicy.errors import ConfigError, nearest
+from localpolicy.settings import Settings
 
 Array = np.ndarray
 
@@ -96,3 +98,30 @@ def _expected(function: Callable[[Array, int], Array], k: int, rank: Array, tied
     below, last = (np.minimum(place, deepest).astype(np.int64) for place in (first - 1, first + others))
     values[shared] = (sums[last] - sums[below]) / (others + 1)
     return values
+
+
+AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
+DEFAULT_METRICS = (*AT_K, "MRR")
+
+
+class EvaluateConfig(Settings):
+    """What is measured, and where."""
+
+    split: str = Field("test", description="train, validation or test")
+    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
+    exclude_seen: bool = Field(False, description="never show what a sequence held before")
+    lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
+    metrics: tuple[str, ...] = Field(
+        DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
+    )
+    batch_size: int = Field(256, ge=1, description="sequences scored at once")
+    sequences: int | None = Field(
+        None, ge=1, description="score so many sequences, evenly spaced over the split (default: all)"
+    )
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A function of the user's stands under its name from here on."""
+        listed = [value] if callable(value) or isinstance(value, str) else value
+        return tuple(own_metric(each) if callable(each) else each for each in listed)

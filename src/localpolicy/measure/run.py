@@ -18,9 +18,10 @@ from localpolicy.measure.candidates import (
     refuse_incomparable,
     window_of,
 )
-from localpolicy.measure.evaluation import EvaluateConfig, Evaluation
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import data_for, open_candidate, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.truth import true_value

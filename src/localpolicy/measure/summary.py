@@ -8,6 +8,7 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.metrics import DEFAULT_METRICS
 from localpolicy.measure.score import Scores
 
 WHATEVER_EVENT = ("all", "repeat", "new")  # groups that every log has
@@ -85,8 +86,6 @@ def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
-AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
-DEFAULT_METRICS = (*AT_K, "MRR")
 
 
 def ranking(
@@ -161,6 +160,17 @@ def popularity(shown: np.ndarray, counts: np.ndarray) -> float:
     """E[count of a shown item] / E[count of a logged item]: 1 where lists are as popular as the log."""
     logged = (counts.astype(np.float64) ** 2).sum() / max(counts.sum(), 1)
     return float(shown @ counts / max(shown.sum(), 1) / logged) if logged else float("nan")
+
+
+def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, Estimate | float]:
+    """What a policy would show, by name. A figure named here is in the long table, in JSON and on the terminal."""
+    return {
+        "logp": likelihood(scores),
+        "entropy": entropy(scores),
+        "coverage@1": coverage(np.bincount(scores.top, minlength=len(counts))),
+        f"coverage@{lists}": coverage(scores.shown),
+        f"popularity@{lists}": popularity(scores.shown, counts),
+    }
 
 
 def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, float]:

@@ -12,6 +12,7 @@ rows of items like it (see `data.neighbours`), so that what it holds is bounded 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from localpolicy.catalogue.logits import formed_beside, gradients_wait
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.item_features import Encoded
 from localpolicy.data.neighbours import NewItems
@@ -172,6 +174,39 @@ class Features(nn.Module):
         served[self.new_items] = mixed(known, self.new_near, self.new_share)
         return served
 
+    @torch.no_grad()
+    def served_rows(self, own: Tensor) -> Tensor:
+        """X W + δ of the items that training shows, and the mixtures that stand for the others: [V, D]."""
+        return self.served(self.rows(own, self.known))
+
+    def biases(self, head: nn.Module, kept: Tensor) -> Tensor:
+        """X w + b where it is kept: [V]."""
+        return self.rows(head.bias[:, None], kept, head.features[:, None]).squeeze(1)  # type: ignore[index]
+
+    @torch.no_grad()
+    def served_biases(self, head: nn.Module, *, softmax: bool) -> Tensor:
+        """The same as it is served: in a softmax new items rise as far as they may."""
+        bias = self.served(self.biases(head, self.known)[:, None]).squeeze(1)
+        if self.new is not None and softmax:
+            bias[self.new_items] += torch.minimum(self.new_ceiling, self.rise)
+        return bias
+
+    @torch.no_grad()
+    def take(self, saved: Mapping[str, Tensor], tables: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Begin with W as it was saved, and change δ so that items' rows stay what they are; `tables`: (W, δ) by name.
+
+        Features are matched by what they mean (`keys`): one that was not known begins at zero.
+        """
+        known = {key: row for row, key in enumerate(saved["keys"].tolist())}
+        own = [row for row, key in enumerate(self.keys.tolist()) if key in known]
+        theirs = [known[key] for key in self.keys.tolist() if key in known]
+        for name, (weight, table) in tables.items():
+            if name not in saved:
+                continue
+            weight[own] = saved[name].to(weight)[theirs]
+            said = self.product(weight if weight.ndim == 2 else weight[:, None])
+            table -= said if weight.ndim == 2 else said.squeeze(1)
+
     def kept(self, share_dropped: float) -> Tensor:
         """Which items keep their δ in a step: [V]."""
         if not share_dropped:
@@ -206,3 +241,32 @@ class Formed(NamedTuple):
         reached = [(whole, leaf.grad) for whole, leaf in pairs if leaf.grad is not None]
         if reached:
             torch.autograd.backward([whole for whole, _ in reached], [gradient for _, gradient in reached])
+
+
+# ---------------------------------------------------------------------- before the first item
+
+
+class _Begun(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
+        ctx.save_for_backward(begins)
+        ctx.start = start
+        return torch.where(begins[:, None], start, embedded)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (begins,) = ctx.saved_tensors
+
+        def for_start() -> tuple[Tensor]:
+            return (torch.where(begins[:, None], upstream, 0.0).sum(0),)
+
+        start = formed_beside((ctx.start,), for_start, reads=(upstream, begins))
+        return None, *start, torch.where(begins[:, None], 0.0, upstream)
+
+
+def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
+    """The start token's embedding where a sequence begins; its gradient, a sum over all tokens, may wait."""
+    if gradients_wait(start):
+        return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
+    return torch.where(begins[:, None], start, embedded)

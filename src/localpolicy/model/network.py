@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Logits, copies_in, formed_beside, gradients_wait, take, tilted
+from localpolicy.catalogue.logits import AnyHead, Logits, take, tilted
 from localpolicy.catalogue.shards import Shard, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
+from localpolicy.model.config import ModelConfig
 from localpolicy.model.heads import (
     CRITICS,
     HEADS,
@@ -27,84 +26,10 @@ from localpolicy.model.heads import (
     as_head,
     own_rows,
 )
-from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs
-from localpolicy.settings import AUTO, OrAuto, Settings
+from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs, begun
 from localpolicy.types import START, Batch
 
-# Settings that say what is read of the item table, and how: no weight's shape depends on them.
-OF_ITEM_TABLE = ("features", "shuffle_features", "id_dropout", "new_items")
 FEATURES = "features."  # what a saved network has beside that of the same without features
-
-
-class ModelConfig(Settings):
-    """The network's shape."""
-
-    backbone: str = Field(
-        "sasrec",
-        description="what turns histories into states: sasrec, gated, gru, convolution, or package.module:Name",
-    )
-    width: OrAuto[int] = Field(AUTO, ge=1, le=65_536, description="size of embeddings and hidden states; auto: 128")
-    blocks: OrAuto[int] = Field(
-        AUTO, ge=1, le=1024, description="layers of the backbone; auto: 2 where a mean sequence has 50 actions, else 1"
-    )
-    heads: int = Field(1, ge=1, le=1024, description="attention heads (sasrec, gated)")
-    dropout: OrAuto[float] = Field(
-        AUTO, ge=0, lt=1, description="share of numbers dropped in training; auto: from 0.25 where the log has 30 "
-        "events an item or fewer to 0.1 where it has 300"
-    )  # fmt: skip
-    tied: bool = Field(
-        True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
-    )
-    event_embeddings: bool | None = Field(
-        None, description="feed each past item's event to the backbone (default: where events differ in reward, so "
-        "that they say what came of it)"
-    )  # fmt: skip
-    features: OrAuto[list[str]] = Field(
-        AUTO, description="columns of the item table that an item's row is made of, beside what is its own; auto: "
-        "those that tell something of what follows what, of how often items are taken or of what they earn"
-    )  # fmt: skip
-    shuffle_features: int | None = Field(
-        None, ge=0, description="a seed by which rows of the item table are dealt out anew among the items: a control "
-        "for what the same columns bring where they tell nothing; null: as they are"
-    )  # fmt: skip
-    id_dropout: float = Field(
-        0.1, ge=0, lt=1, description="share of the items that are their features alone in a step, where there are any"
-    )
-    new_items: float = Field(
-        1.0, gt=0, description="most that items without events may hold together in any context, relative to the "
-        "others, where an item table says what they are like; a bound that holds in served propensities too"
-    )  # fmt: skip
-
-    def settled(self) -> ModelConfig:
-        """Without `auto`, where no log decides."""
-        plain = {"width": 128, "blocks": 1, "dropout": 0.1, "features": []}
-        return self.model_copy(update={name: value for name, value in plain.items() if getattr(self, name) == AUTO})
-
-
-class _Begun(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
-        ctx.save_for_backward(begins)
-        ctx.start = start
-        return torch.where(begins[:, None], start, embedded)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (begins,) = ctx.saved_tensors
-
-        def for_start() -> tuple[Tensor]:
-            return (torch.where(begins[:, None], upstream, 0.0).sum(0),)
-
-        start = formed_beside((ctx.start,), for_start, reads=(upstream, begins))
-        return None, *start, torch.where(begins[:, None], 0.0, upstream)
-
-
-def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
-    """The start token's embedding where a sequence begins; its gradient, a sum over all tokens, may wait."""
-    if gradients_wait(start):
-        return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
-    return torch.where(begins[:, None], start, embedded)
 
 
 class Network(nn.Module):
@@ -127,7 +52,7 @@ class Network(nn.Module):
         if config.backbone in ("sasrec", "gated") and config.width % config.heads:
             raise ConfigError(f"model.width ({config.width}) must be a multiple of model.heads ({config.heads}).")
         self.config = config
-        self.reads_in: torch.dtype | None = None  # see `reading_in`
+        self.reads_in: torch.dtype | None = None  # see `training.losses.reading_in`
         self.n_items = items
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
@@ -167,35 +92,16 @@ class Network(nn.Module):
         """The items' rows [V, D]: for input, and for tied heads."""
         if self.features is None:
             return self.embedding
-        return self._served_rows() if self._formed is None else self._formed.rows
+        return self.features.served_rows(self.embedding) if self._formed is None else self._formed.rows
 
     def _bias(self, name: str) -> Tensor:
         """A head's biases [V]."""
+        head = self.heads[name]
         if self.features is None:
-            return self.heads[name].bias  # type: ignore[return-value]
+            return head.bias  # type: ignore[return-value]
         if self._formed is not None and name in self._formed.biases:
             return self._formed.biases[name]
-        return self._served_biases(name)
-
-    @torch.no_grad()
-    def _served_rows(self) -> Tensor:
-        assert self.features is not None
-        return self.features.served(self.features.rows(self.embedding, self.features.known))
-
-    def _biases(self, name: str, kept: Tensor) -> Tensor:
-        """X w + b where it is kept."""
-        head = self.heads[name]
-        assert self.features is not None
-        return self.features.rows(head.bias[:, None], kept, head.features[:, None]).squeeze(1)  # type: ignore[index]
-
-    @torch.no_grad()
-    def _served_biases(self, name: str) -> Tensor:
-        features = self.features
-        assert features is not None
-        bias = features.served(self._biases(name, features.known)[:, None]).squeeze(1)
-        if features.new is not None and name in SOFTMAX_HEADS:
-            bias[features.new_items] += torch.minimum(features.new_ceiling, features.rise)
-        return bias
+        return self.features.served_biases(head, softmax=name in SOFTMAX_HEADS)
 
     def form(self, *, leaf: bool) -> None:
         """Form the rows of a training step. As a leaf their gradient waits for `pull_back`, else it is autograd's."""
@@ -205,8 +111,8 @@ class Network(nn.Module):
         rows = self.features.rows(self.embedding, kept)
         known = self.features.known
         biases = {
-            name: self._biases(name, kept if name in SOFTMAX_HEADS else known)
-            for name in self.heads
+            name: self.features.biases(head, kept if name in SOFTMAX_HEADS else known)
+            for name, head in self.heads.items()
             if name in ITEM_HEADS
         }
         if self.features.new is not None:
@@ -224,7 +130,7 @@ class Network(nn.Module):
     def formed(self) -> Iterator[None]:
         """Within the block the rows are those of an evaluation, and are formed once."""
         if self.features is not None:
-            self._formed = Formed(self._served_rows(), {})
+            self._formed = Formed(self.features.served_rows(self.embedding), {})
         try:
             yield
         finally:
@@ -235,39 +141,25 @@ class Network(nn.Module):
         state = dict(self.state_dict())
         if self.features is None:
             return state
-        rows = self._served_rows()
+        rows = self.features.served_rows(self.embedding)
         for name in state:
             if name == "embedding" or (name.endswith(".weight") and name in self.tables):
                 state[name] = rows
-        for name in self.heads:
+        for name, head in self.heads.items():
             if name in ITEM_HEADS:
-                state[f"heads.{name}.bias"] = self._served_biases(name)
+                state[f"heads.{name}.bias"] = self.features.served_biases(head, softmax=name in SOFTMAX_HEADS)
                 state[f"{FEATURES}{name}"] = state.pop(f"heads.{name}.features")
         state |= {f"{FEATURES}keys": self.features.keys, f"{FEATURES}rise": self.features.rise.reshape(1)}
         return state
 
-    @torch.no_grad()
     def take_features(self, saved: Mapping[str, Tensor]) -> None:
-        """Begin with what a saved network learnt of features (see `plain_state`); items' rows stay what they are.
-
-        Features are matched by what they mean: one that it did not know begins at zero.
-        """
+        """Begin with what a saved network learnt of features (see `plain_state`); items' rows stay what they are."""
         if self.features is None:
             return
-        keys, known = (
-            self.features.keys.tolist(),
-            {key: row for row, key in enumerate(saved[f"{FEATURES}keys"].tolist())},
-        )
-        own = [row for row, key in enumerate(keys) if key in known]
-        theirs = [known[keys[row]] for row in own]
-        pairs: dict[str, tuple[Tensor, Tensor]] = {"weight": (self.features.weight, self.embedding)}
-        pairs |= {name: (head.features, head.bias) for name, head in self.heads.items() if name in ITEM_HEADS}  # type: ignore[misc]
-        for name, (target, table) in pairs.items():
-            if f"{FEATURES}{name}" not in saved:
-                continue
-            target[own] = saved[f"{FEATURES}{name}"].to(target)[theirs]
-            said = self.features.product(target if target.ndim == 2 else target[:, None])
-            table -= said if target.ndim == 2 else said.squeeze(1)
+        tables: dict[str, tuple[Tensor, Tensor]] = {"weight": (self.features.weight, self.embedding)}
+        tables |= {name: (head.features, head.bias) for name, head in self.heads.items() if name in ITEM_HEADS}  # type: ignore[misc]
+        known = {name.removeprefix(FEATURES): tensor for name, tensor in saved.items() if name.startswith(FEATURES)}
+        self.features.take(known, tables)
 
     # ------------------------------------------------------------------ heads and contexts
 
@@ -409,19 +301,3 @@ class Network(nn.Module):
             "heads": list(self.heads),
             "own_backbone": self.own_backbone,
         }
-
-
-@contextmanager
-def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
-    """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
-    changed = [network for network in networks if network is not None]
-    # Tied heads read the item embeddings several times, beside each other: cast them once, before.
-    tables = [network.table for network in changed if len(network.towers) == 1 and network.config.tied]
-    for network in changed:
-        network.reads_in = half
-    try:
-        with copies_in(half, *tables):
-            yield
-    finally:
-        for network in changed:
-            network.reads_in = None

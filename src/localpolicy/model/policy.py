@@ -24,10 +24,11 @@ from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError, shown
 from localpolicy.model.backbones import passed_before
+from localpolicy.model.config import ModelConfig
 from localpolicy.model.heads import HEADS
 from localpolicy.model.histories import batch_from, histories_of, index_of, lists_from, pairs_of
 from localpolicy.model.lists import Lists, with_names
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.network import Network
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import (
     fill,

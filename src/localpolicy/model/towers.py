@@ -21,7 +21,8 @@ from localpolicy.catalogue.capped import CappedLogits
 from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.catalogue.shards import Shard
 from localpolicy.model.backbones import Layout
-from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.config import ModelConfig
+from localpolicy.model.network import Network
 from localpolicy.types import Batch
 
 
@@ -74,7 +75,7 @@ class Towers(nn.Module):
 
     @property
     def reads_in(self) -> torch.dtype | None:
-        """See `reading_in`."""
+        """See `training.losses.reading_in`."""
         return self.logging.reads_in
 
     @reads_in.setter

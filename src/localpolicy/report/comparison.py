@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,20 @@ from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.score import Deployable
-from localpolicy.measure.summary import AT_K, COLD, segments
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
-from localpolicy.report.comparison_words import comparison_findings, comparison_headline
-from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section, StageCurve
+from localpolicy.report.comparison_words import comparison_claims, comparison_headline
+from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.study.titles import Titles
 
 BINS = 60  # of the divergence's histogram
-CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
-BOTH = "repeats against new items"
 
 
 def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
@@ -51,72 +48,61 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
     return contents
 
 
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """For `--json`: every figure, and the claims."""
+    section = comparison_section(comparison, samples=False)
+    return {**comparison.to_dict(), "claims": [asdict(claim) for claim in section.claims]}
+
+
 def comparison_section(
-    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None
-) -> Section:
+    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None,
+    samples: bool = True,
+) -> Section:  # fmt: skip
     """One comparison as a section; runs in the folder `base` are named relative to it."""
     names, baseline = names or {}, comparison.baseline or ""
-    bins = _bins(comparison)
-    rows = [
-        _row(comparison, evaluation, candidate, bins, names, base)
-        for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
-    ]
-    first = comparison.evaluations[0]
+
+    def named(rows: Iterable[Measurement]) -> list[Measurement]:
+        return [row._replace(policy=names.get(row.policy, row.policy)) for row in rows]
+
+    first, bins = comparison.evaluations[0], _bins(comparison)
+    named_k = any("@" in column for column in comparison.columns)  # then every k is shown
+    at_k = [f"{group}.{name}" for group in comparison.events or ["all"] for name in AT_K] if named_k else []
     section = Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
-        rows=rows,
+        policies=[
+            _info(evaluation, candidate, bins, names, base)
+            for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
+        ],
+        measurements=named(comparison.measurements.rows),
+        segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.main)),
+        columns={column: _words(column) for column in (*comparison.columns, *first.rewards)},
+        at_k={column: _words(column) for column in at_k},
+        main=comparison.main,
+        gains={names.get(name, name): gains for name, gains in comparison.gains.items()},
+        unseen_by_js=[names.get(name, name) for name in comparison.unseen_by_js],
         logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
         reference=_reference(comparison, names),
         baseline=names.get(baseline, baseline),
         floor=Interval.known(comparison.floor),
-        samples=sample_lists(comparison, names, titles or {}),
+        samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
-        main_metric=_words(comparison.main),
         lists=first.lists,
     )
-    return replace(section, findings=comparison_findings(comparison, section))
+    return replace(section, claims=comparison_claims(comparison, section))
 
 
 # ---------------------------------------------------------------------- one policy
 
 
-def _row(
-    comparison: Comparison,
-    evaluation: Evaluation,
-    candidate: Candidate,
-    bins: np.ndarray,
-    names: Names,
-    base: Path | None,
-) -> PolicyRow:
-    metrics = {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in comparison.columns}
-    metrics |= {name: Interval.from_estimate(value) for name, value in evaluation.rewards.items()}
-    divergence, truth = evaluation.divergence, evaluation.truth
-    return PolicyRow(
-        name=names.get(evaluation.name, evaluation.name),
-        objective=candidate.origin.objective,
-        truth=None if truth is None else Interval.of(truth.value, truth.se),
-        gain=None if truth is None else Interval.of(truth.gain, truth.gain_se),
-        metrics=metrics,
-        at_k=_at_k(comparison, evaluation),
-        js=None if divergence is None else Interval.from_estimate(divergence.js.overall),
-        unseen_by_js=evaluation.name in comparison.unseen_by_js,
-        likelihood=Interval.from_estimate(evaluation.estimate("logp")),
-        kl=None if divergence is None else Interval.from_estimate(divergence.kl.overall),
-        coverage=evaluation.coverage,
-        entropy=evaluation.estimate("entropy").mean,
-        segments=_segments(evaluation, comparison.main),
-        js_histogram=_histogram(evaluation, bins),
-        differences={_words(name): gain for name, gain in comparison.gains.get(evaluation.name, {}).items()},
-        **(_of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}),
-    )
-
-
-def _at_k(comparison: Comparison, evaluation: Evaluation) -> dict[str, Interval]:
-    """Every k, where a column names one."""
-    named = any("@" in column for column in comparison.columns)
-    columns = [f"{group}.{name}" for group in comparison.events or ["all"] for name in AT_K] if named else []
-    return {_words(column): Interval.from_estimate(evaluation.estimate(column)) for column in columns}
+def _info(
+    evaluation: Evaluation, candidate: Candidate, bins: np.ndarray, names: Names, base: Path | None
+) -> PolicyInfo:
+    trained = _of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}
+    return PolicyInfo(
+        names.get(evaluation.name, evaluation.name), candidate.origin.objective,
+        js_histogram=_histogram(evaluation, bins), **trained,
+    )  # fmt: skip
 
 
 def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
@@ -145,22 +131,6 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
         stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"])
         before += about["epochs"]
     return stages
-
-
-def _segments(evaluation: Evaluation, column: str) -> list[dict[str, Any]]:
-    """The main metric by segments of the positions."""
-    (values, sequence), counted, shown = evaluation.values(column), evaluation.positions(column), []
-    for label, here in segments(evaluation.scores, evaluation.counts, evaluation.known).items():
-        chosen = here[counted]
-        if not chosen.any():
-            continue
-        kind, _, part = ("popularity", "", label) if label == COLD else label.partition(" ")
-        value = mean_estimate(values[chosen], sequence[chosen])
-        interval = Interval.from_estimate(value)
-        where = {"by": CUTS.get(kind, BOTH), "segment": part or label, "metric": _words(column)}
-        shown.append({**where, "mean": interval.mean, "low": interval.low, "high": interval.high, "n": value.n})
-    counts = Counter(segment["by"] for segment in shown)
-    return [segment for segment in shown if counts[segment["by"]] > 1]  # a cut into one segment shows nothing
 
 
 def _bins(comparison: Comparison) -> np.ndarray:

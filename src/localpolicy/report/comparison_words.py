@@ -8,97 +8,95 @@ from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
-from localpolicy.report.contents import CheckedClaim, Headline, KeyNumber, PolicyRow, Section
+from localpolicy.report.contents import Claim, Headline, KeyNumber, PolicyInfo, Section
 from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
 
+TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
+BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
+LARGEST = "the larger mean"
 
-def comparison_findings(comparison: Comparison, section: Section) -> list[CheckedClaim]:
+
+def comparison_claims(comparison: Comparison, section: Section) -> list[Claim]:
     """The questions to ask before an online test, each with its answer."""
-    best = best_row(section)
-    findings = [_is_sure(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    findings += _seen_by_js(comparison, section) + _features(comparison, section) + _alike(comparison)
-    findings += [_enough_weight(section)] if any(row.weights for row in section.rows) else []
-    findings += [_metric_picks_truth(section, best)] if len([row for row in section.rows if row.truth]) > 1 else []
-    return findings
+    best = max(section.policies, key=lambda policy: main_value(section, policy))
+    claims = [_is_better(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
+    claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison)]
+    claims += [_enough_weight(section)] if any(policy.weights for policy in section.policies) else []
+    true = [policy for policy in section.policies if section.figure(policy.name, "true J")]
+    return [*claims, _metric_picks_truth(section, best, true)] if len(true) > 1 else claims
 
 
-def main_value(row: PolicyRow, section: Section) -> float:
-    """The main metric of a row; a missing one counts as the lowest."""
-    figure = row.metrics[section.main_metric]
-    return figure.mean if known(figure.mean) else float("-inf")
+def main_value(section: Section, policy: PolicyInfo) -> float:
+    """The figure that decides; a missing one counts as the lowest."""
+    mean = section.mean(policy.name, section.main)
+    return mean if mean is not None and known(mean) else float("-inf")
 
 
-def best_row(section: Section) -> PolicyRow:
-    """The row with the largest main metric."""
-    return max(section.rows, key=lambda row: main_value(row, section))
+def is_simple(policy: PolicyInfo) -> bool:
+    """Whether it is a simple baseline."""
+    return policy.objective in BASELINES
 
 
-def is_simple(row: PolicyRow) -> bool:
-    return row.objective in BASELINES
-
-
-def trained_rows(section: Section) -> list[PolicyRow]:
-    """Those that are not simple baselines."""
-    return [row for row in section.rows if not is_simple(row)]
-
-
-def _is_sure(comparison: Comparison, section: Section, best: PolicyRow) -> CheckedClaim:
+def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Claim:
     lead = comparison.leads.get(comparison.main)
-    claim = f"{best.name} is better than the second best in {section.main_metric}, beyond chance"
+    claim = f"{best.name} is better than the second best in {section.said(section.main)}, beyond chance"
     if lead is None:
-        return CheckedClaim(claim, None, "there is no second policy")
+        return Claim(section.main, TESTED, None, claim, "there is no second policy")
     test = lead.test
-    return CheckedClaim(
-        claim,
-        test.sign > 0,
+    because = (
         f"{test.difference:+.4f} over the second, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
-        f"p = {test.holm_p:.2g}, both corrected for {len(comparison.columns)} columns; {test.n:,} positions",
+        f"p = {test.holm_p:.2g}, both corrected for {len(comparison.columns)} columns; {test.n:,} positions"
     )
+    return Claim(section.main, TESTED, test.sign > 0, claim, because)
 
 
-def _has_moved(section: Section, best: PolicyRow) -> CheckedClaim:
-    claim = f"{best.name} differs from the log by more than seed noise"
-    if best.js is None:
-        return CheckedClaim(claim, None, "no reference was given")
-    if section.floor is None:
-        return CheckedClaim(claim, None, f"JS {interval_text(best.js)}; the noise is unknown without a second mle seed")
-    digits = decimals([best.js.mean, section.floor.mean])
-    js, floor = interval_text(best.js, digits), interval_text(section.floor, digits)
-    because = f"JS {js}, noise {floor}"
-    return CheckedClaim(claim, beyond_floor(best.js, section.floor), because)
+def _has_moved(section: Section, best: PolicyInfo) -> Claim:
+    claim, js, floor = (
+        f"{best.name} differs from the log by more than seed noise", section.figure(best.name, "JS"), section.floor,
+    )  # fmt: skip
+    if js is None:
+        return Claim("JS", BEYOND, None, claim, "no reference was given")
+    if floor is None:
+        because = f"JS {interval_text(js)}; the noise is unknown without a second mle seed"
+        return Claim("JS", BEYOND, None, claim, because)
+    digits = decimals([js.mean, floor.mean])
+    because = f"JS {interval_text(js, digits)}, noise {interval_text(floor, digits)}"
+    return Claim("JS", BEYOND, beyond_floor(js, floor), claim, because)
 
 
-def _beats_simple(section: Section) -> list[CheckedClaim]:
-    simple = [row for row in section.rows if is_simple(row)]
-    trained = trained_rows(section)
+def _beats_simple(section: Section) -> list[Claim]:
+    simple = [policy for policy in section.policies if is_simple(policy)]
+    trained = [policy for policy in section.policies if not is_simple(policy)]
     if not simple or not trained:
         return []
-    strongest = max(simple, key=lambda row: main_value(row, section))
-    below = [row.name for row in trained if main_value(row, section) <= main_value(strongest, section)]
-    because = f"{strongest.name} has {section.main_metric} {short(main_value(strongest, section))}"
+    strongest = max(simple, key=lambda policy: main_value(section, policy))
+    level = main_value(section, strongest)
+    below = [policy.name for policy in trained if main_value(section, policy) <= level]
+    because = f"{strongest.name} has {section.said(section.main)} {short(level)}"
     because += f"; below or level with it: {', '.join(below)}" if below else "; every trained policy is above it"
-    return [CheckedClaim("every trained policy ranks above the simple baselines", not below, because)]
+    claim = "every trained policy ranks above the simple baselines"
+    return [Claim(section.main, LARGEST, not below, claim, because)]
 
 
-def _seen_by_js(comparison: Comparison, section: Section) -> list[CheckedClaim]:
+def _seen_by_js(section: Section) -> list[Claim]:
     """A finding only where JS misleads."""
-    missed = [row for row in section.rows if row.unseen_by_js]
-    base = next((row for row in section.rows if row.name == section.baseline), None)
+    missed = [policy for policy in section.policies if policy.name in section.unseen_by_js]
+    base = _baseline(section)
     if not missed or base is None:
         return []
-    js = ", ".join(f"{row.name} has JS {short(row.js.mean, 2)}" for row in missed if row.js)
+    js = ", ".join(f"{policy.name} has JS {short(section.mean(policy.name, 'JS'), 2)}" for policy in missed)
     noise = "" if section.floor is None else f" (noise {short(section.floor.mean, 2)})"
-    ranks = ", ".join(short(main_value(row, section)) for row in missed)
+    ranks = ", ".join(short(main_value(section, policy)) for policy in missed)
     because = (
-        f"{js}{noise}, but a {section.main_metric} of {ranks} against {short(main_value(base, section))} of "
+        f"{js}{noise}, but a {section.said(section.main)} of {ranks} against {short(main_value(section, base))} of "
         f"{base.name}: JS hardly sees the order of the first few items"
     )
-    return [CheckedClaim("JS alone shows which policies resemble the log", False, because)]
+    return [Claim("JS", TESTED, False, "JS alone shows which policies resemble the log", because)]
 
 
-def _features(comparison: Comparison, section: Section) -> list[CheckedClaim]:
+def _features(comparison: Comparison, section: Section) -> list[Claim]:
     """Whether what is known of the items helps, where runs with and without it are there."""
-    called = {each.name: row.name for each, row in zip(comparison.evaluations, section.rows, strict=True)}
+    called = {each.name: policy.name for each, policy in zip(comparison.evaluations, section.policies, strict=True)}
     found = []
     for gain in comparison.feature_gains:
         name, other, (main, likelihood) = called[gain.policy], called[gain.against], gain.tests.values()
@@ -106,31 +104,36 @@ def _features(comparison: Comparison, section: Section) -> list[CheckedClaim]:
         claim, holds = f"{name} gains by its item features ({', '.join(gain.features)})", 1 in signs and -1 not in signs
         if gain.shuffled:
             claim, holds = f"shuffled among the items, these features bring nothing ({name})", 1 not in signs
-        words = {section.main_metric: main, "log-likelihood": likelihood}
+        words = {section.said(section.main): main, "log-likelihood": likelihood}
         said = (f"{word} {test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f})" for word, test in words.items())
-        found.append(CheckedClaim(claim, holds, f"against {other}, without features: {'; '.join(said)}"))
+        because = f"against {other}, without features: {'; '.join(said)}"
+        found.append(Claim(f"{section.main}, logp", TESTED, holds, claim, because))
     return found
 
 
-def _alike(comparison: Comparison) -> list[CheckedClaim]:
+def _alike(comparison: Comparison) -> list[Claim]:
     """A finding only where the policies differ in more than what is compared."""
     claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
-    return [CheckedClaim(claim, False, ". ".join(comparison.notes))] if comparison.notes else []
+    because = ". ".join(comparison.notes)
+    return [Claim("settings", "all are equal", False, claim, because)] if comparison.notes else []
 
 
-def _enough_weight(section: Section) -> CheckedClaim:
-    shares = {row.name: row.weights["effective_share"] for row in section.rows if "effective_share" in row.weights}
+def _enough_weight(section: Section) -> Claim:
+    weights = {policy.name: policy.weights for policy in section.policies}
+    shares = {name: each["effective_share"] for name, each in weights.items() if "effective_share" in each}
     few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < LEAST_EFFECTIVE]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"
-    return CheckedClaim(f"every policy learned from at least {LEAST_EFFECTIVE:.0%} of the log", not few, because)
+    claim = f"every policy learned from at least {LEAST_EFFECTIVE:.0%} of the log"
+    return Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because)
 
 
-def _metric_picks_truth(section: Section, best: PolicyRow) -> CheckedClaim:
-    top = max((row for row in section.rows if row.truth), key=lambda row: row.truth.mean if row.truth else 0.0)
-    claim = f"{section.main_metric} on the log picks the policy that earns most"
-    digits = decimals([row.truth.mean for row in (top, best) if row.truth])
-    because = f"{top.name}: J {interval_text(top.truth, digits)}; {best.name}: J {interval_text(best.truth, digits)}"
-    return CheckedClaim(claim, top.name == best.name, because)
+def _metric_picks_truth(section: Section, best: PolicyInfo, true: list[PolicyInfo]) -> Claim:
+    top = max(true, key=lambda policy: section.mean(policy.name, "true J") or 0.0)
+    claim = f"{section.said(section.main)} on the log picks the policy that earns most"
+    values = {name: section.figure(name, "true J") for name in (top.name, best.name)}
+    digits = decimals([value.mean for value in values.values() if value])
+    because = "; ".join(f"{each.name}: J {interval_text(values[each.name], digits)}" for each in (top, best))
+    return Claim("true J", LARGEST, top.name == best.name, claim, because)
 
 
 # ---------------------------------------------------------------------- the answer
@@ -138,17 +141,17 @@ def _metric_picks_truth(section: Section, best: PolicyRow) -> CheckedClaim:
 
 def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     """In words for the person who decides, not for the one who trains."""
-    base = next((row for row in section.rows if row.name == section.baseline), None)
+    base, policies = _baseline(section), section.policies
     imitators = [candidate.estimates_logging for candidate in comparison.candidates]
-    rivals = [row for row, imitates in zip(section.rows, imitators, strict=True) if not (imitates or is_simple(row))]
-    baselines = [row for row in section.rows if is_simple(row)]
-    simple = max(baselines, key=lambda row: main_value(row, section), default=None)
+    rivals = [each for each, imitates in zip(policies, imitators, strict=True) if not (imitates or is_simple(each))]
     if base is None or not rivals:
         return _nothing_to_compare(section)
-    best = max(rivals, key=lambda row: main_value(row, section))
-    gain = best.differences.get(section.main_metric)
+    best = max(rivals, key=lambda policy: main_value(section, policy))
+    baselines = [policy for policy in policies if is_simple(policy)]
+    simple = max(baselines, key=lambda policy: main_value(section, policy), default=None)
+    gain = section.gains.get(best.name, {}).get(section.main)
     numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
-    if simple is not None and main_value(simple, section) > main_value(best, section):
+    if simple is not None and main_value(section, simple) > main_value(section, best):
         return Headline(_simple_wins(section, simple, best), numbers, _after_simple(simple))
     if gain is None:
         sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
@@ -166,50 +169,52 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
 
 
 def _nothing_to_compare(section: Section) -> Headline:
-    best = max(section.rows, key=lambda row: main_value(row, section))
-    sentence = f"{best.name} ranks highest, with a {section.main_metric} of {short(main_value(best, section))}."
+    best = max(section.policies, key=lambda policy: main_value(section, policy))
+    level = short(main_value(section, best))
+    sentence = f"{best.name} ranks highest, with a {section.said(section.main)} of {level}."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
     return Headline(sentence, [_js_number(section, best)], step)
 
 
-def _change(section: Section, best: PolicyRow, base: PolicyRow, gain: Paired) -> str:
-    new, old = main_value(best, section), main_value(base, section)
+def _change(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired) -> str:
+    new, old, metric = main_value(section, best), main_value(section, base), section.said(section.main)
     if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
-        return f"{section.main_metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
+        return f"{metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
-    return f"{section.main_metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
+    return f"{metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
 
 
-def _risk(section: Section, best: PolicyRow) -> str:
-    further = beyond_floor(best.js, section.floor)
-    if best.js is None or further is None:
+def _risk(section: Section, best: PolicyInfo) -> str:
+    js = section.figure(best.name, "JS")
+    further = beyond_floor(js, section.floor)
+    if js is None or further is None:
         return "How far it moves from the log is not known yet."
     if not further:
         return "It stays as close to the log as a retrained copy would."
-    times = times_floor(best.js, section.floor)
+    times = times_floor(js, section.floor)
     if times is None:
         return "It moves away from the log."
     return f"It moves {short(times, 2)} times as far from the log as a retrained copy would."
 
 
-def _simple_wins(section: Section, simple: PolicyRow, best: PolicyRow) -> str:
+def _simple_wins(section: Section, simple: PolicyInfo, best: PolicyInfo) -> str:
     return (
-        f"No trained policy ranks above {simple.name}, a simple baseline: {section.main_metric} "
-        f"{short(main_value(best, section))} of {best.name} against {short(main_value(simple, section))}."
+        f"No trained policy ranks above {simple.name}, a simple baseline: {section.said(section.main)} "
+        f"{short(main_value(section, best))} of {best.name} against {short(main_value(section, simple))}."
     )
 
 
-def _after_simple(simple: PolicyRow) -> str:
+def _after_simple(simple: PolicyInfo) -> str:
     return (
         f"Deploy none of the trained policies yet. Use {simple.name}, or improve the training (more epochs, a wider or "
         "tied model), until a trained policy is above it."
     )
 
 
-def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
+def _after_gain(section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
     step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
     if section.floor is None:
         step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
@@ -218,8 +223,8 @@ def _after_gain(section: Section, best: PolicyRow, base: PolicyRow) -> str:
     return step
 
 
-def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Paired | None) -> KeyNumber:
-    name = f"{section.main_metric}: {best.name} minus {base.name}"
+def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired | None) -> KeyNumber:
+    name = f"{section.said(section.main)}: {best.name} minus {base.name}"
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
     verdict = "beyond chance" if gain.sign else "may be chance"
@@ -230,34 +235,42 @@ def _gain_number(section: Section, best: PolicyRow, base: PolicyRow, gain: Paire
     return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
 
 
-def _js_number(section: Section, best: PolicyRow) -> KeyNumber:
+def _js_number(section: Section, best: PolicyInfo) -> KeyNumber:
     name = f"distance of {best.name} from the log (JS)"
-    if best.js is None:
+    js = section.mean(best.name, "JS")
+    if js is None:
         return KeyNumber("?", name, "It is not known: compare it with an mle run.")
     noise = (
         "Only a second mle seed would tell how much of it is noise."
         if section.floor is None
         else f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
     )
-    return KeyNumber(short(best.js.mean, 2), name, f"0: it shows the same as before; 0.69: nothing in common. {noise}")
+    return KeyNumber(short(js, 2), name, f"0: it shows the same as before; 0.69: nothing in common. {noise}")
 
 
-def _last_number(section: Section, best: PolicyRow, base: PolicyRow) -> KeyNumber:
+def _last_number(section: Section, best: PolicyInfo, base: PolicyInfo) -> KeyNumber:
     """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
-    if best.gain is not None and section.logging_value is not None and section.logging_value.mean:
-        share = best.gain.mean / section.logging_value.mean
-        top = max((row for row in section.rows if row.gain), key=lambda row: row.gain.mean if row.gain else 0.0)
-        most = "the most of all." if top is best or top.gain is None else (
-            f"{top.name} earns most: {top.gain.mean / section.logging_value.mean:+.0%}."
-        )  # fmt: skip
-        return KeyNumber(f"{share:+.0%}", f"true reward of {best.name} over the log's policy", _truth(best.gain, most))
+    gains = {each.name: gain for each in section.policies if (gain := section.figure(each.name, "true gain"))}
+    if best.name in gains and section.logging_value is not None and section.logging_value.mean:
+        logged = section.logging_value.mean
+        top = max(gains, key=lambda name: gains[name].mean)
+        most = "the most of all." if top == best.name else f"{top} earns most: {gains[top].mean / logged:+.0%}."
+        gain = gains[best.name]
+        name = f"true reward of {best.name} over the log's policy"
+        return KeyNumber(f"{gain.mean / logged:+.0%}", name, _truth(gain, most))
+    coverage = f"coverage@{section.lists}"
     meaning = (
-        f"{base.name} reaches {percent(base.coverage)}. Far less means that everybody is shown the same few items."
+        f"{base.name} reaches {percent(section.mean(base.name, coverage))}. Far less means that everybody is shown the "
+        "same few items."
     )
     name = f"of the catalogue is in some list of {section.lists} of {best.name}"
-    return KeyNumber(percent(best.coverage), name, meaning)
+    return KeyNumber(percent(section.mean(best.name, coverage)), name, meaning)
 
 
 def _truth(gain: Interval, most: str) -> str:
     caution = "" if gain.low > 0 or gain.high < 0 else " (its interval holds 0)"
     return f"The simulated world knows it{caution}; {most}"
+
+
+def _baseline(section: Section) -> PolicyInfo | None:
+    return next((policy for policy in section.policies if policy.name == section.baseline), None)

@@ -1,12 +1,27 @@
-"""What a report says, as plain data: pages are drawn from it, and `demo.json` holds it."""
+"""What a report says, as plain data: the long table of measurements, and the claims checked on it.
+
+Pages are drawn from it, and the file for machines (`demo.json`) holds it. That file's schema stands here alone:
+
+    title, verdict, next_step, settings          in words
+    numbers       [{value, name, meaning}]       two or three behind the verdict
+    sections      one for each comparison:
+      title, about, reference, baseline, facts   in words
+      columns, at_k {figure: as people say it};  main: the figure that decides
+      policies      [{name, objective, beta, run, digest, weights, curve, ...}]    who was measured
+      measurements  [{policy, seed, split, round, group, figure, mean, se, low, high, n}]    the long table
+      gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline
+      floor, logging_value                       {mean, low, high}, or null
+      claims        [{figure, rule, holds, claim, because}]    holds: true, false, or null where nobody can tell
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from localpolicy.measure.estimate import Interval
+from localpolicy.measure.estimate import Interval, Measurement, as_json, group_and_figure
 from localpolicy.measure.significance import Paired
 
 
@@ -19,45 +34,30 @@ class StageCurve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PolicyRow:
-    """One policy of a comparison."""
+class PolicyInfo:
+    """Who was measured, and how it was trained. Its figures are rows of the section's long table."""
 
     name: str  # as people call it: "lpi_cb β=0.1"
     objective: str
     beta: float | None = None
-    truth: Interval | None = None  # J(π), where a world gives it
-    gain: Interval | None = None  # J(π) - J(μ), paired
-    metrics: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@20" -> figure
-    at_k: Mapping[str, Interval] = field(default_factory=dict)  # "click nDCG@5" -> figure: every k, none tested
-    js: Interval | None = None  # from the reference named in the section
-    unseen_by_js: bool = False  # within noise by JS, though its ranking differs from the baseline's beyond chance
-    likelihood: Interval | None = None  # mean log π(a|x) of what was logged
-    kl: Interval | None = None
-    coverage: float | None = None  # share of the catalogue that is in some list of `Section.lists` items
-    entropy: float | None = None  # nats
-    weights: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of the selected epoch: effective_share, clipped_share, ...
+    weights: Mapping[str, float] = field(default_factory=dict)  # of the selected epoch: effective_share, ...
     curve: Sequence[Mapping[str, Any]] = ()  # one entry per epoch: epoch, losses, weights, validation, selected_by
     selected_epoch: int | None = None
+    selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
     stages: Mapping[str, StageCurve] = field(default_factory=dict)  # of a closed form: "logging", "critic-1", ...
-    segments: Sequence[
-        Mapping[str, Any]
-    ] = ()  # {"by": "history", "segment": "1-3", "metric": ..., "mean", "low", "high", "n"}
-    rounds: Sequence[Mapping[str, Any]] = ()  # {"figure": "J(π)", "round": 3, "mean", "low", "high"}, of a loop
     js_histogram: Sequence[tuple[float, float, int]] = ()  # (from, to, contexts)
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
-    selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
-    differences: Mapping[str, Paired] = field(default_factory=dict)  # metric -> gain over the baseline
 
 
 @dataclass(frozen=True)
-class CheckedClaim:
-    """A claim, whether it holds here, and the figures behind the answer."""
+class Claim:
+    """A figure, the rule it is judged by, whether it holds here, in one plain sentence, and the numbers behind it."""
 
-    claim: str
+    figure: str  # as in the long table
+    rule: str
     holds: bool | None  # None: cannot tell
+    claim: str
     because: str
 
 
@@ -75,16 +75,55 @@ class Section:
 
     title: str
     about: str  # what the data is, in two sentences
-    rows: Sequence[PolicyRow]
+    policies: Sequence[PolicyInfo] = ()
+    measurements: Sequence[Measurement] = ()  # the long table
+    segments: Sequence[Measurement] = ()  # a figure by segment of the positions: rows of it too
+    columns: Mapping[str, str] = field(default_factory=dict)  # the figures compared -> as people say them
+    at_k: Mapping[str, str] = field(default_factory=dict)  # the same at every k; none is tested
+    main: str = ""  # the figure that decides, charted where no truth is known; the first column if not said
+    gains: Mapping[str, Mapping[str, Paired]] = field(default_factory=dict)  # by policy and figure, over the baseline
+    unseen_by_js: Collection[str] = ()  # policies within noise by JS that rank otherwise than the baseline
     logging_value: Interval | None = None  # J(μ)
     reference: str = ""  # which μ̂ divergences are taken against
-    baseline: str = ""  # which policy the differences of metrics are taken from; the reference if not said
+    baseline: str = ""  # the policy that gains are taken over
     floor: Interval | None = None  # JS between two μ̂ of different seeds
-    findings: Sequence[CheckedClaim] = ()
+    claims: Sequence[Claim] = ()
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
-    main_metric: str = ""  # charted where no truth is known; the first metric of the rows if not said
-    lists: int = 20  # K of the lists behind `coverage`
+    lists: int = 20  # K of the lists behind coverage@K
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str, str], Interval]:
+        return {(row.policy, row.group, row.figure): row.interval for row in self.measurements if row.round is None}
+
+    def figure(self, policy: str, name: str) -> Interval | None:
+        """A policy's `purchase.nDCG@20`, `JS` or `coverage@20`, where it was measured."""
+        return self._by_name.get((policy, *group_and_figure(name)))
+
+    def mean(self, policy: str, name: str) -> float | None:
+        """The same without its interval."""
+        figure = self.figure(policy, name)
+        return None if figure is None else figure.mean
+
+    def said(self, name: str) -> str:
+        """A figure as people say it: purchase nDCG@20."""
+        return self.columns.get(name, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        own = ("policies", "measurements", "segments", "gains", "claims", "samples", "floor", "logging_value")
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in own}
+        return {
+            **plain,
+            "unseen_by_js": list(self.unseen_by_js),
+            "policies": [asdict(policy) for policy in self.policies],
+            "measurements": as_json([*self.measurements, *self.segments]),
+            "gains": as_json(self.gains),
+            "floor": None if self.floor is None else asdict(self.floor),
+            "logging_value": None if self.logging_value is None else asdict(self.logging_value),
+            "claims": [asdict(claim) for claim in self.claims],
+            "samples": [asdict(sample) for sample in self.samples],
+        }
 
 
 @dataclass(frozen=True)
@@ -125,4 +164,8 @@ class Contents:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
-        return asdict(self)
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("sections", "numbers")},
+            "numbers": [asdict(number) for number in self.numbers],
+            "sections": [section.to_dict() for section in self.sections],
+        }

@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
+from localpolicy.report.comparison_words import LARGEST
+from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import joined
 from localpolicy.runtime.files import write_json
@@ -16,76 +17,72 @@ from localpolicy.runtime.folders import whole_folder
 from localpolicy.study.demo import SCENARIOS, ScenarioResult, run_scenario
 
 
-def findings(rows: Sequence[PolicyRow]) -> list[CheckedClaim]:
+def claims(section: Section) -> list[Claim]:
     """The paper's claims, and whether they hold here."""
-    improved = [row for row in rows if row.objective.startswith("lpi")]
-    return [_beats_logging(improved), _beta_moves(improved), _moves_furthest(rows), _earns_most(rows)]
+    improved = [policy for policy in section.policies if policy.objective.startswith("lpi")]
+    return [
+        _beats_logging(section, improved), _beta_moves(section, improved),
+        _largest(section, "JS", "ips", "IPS, even clipped, moves furthest", "JS {:.3f}"),
+        _largest(section, "true J", "lpi", "the policy that earns most is an LPI policy", "J {:.4f}"),
+    ]  # fmt: skip
 
 
-def _beats_logging(improved: Sequence[PolicyRow]) -> CheckedClaim:
-    """At some β of the grid, with its whole interval above zero; all are shown."""
-    gains = [(row.name, row.gain) for row in improved if row.gain is not None]
-    text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains)
-    return CheckedClaim(
-        "LPI beats the logging policy in true reward (at some β)", any(gain.low > 0 for _, gain in gains), text
-    )
+def _beats_logging(section: Section, improved: Sequence[PolicyInfo]) -> Claim:
+    """At some β of the grid; all are shown."""
+    gains = {policy.name: gain for policy in improved if (gain := section.figure(policy.name, "true gain"))}
+    text = ", ".join(f"{name}: {gain.mean:+.4f}" for name, gain in gains.items())
+    holds = any(gain.low > 0 for gain in gains.values())
+    claim = "LPI beats the logging policy in true reward (at some β)"
+    return Claim("true gain", "the whole 95 % interval is above 0", holds, claim, text)
 
 
-def _beta_moves(improved: Sequence[PolicyRow]) -> CheckedClaim:
-    ordered = sorted((row for row in improved if row.js is not None), key=lambda row: -(row.beta or 0.0))
-    means = [row.js.mean for row in ordered if row.js is not None]
-    text = ", ".join(f"β={row.beta:.3g}: JS {mean:.3f}" for row, mean in zip(ordered, means, strict=True))
-    rises = all(first < second for first, second in pairwise(means))
-    return CheckedClaim("a smaller β moves the policy further from the log", rises, text)
+def _beta_moves(section: Section, improved: Sequence[PolicyInfo]) -> Claim:
+    ordered = sorted(improved, key=lambda policy: -(policy.beta or 0.0))
+    known = [(policy, mean) for policy in ordered if (mean := section.mean(policy.name, "JS")) is not None]
+    text = ", ".join(f"β={policy.beta:.3g}: JS {mean:.3f}" for policy, mean in known)
+    rises = all(first < second for (_, first), (_, second) in pairwise(known))
+    return Claim("JS", "it rises as β falls", rises, "a smaller β moves the policy further from the log", text)
 
 
-def _moves_furthest(rows: Sequence[PolicyRow]) -> CheckedClaim:
-    ordered = sorted((row for row in rows if row.js is not None), key=lambda row: -row.js.mean if row.js else 0.0)
-    text = ", ".join(f"{row.name}: JS {row.js.mean:.3f}" for row in ordered[:3] if row.js)
-    return CheckedClaim("IPS, even clipped, moves furthest", ordered[0].objective.startswith("ips"), text)
-
-
-def _earns_most(rows: Sequence[PolicyRow]) -> CheckedClaim:
-    ordered = sorted(
-        (row for row in rows if row.truth is not None), key=lambda row: -row.truth.mean if row.truth else 0.0
-    )
-    text = ", ".join(f"{row.name}: J {row.truth.mean:.4f}" for row in ordered[:3] if row.truth)
-    return CheckedClaim("the policy that earns most is an LPI policy", ordered[0].objective.startswith("lpi"), text)
+def _largest(section: Section, figure: str, objective: str, claim: str, shown: str) -> Claim:
+    """Whether an objective that begins so has the largest figure; the three largest are shown."""
+    known = [(policy, mean) for policy in section.policies if (mean := section.mean(policy.name, figure)) is not None]
+    ordered = sorted(known, key=lambda pair: -pair[1])
+    text = ", ".join(f"{policy.name}: {shown.format(mean)}" for policy, mean in ordered[:3])
+    return Claim(figure, LARGEST, ordered[0][0].objective.startswith(objective), claim, text)
 
 
 def verdict(sections: Sequence[Section]) -> str:
     """What LPI earns in each world, in one sentence."""
-    parts = [f"{_share(_best_lpi(section), section):+.0%} in the {_world(section)}" for section in sections]
-    return (
-        f"Local policy improvement earns more than the policy that wrote the log: {joined(parts)}."
-        if all(_share(_best_lpi(section), section) > 0 for section in sections)
-        else f"Local policy improvement does not always earn more than the policy that wrote the log: {joined(parts)}."
-    )
+    shares = {_world(section): _share(section, _best(section, "lpi")) for section in sections}
+    parts = joined(f"{share:+.0%} in the {world}" for world, share in shares.items())
+    more = "earns more" if all(share > 0 for share in shares.values()) else "does not always earn more"
+    return f"Local policy improvement {more} than the policy that wrote the log: {parts}."
 
 
 def numbers(sections: Sequence[Section]) -> list[KeyNumber]:
     """The best LPI policy of each world, and what earned more where something did."""
     key_numbers = []
     for section in sections:
-        best = _best_lpi(section)
-        top = max(section.rows, key=lambda row: row.gain.mean if row.gain else 0.0)
-        assert best.js is not None and top.js is not None
-        meaning = f"At JS {best.js.mean:.2f} from the log (0: the same, 0.69: nothing in common)."
-        if top is not best:
-            meaning += f" {top.name} earns {_share(top, section):+.0%}, but moves to JS {top.js.mean:.2f}."
-        name = f"true reward of {best.name} over the log's policy, {_world(section)}"
-        key_numbers.append(KeyNumber(f"{_share(best, section):+.0%}", name, meaning))
+        best, top = _best(section, "lpi"), _best(section)
+        meaning = f"At JS {section.mean(best, 'JS'):.2f} from the log (0: the same, 0.69: nothing in common)."
+        if top != best:
+            meaning += f" {top} earns {_share(section, top):+.0%}, but moves to JS {section.mean(top, 'JS'):.2f}."
+        name = f"true reward of {best} over the log's policy, {_world(section)}"
+        key_numbers.append(KeyNumber(f"{_share(section, best):+.0%}", name, meaning))
     return key_numbers
 
 
-def _best_lpi(section: Section) -> PolicyRow:
-    lpi = [row for row in section.rows if row.objective.startswith("lpi") and row.gain is not None]
-    return max(lpi, key=lambda row: row.gain.mean if row.gain else 0.0)
+def _best(section: Section, objective: str = "") -> str:
+    """The policy that earns most, among those whose objective begins so."""
+    among = [policy.name for policy in section.policies if policy.objective.startswith(objective)]
+    return max(among, key=lambda name: section.mean(name, "true gain") or 0.0)
 
 
-def _share(row: PolicyRow, section: Section) -> float:
-    assert row.gain is not None and section.logging_value is not None
-    return row.gain.mean / section.logging_value.mean
+def _share(section: Section, policy: str) -> float:
+    gain = section.mean(policy, "true gain")
+    assert gain is not None and section.logging_value is not None
+    return gain / section.logging_value.mean
 
 
 def _world(section: Section) -> str:
@@ -122,5 +119,5 @@ def _section(played: ScenarioResult) -> Section:
         title=played.scenario.title,
         about=played.scenario.about,
         reference="an mle run of another seed",
-        findings=findings(section.rows),
+        claims=claims(section),
     )

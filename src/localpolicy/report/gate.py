@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localpolicy.judge.gate import Check, Gate
-from localpolicy.report.contents import CheckedClaim, Contents, Headline, KeyNumber, Section
+from localpolicy.report.contents import Claim, Contents, Headline, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
@@ -73,10 +73,14 @@ def gate_headline(verdict: Gate) -> Headline:
     return Headline(verdict.sentence, numbers, step)
 
 
-def gate_findings(verdict: Gate) -> list[CheckedClaim]:
+def gate_claims(verdict: Gate) -> list[Claim]:
     """Every check that was asked for."""
-    asked = [check for check in verdict.checks if check.outcome != "not asked"]
-    return [CheckedClaim(CLAIMS.get(check.name, check.name), check.passed, check.reason) for check in asked]
+    rule = f"the gate's rules, with {verdict.rules.confidence:.0%} confidence"
+    return [
+        Claim(check.name, rule, check.passed, CLAIMS.get(check.name, check.name), check.reason)
+        for check in verdict.checks
+        if check.outcome != "not asked"
+    ]
 
 
 def gate_contents(verdict: Gate) -> Contents:
@@ -84,8 +88,7 @@ def gate_contents(verdict: Gate) -> Contents:
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
-        rows=(),
-        findings=gate_findings(verdict),
+        claims=gate_claims(verdict),
         facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
     return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])

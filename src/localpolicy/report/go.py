@@ -17,11 +17,11 @@ from localpolicy.data.config import PrepareConfig, go_fields
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
-from localpolicy.measure.estimate import Interval
-from localpolicy.measure.summary import AT_K
+from localpolicy.measure.estimate import Interval, Measurement
+from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
-from localpolicy.report.gate import gate_findings, gate_headline, gate_table
+from localpolicy.report.gate import gate_claims, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
@@ -208,7 +208,7 @@ def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> C
         by_value = verdict.deployed is None or verdict.question.kind == "value"
         figure = REWARD if by_value else verdict.metric
         drawn = _by_reward(section, result.comparison, verdict.rules.estimator) if by_value else _by(section, figure)
-        section = replace(drawn, findings=[*gate_findings(verdict), *section.findings])
+        section = replace(drawn, claims=[*gate_claims(verdict), *section.claims])
     notes = [*result.notes, *(() if verdict is None else verdict.notes)]
     settings = {
         "localpolicy": __version__,
@@ -243,8 +243,7 @@ def _headline(result: GoResult) -> Headline:
 
 def _by(section: Section, metric: str) -> Section:
     """The same with this metric as the figure that is drawn, where the comparison has it."""
-    called = metric.replace(".", " ", 1)
-    return replace(section, main_metric=called) if any(called in row.metrics for row in section.rows) else section
+    return replace(section, main=metric) if metric in section.columns else section
 
 
 def _by_reward(section: Section, comparison: Comparison, estimator: str) -> Section:
@@ -254,11 +253,13 @@ def _by_reward(section: Section, comparison: Comparison, estimator: str) -> Sect
         for policy in comparison.evaluations
         if policy.off_policy is not None and policy.off_policy.refusal is None
     }
-    if len(estimates) < len(section.rows):
+    if len(estimates) < len(section.policies):
         return section  # a picture without some of the policies would mislead
-    rewards = {name: Interval.of(each.value, each.se) for name, each in estimates.items()}
-    rows = [replace(row, metrics={REWARD: rewards[row.name], **row.metrics}) for row in section.rows]
-    return replace(section, rows=rows, main_metric=REWARD)
+    rewards = [
+        Measurement.of(name, REWARD, Interval.of(each.value, each.se), se=each.se) for name, each in estimates.items()
+    ]
+    columns = {REWARD: REWARD, **section.columns}
+    return replace(section, measurements=[*section.measurements, *rewards], columns=columns, main=REWARD)
 
 
 def _minutes(seconds: float) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
+from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
+from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Cell, Table, joined, percent, with_interval
 from localpolicy.runtime.files import whole_file, write_json
@@ -132,18 +133,19 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def loop_findings(by_arm: Mapping[str, Trajectory]) -> list[CheckedClaim]:
+def loop_claims(by_arm: Mapping[str, Trajectory]) -> list[Claim]:
     """For each objective: did it earn more at the end, and without a sign of collapse?"""
-    findings = []
+    claims = []
+    above, healthy = "the 95 % interval of the gain is above 0", "no sign of collapse by the limits of the loop"
     for name, (rounds, wrong) in by_arm.items():
         start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
         earns = True if gain.low > 0 else False if gain.high < 0 else None
         because = f"J {start:.4f} → {end:.4f} ({change(start, end)}) in {len(rounds) - 1} rounds"
-        findings.append(CheckedClaim(f"{name} ends above the policy it started from", earns, because))
+        claims.append(Claim("gain", above, earns, f"{name} ends above the policy it started from", because))
         signs = [symptom.said for symptom in wrong if symptom.kind != "loses"]
-        healthy = "entropy, coverage and the effective share of its weights stay in bounds"
-        findings.append(CheckedClaim(f"{name} shows no sign of collapse", not signs, "; ".join(signs) or healthy))
-    return findings
+        said = "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds"
+        claims.append(Claim("J(π), entropy, coverage", healthy, not signs, f"{name} shows no sign of collapse", said))
+    return claims
 
 
 def loop_verdict(by_arm: Mapping[str, Trajectory]) -> str:
@@ -179,6 +181,10 @@ def loop_verdict(by_arm: Mapping[str, Trajectory]) -> str:
 KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 PICTURED = CHARTED[:3]
+ENDS = {  # what the long table calls a figure of the last round
+    "true J": "J(π)", "true gain": "gain", "JS": "JS from the first μ", "KL": "KL from the first μ",
+    "coverage@1": "coverage", "entropy": "entropy",
+}  # fmt: skip
 
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
@@ -211,23 +217,25 @@ def trajectories(loop: Loop) -> dict[str, Trajectory]:
 
 def loop_contents(loop: Loop, by_arm: Mapping[str, Trajectory]) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
-    rows = [_row(arm, *by_arm[arm.name]) for arm in loop.arms]
+    ends = {arm.name: by_arm[arm.name][0][-1] for arm in loop.arms}
     scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
     first = by_arm[loop.arms[0].name][0][0]
     last = _last(by_arm)
     section = Section(
         title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
-        rows=rows,
+        policies=[_info(arm, ends[arm.name]) for arm in loop.arms],
+        measurements=[row for arm in loop.arms for row in _measured(arm.name, by_arm[arm.name][0])],
         logging_value=first["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
-        findings=loop_findings(by_arm),
+        claims=loop_claims(by_arm),
         facts=_facts(loop, last),
         lists=1,
     )
     settings = {"localpolicy": __version__, "rounds": str(last)}
-    best = max(rows, key=lambda row: row.truth.mean if row.truth else 0.0)
-    numbers = [_number(row, first) for row in sorted(rows, key=lambda row: row is not best)[:KEY_NUMBERS]]
+    best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
+    order = sorted(ends, key=lambda name: name != best)[:KEY_NUMBERS]
+    numbers = [_number(name, first, ends[name]) for name in order]
     step = (
         "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no "
         "longer show what would have been better."
@@ -235,33 +243,26 @@ def loop_contents(loop: Loop, by_arm: Mapping[str, Trajectory]) -> Contents:
     return Contents(f"A loop of {last} rounds", loop_verdict(by_arm), [section], settings, numbers, step)
 
 
-def _number(row: PolicyRow, first: Figures) -> KeyNumber:
-    assert row.truth is not None and row.js is not None
-    meaning = f"J {first['J(π)'].mean:.4f} → {row.truth.mean:.4f}, at JS {row.js.mean:.2f} from the first policy."
-    return KeyNumber(change(first["J(π)"].mean, row.truth.mean), f"true reward of {row.name}", meaning)
+def _number(name: str, first: Figures, last: Figures) -> KeyNumber:
+    start, end, js = first["J(π)"].mean, last["J(π)"].mean, last["JS from the first μ"].mean
+    meaning = f"J {start:.4f} → {end:.4f}, at JS {js:.2f} from the first policy."
+    return KeyNumber(change(start, end), f"true reward of {name}", meaning)
 
 
-def _row(arm: PolicySpec, rounds: Sequence[Figures], wrong: Sequence[Symptom]) -> PolicyRow:
-    last = rounds[-1]
-    lines = [
-        {"figure": name, "round": number, **asdict(figures[name])}
+def _info(arm: PolicySpec, last: Figures) -> PolicyInfo:
+    weights = {key: last[name].mean for name, key in SHARES.items() if name in last}
+    return PolicyInfo(arm.name, arm.objective["name"], arm.objective.get("beta"), weights=weights)
+
+
+def _measured(arm: str, rounds: Sequence[Figures]) -> list[Measurement]:
+    """Rows of the long table: the last round's figures as those of any policy, and what is charted by round."""
+    last = [Measurement.of(arm, figure, rounds[-1][name]) for figure, name in ENDS.items()]
+    return last + [
+        Measurement.of(arm, name, figures[name], round=number)
         for name in CHARTED
         for number, figures in enumerate(rounds)
         if name in figures and not (number == 0 and name == "JS from the round before")
     ]
-    return PolicyRow(
-        name=arm.name,
-        objective=arm.objective["name"],
-        beta=arm.objective.get("beta"),
-        truth=last["J(π)"],
-        gain=last["gain"],
-        js=last["JS from the first μ"],
-        kl=last["KL from the first μ"],
-        coverage=last["coverage"].mean,
-        entropy=last["entropy"].mean,
-        weights={key: last[name].mean for name, key in SHARES.items() if name in last},
-        rounds=lines,
-    )
 
 
 def _world_about(loop: Loop) -> str:
@@ -297,8 +298,8 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
 
 
 def loop_json(loop: Loop, by_arm: Mapping[str, Trajectory]) -> dict[str, Any]:
-    """For machines: every figure, and what went wrong."""
-    content = loop.to_dict()
+    """For machines: every figure, the claims, and what went wrong."""
+    content = {**loop.to_dict(), "claims": [asdict(claim) for claim in loop_claims(by_arm)]}
     for name, trajectory in by_arm.items():
         content["arms"][name] |= {
             "symptoms": [asdict(symptom) for symptom in trajectory[1]],

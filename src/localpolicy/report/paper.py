@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import paired_family
-from localpolicy.report.contents import CheckedClaim
+from localpolicy.report.comparison_words import BEYOND
+from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, interval_text, largest_shown, number
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper.data import DataSet, Table2
@@ -18,7 +19,7 @@ from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 
 
-def findings(table: Table3) -> list[CheckedClaim]:
+def findings(table: Table3) -> list[Claim]:
     """The claims of section 4.2, in its order."""
     return [
         _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
@@ -29,15 +30,16 @@ def findings(table: Table3) -> list[CheckedClaim]:
     ]
 
 
-def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> CheckedClaim:
+def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Claim:
     """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
 
     It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
     """
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
+    figure, rule = "nDCG@20", "every difference above 0: paired t-test by sequence, Holm-corrected, p < .05"
     pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
     if len(pairs) < len(upper) * len(lower):
-        return CheckedClaim(claim, None, "not all of them are trained")
+        return Claim(figure, rule, None, claim, "not all of them are trained")
     tests = paired_family(
         {
             f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": (
@@ -53,46 +55,50 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Che
     least, test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
-    return CheckedClaim(claim, holds, f"{text} {test.difference:+.4f}±{test.se:.4f}")
+    return Claim(figure, rule, holds, claim, f"{text} {test.difference:+.4f}±{test.se:.4f}")
 
 
-def _largest_in_most(table: Table3) -> CheckedClaim:
-    claim = "LPI has the largest figure in most columns"
+def _largest_in_most(table: Table3) -> Claim:
+    claim, about = "LPI has the largest figure in most columns", ("every column", "the larger mean, in more than half")
     if len(table.rows) < len(POLICIES):
-        return CheckedClaim(claim, None, "not all policies are trained")
+        return Claim(*about, None, claim, "not all policies are trained")
     won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
     starred = sum(bool(lead.test.stars) for lead in won)
-    return CheckedClaim(
-        claim, 2 * len(won) > len(COLUMNS), f"{len(won)} of {len(COLUMNS)}, {starred} of them with stars"
+    because = f"{len(won)} of {len(COLUMNS)}, {starred} of them with stars"
+    return Claim(*about, 2 * len(won) > len(COLUMNS), claim, because)
+
+
+def _ips_worst(table: Table3) -> Claim:
+    claim, about = (
+        "IPS-PG has the lowest figures and the largest JS",
+        ("every column and JS", "the smallest, the largest"),
     )
-
-
-def _ips_worst(table: Table3) -> CheckedClaim:
-    claim = "IPS-PG has the lowest figures and the largest JS"
     if len(table.rows) < len(POLICIES):
-        return CheckedClaim(claim, None, "not all policies are trained")
+        return Claim(*about, None, claim, "not all policies are trained")
     lowest = sum(
         min(table.rows, key=lambda row: row.pooled.estimate(name).mean).objective == "ips_pg" for name in COLUMNS
     )
     furthest = max(table.rows, key=lambda row: row.js.mean if row.js is not None else 0.0)
     js = 0.0 if furthest.js is None else furthest.js.mean
-    return CheckedClaim(
-        claim,
+    return Claim(
+        *about,
         lowest == len(COLUMNS) and furthest.objective == "ips_pg",
+        claim,
         f"lowest in {lowest} of {len(COLUMNS)} columns; furthest: {_short(furthest)} at JS {js:.3f}",
     )
 
 
-def _above_noise(table: Table3) -> CheckedClaim:
+def _above_noise(table: Table3) -> Claim:
     """Not a claim of the paper, but reading its JS column assumes it."""
     claim = "all policies differ from μ̂ by more than another seed does"
     others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
     if table.floor is None or not others:
-        return CheckedClaim(claim, None, "the noise floor is not known")
+        return Claim("JS", BEYOND, None, claim, "the noise floor is not known")
     floor = Interval.from_estimate(table.floor["test"])
     beyond = [row for row in others if row.js is not None and beyond_floor(Interval.from_estimate(row.js), floor)]
     names = ", ".join(_short(row) for row in beyond) or "none"
-    return CheckedClaim(claim, len(beyond) == len(others), f"above the floor of {interval_text(floor)}: {names}")
+    because = f"above the floor of {interval_text(floor)}: {names}"
+    return Claim("JS", BEYOND, len(beyond) == len(others), claim, because)
 
 
 def _rows(table: Table3, objectives: Sequence[str]) -> list[Row]:
@@ -122,8 +128,8 @@ def table1_table(table: Table1) -> Table:
             Cell(number(ar.mean)),
             Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
             Cell(number(js.mean, 3)),
-            Cell(number(row.policy("entropy"), 2)),
-            Cell(f"{row.policy('coverage@1'):.1%}"),
+            Cell(number(row.estimate("entropy").mean, 2)),
+            Cell(f"{row.estimate('coverage@1').mean:.1%}"),
         ]
         for name in FIGURES if table.published else ():
             distance = table.distance(row, name)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from localpolicy.measure.divergence import times_floor
-from localpolicy.measure.estimate import Estimate, Interval
-from localpolicy.measure.summary import AT_K, WEIGHTED, is_rating
-from localpolicy.report.contents import CheckedClaim, Contents, KeyNumber, PolicyRow, Section
+from localpolicy.measure.estimate import Estimate, Interval, Measurement
+from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.summary import WEIGHTED, is_rating
+from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
 from localpolicy.study.measured import Pooled, over_seeds
@@ -106,29 +109,36 @@ def _estimate_cells(estimate: Estimate) -> list[Cell]:
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     metric = f"validation {sweep.select}"
-    rows = [_row(sweep, tried, metric) for tried in sweep.tried if len(tried.good) == len(tried.seeds)]
+    whole = [tried for tried in sweep.tried if len(tried.good) == len(tried.seeds)]
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
-        rows=rows,
+        policies=[_info(sweep, tried) for tried in whole],
+        measurements=[row for tried in whole for row in _measured(sweep, tried, metric)],
+        columns={metric: metric},
+        main=metric,
         reference=" and ".join(sweep.references),
         floor=Interval.known(sweep.noise),
-        findings=findings(sweep),
+        claims=claims(sweep),
         facts={"data digest": sweep.data[:16], "seeds": str(sweep.seeds), "search": sweep.search},
-        main_metric=metric,
     )
 
 
-def _row(sweep: Sweep, tried: Tried, metric: str) -> PolicyRow:
-    beta = dict(tried.point.settings).get("objective.beta")
+def _measured(sweep: Sweep, tried: Tried, metric: str) -> list[Measurement]:
+    """Rows of the long table: the figure that chooses, and JS."""
     unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
-    return PolicyRow(
+    score = over_seeds([seed.selection_score for seed in tried.seeds], unknown)
+    figures = {metric: score} if tried.js is None else {metric: score, "JS": Interval.from_estimate(tried.js)}
+    return [Measurement.of(_name(sweep, tried), *figure, split="validation") for figure in figures.items()]
+
+
+def _info(sweep: Sweep, tried: Tried) -> PolicyInfo:
+    beta = dict(tried.point.settings).get("objective.beta")
+    return PolicyInfo(
         name=_name(sweep, tried),
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
-        metrics={metric: over_seeds([seed.selection_score for seed in tried.seeds], unknown)},
-        js=Interval.known(tried.js),
         weights=tried.good[0].record["run"]["weights"],
         selected_epoch=tried.good[0].epoch,
         selected_by=sweep.select,
@@ -144,35 +154,42 @@ def verdict(sweep: Sweep) -> str:
     return f"{_name(sweep, sweep.chosen)} has the highest validation {sweep.select}{among}: {best:.4f}."
 
 
-def findings(sweep: Sweep) -> list[CheckedClaim]:
+def claims(sweep: Sweep) -> list[Claim]:
     """Is any point within the budget, and is the chosen one better than the second best by more than noise?"""
-    claims = []
+    found = []
     if sweep.max_js is not None:
         nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=math.nan)
         claim = f"a point is within the budget of JS {sweep.max_js:g}"
-        claims.append(CheckedClaim(claim, sweep.chosen is not None, f"the nearest has JS {nearest:.4f} on validation"))
+        because = f"the nearest has JS {nearest:.4f} on validation"
+        found.append(Claim("JS", f"at most {sweep.max_js:g}", sweep.chosen is not None, claim, because))
     if sweep.chosen is not None:
-        claims.append(_lead(sweep, sweep.chosen))
-    return claims
+        found.append(_lead(sweep, sweep.chosen))
+    return found
 
 
-def _lead(sweep: Sweep, chosen: Tried) -> CheckedClaim:
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """For `sweep.json`: every point, and the claims."""
+    return {**sweep.to_dict(), "claims": [asdict(claim) for claim in claims(sweep)]}
+
+
+def _lead(sweep: Sweep, chosen: Tried) -> Claim:
     """The chosen point against the second best, seed by seed."""
     claim = f"the lead of {_name(sweep, chosen)} is larger than the noise between seeds"
+    about = f"validation {sweep.select}", "Student's 95 % interval over seeds is above 0"
     others = [tried for tried in sweep.tried if tried.point != chosen.point]
     second = best_within(others, sweep.max_js)
     if second is None:
-        return CheckedClaim(claim, None, "no other point to compare it with")
+        return Claim(*about, None, claim, "no other point to compare it with")
     differences = [
         ours.selection_score - theirs.selection_score for ours, theirs in zip(chosen.seeds, second.seeds, strict=True)
     ]
     lead = over_seeds(differences, [math.nan])
     text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
     if len(differences) == 1:
-        return CheckedClaim(claim, None, f"{text}, with one seed; --seeds 3 or more would tell")
+        return Claim(*about, None, claim, f"{text}, with one seed; --seeds 3 or more would tell")
     flattered = f"; it is the best of {len(sweep.tried)} points, so this lead is optimistic" if len(others) > 1 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
-    return CheckedClaim(claim, lead.low > 0, f"{text}; {seeds}")
+    return Claim(*about, lead.low > 0, claim, f"{text}; {seeds}")
 
 
 def _name(sweep: Sweep, tried: Tried) -> str:

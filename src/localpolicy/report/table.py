@@ -113,7 +113,8 @@ def ends(interval: Interval, figure: str) -> tuple[float, float]:
 
 def floor_text(section: Section) -> str:
     """The noise floor in words, with as many decimals as the divergences beside it."""
-    digits = decimals([row.js.mean for row in section.rows if row.js] + [section.floor.mean if section.floor else None])
+    distances = [section.mean(policy.name, "JS") for policy in section.policies]
+    digits = decimals([*distances, section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
 
 

@@ -11,11 +11,12 @@ from localpolicy.judge.leads import Bucket
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.off_policy.estimate import INTERVAL
 from localpolicy.measure.off_policy.intervals import Bounds
 from localpolicy.measure.significance import Paired
-from localpolicy.measure.summary import AT_K, is_rating
+from localpolicy.measure.summary import is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import NOTHING, Cell, Table, cells, largest_shown, number, share_with_error, with_error

@@ -13,7 +13,7 @@ from localpolicy import plugins
 from localpolicy.data.batches import WindowConfig
 from localpolicy.errors import ConfigError, nearest, shown
 from localpolicy.limits import LARGEST_SEED
-from localpolicy.model.network import ModelConfig
+from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import AUTO, OrAuto, Settings

@@ -16,7 +16,6 @@ from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.draw import check_floor, check_length, top
-from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig, Worth
 from localpolicy.serving.log import Found, Log, LogError
 from localpolicy.serving.metrics import Metrics
@@ -140,10 +139,9 @@ class Service:
         check_length(asked.k, recommender.n_items)
         if asked.beta is not None:
             recommender.check_beta(asked.beta)
-        candidates = None if asked.candidates is None else tuple(asked.candidates)
         return ListRequest(
             recommender, items, events, asked.k, asked.beta, asked.sample, config.floor if asked.sample else 0.0,
-            Filter(tuple(asked.exclude), candidates, asked.exclude_seen),
+            asked.item_filter,
             fallback=not items and config.empty_history == "fallback",
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
 
+from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import SMALLEST_BETA
 
 LARGEST_ID = 2**63 - 1
@@ -58,6 +59,12 @@ class Recommend(Body):
     beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
+
+    @property
+    def item_filter(self) -> Filter:
+        """What may be shown."""
+        candidates = None if self.candidates is None else tuple(self.candidates)
+        return Filter(tuple(self.exclude), candidates, self.exclude_seen)
 
 
 class Listed(BaseModel):

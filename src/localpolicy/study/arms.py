@@ -10,7 +10,6 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 from collections import deque
@@ -18,32 +17,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
-from localpolicy.measure.candidates import family_of, open_run, refuse_incomparable, window_of
+from localpolicy.measure.candidates import family_of
 from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.measurements import measure
-from localpolicy.measure.run import settings_of as evaluation_settings
 from localpolicy.measure.run import world_of
-from localpolicy.measure.score import device_of
-from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.devices import give_back_memory
-from localpolicy.runtime.files import read_json, write_json
-from localpolicy.simulation.truth import load_world
+from localpolicy.runtime.files import read_json
 from localpolicy.study.jobs import Job, different, in_processes, refuse_other
-from localpolicy.study.measured import Measured, save_positions
+from localpolicy.study.measured import SPLITS, Measured, Task, measure_all, networks_of
 from localpolicy.training.setup import resolve
-from localpolicy.training.train import training
-from localpolicy.training.validation import ON_A_GPU
 
 LOG = logging.getLogger(__name__)
-SPLITS = ("validation", "test")
 TOWERS = "towers"  # under `out`, while arms that share them are at work
 KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 Key = TypeVar("Key")
@@ -57,28 +46,6 @@ class Arm:
 
     name: str  # also its folder's
     config: Config
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One arm for one process."""
-
-    job: Job
-    figures: Path | None  # None: trained alone
-    against: tuple[Path, ...]
-    trained: bool  # a run of the user's: measured as it is
-    keep: str
-    imputation: Path | None
-    truth: bool
-    exclude_seen: bool = False
-    towers: Path | None = None  # networks that arms share which differ in the dial alone
-
-
-class _Outcome(NamedTuple):
-    """What came of a task."""
-
-    failed: str | None = None  # why it could not be trained
-    held: bool = False  # trained, but its references are not there yet
 
 
 @dataclass
@@ -175,13 +142,13 @@ class Study:
         runs = [*(job.out for job in references), *self.against]
         untrained = [job for job in references if not Run(job.out).finished]
         tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-        tasks += [_Task(job, None, (), False, "runs", None, False) for job in untrained if job.name not in waiting]
+        tasks += [Task(job, None, (), False, "runs", None, False) for job in untrained if job.name not in waiting]
         if untrained:
             LOG.info("references first: %s", ", ".join(job.name for job in untrained))
         tasks.sort(key=lambda task: task.job.name not in names)
-        queue, held, done = deque(self._groups(tasks)), list[_Task](), 0
+        queue, held, done = deque(self._groups(tasks)), list[Task](), 0
         try:
-            for group, outcomes in in_processes(_measure_all, queue, processes=self.processes, deadline=self.deadline):
+            for group, outcomes in in_processes(measure_all, queue, processes=self.processes, deadline=self.deadline):
                 over = []
                 for task, outcome in zip(group, outcomes, strict=True):
                     name = task.job.name
@@ -205,11 +172,11 @@ class Study:
                 raise
             LOG.info("%s", stop)
 
-    def _groups(self, tasks: Sequence[_Task]) -> list[tuple[_Task, ...]]:
+    def _groups(self, tasks: Sequence[Task]) -> list[tuple[Task, ...]]:
         """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
-        by_networks: dict[str, list[_Task]] = {}
+        by_networks: dict[str, list[Task]] = {}
         for task in tasks:
-            by_networks.setdefault(_networks(task), []).append(task)
+            by_networks.setdefault(networks_of(task), []).append(task)
         groups = []
         for key, group in by_networks.items():
             towers = self.out / TOWERS / key
@@ -226,12 +193,12 @@ class Study:
             refuse_other(job)
         return jobs
 
-    def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> _Task:
+    def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> Task:
         out = self._given(name).folder if config is None else self.out / "runs" / name
         job = Job(name, self.data.path, out, config or Run(out).config)
         if config is not None:
             refuse_other(job)
-        return _Task(
+        return Task(
             job,
             self.out / "figures" / name,
             # A run is never its own reference.
@@ -289,70 +256,3 @@ class Study:
     def _given(self, name: str) -> Run:
         """The user's run of that name."""
         return next(Run(run) for run in self.against if run.name == name)
-
-
-def _networks(task: _Task) -> str:
-    """What decides the networks of an arm that has a dial; of any other arm, all there is."""
-    config = task.job.config
-    undialled = config.objective.undialled()
-    if undialled is None or task.trained:
-        return task.job.name
-    config = config.model_copy(update={"objective": undialled})
-    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
-
-
-def _measure_all(tasks: Sequence[_Task]) -> list[_Outcome]:
-    """Arms of the same networks, in turn; these go when all are done."""
-    outcomes = [_measure_one(task) for task in tasks]
-    for towers in {task.towers for task in tasks if task.towers is not None}:
-        shutil.rmtree(towers, ignore_errors=True)
-    return outcomes
-
-
-def _measure_one(task: _Task) -> _Outcome:
-    """Train one arm; measure it if its references are there."""
-    job, data = task.job, Prepared(task.job.data)
-    config = resolve(job.config, data)
-    about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
-    try:
-        run = Run(job.out)
-        if not task.trained:
-            training(data, run, job.config, resume=True, towers=task.towers)
-    except TrainingError as error:
-        if task.figures is not None:
-            write_json(task.figures / "arm.json", {**about, "failed": str(error)})
-        return _Outcome(failed=str(error))
-    if task.figures is None:
-        return _Outcome()
-    if not all(Run(path).finished for path in task.against):
-        return _Outcome(held=True)
-    device = config.train.device
-    give_back_memory()  # training needs other sizes than measuring
-    candidate = open_run(run, job.name, device=device)
-    references = [open_run(Run(path), path.name, device=device) for path in task.against]
-    refuse_incomparable([candidate, *references])
-    imputation = None if task.imputation is None else imputation_at(task.imputation, data)
-    for split in SPLITS:
-        asked = {"split": split, "exclude_seen": task.exclude_seen}
-        settings = evaluation_settings(asked, candidate.facts["train.min_history"])
-        if device_of(candidate.policy).type == "cuda":
-            settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
-        # The references are measured against each other once, not beside every arm: hence no floor.
-        options: dict[str, Any] = {"config": settings, "imputation": imputation, "floor": False}
-        evaluation = measure([candidate], data, references, window=window_of(candidate), **options)[job.name]
-        about[split] = evaluation.to_dict()
-    if task.truth and (world := world_of(data, None)) is not None:
-        about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
-    save_positions(evaluation.scores, task.figures / "test.parquet")
-    curve = run.metrics()
-    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
-    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
-    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
-    about["against"] = [
-        {**reference.origin.to_dict(), "weights": Run(path).manifest["policy_sha256"]}
-        for reference, path in zip(references, task.against, strict=True)
-    ]
-    write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
-    if task.keep == "figures" and not task.trained:
-        shutil.rmtree(job.out)
-    return _Outcome()

@@ -128,7 +128,7 @@ class Chain:
         before = self.run(number - 1).policy() if number > 1 else None
         measures = RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
-        figures = measures.of(run.policy(), before).to_dict()
+        figures = measures.of(run.policy(), before)
         return {
             "round": number, **figures, "weights": kept["weights"], "epoch": kept["epoch"], "version": run.version,
         }  # fmt: skip
@@ -217,7 +217,7 @@ def _start(chain: Chain) -> None:
         write_prepared(
             world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0), round_number=1
         )
-    write_json(folder / MEASURED, RoundMeasure(world, episodes=config.episodes, seed=chain.seed).first().to_dict())
+    write_json(folder / MEASURED, RoundMeasure(world, episodes=config.episodes, seed=chain.seed).first())
 
 
 def _claim(folder: Path, config: LoopConfig) -> None:

@@ -131,30 +131,7 @@ def logging_is_served(config: LoopConfig) -> bool:
     return config.logging == "served" and not config.keep_logs
 
 
-@dataclass(frozen=True)
-class Mean:
-    """A figure and its standard error, 0 where it is exact."""
-
-    mean: float
-    se: float = 0.0
-
-
-@dataclass(frozen=True)
-class Round:
-    """What one policy of the loop showed."""
-
-    truth: Mean  # J
-    gain: Mean  # over the first policy μ, paired
-    step: Mean  # over the policy before, paired
-    js_before: Mean  # from the policy before
-    js_first: Mean  # from μ
-    kl_first: Mean
-    entropy: float  # nats
-    coverage: float  # share of the catalogue shown first somewhere
-
-    def to_dict(self) -> dict[str, Any]:
-        """For the round's file."""
-        return asdict(self)
+Round = dict[str, Any]  # what one policy of the loop showed, as its file holds it
 
 
 class RoundMeasure:
@@ -165,13 +142,18 @@ class RoundMeasure:
 
     def first(self) -> Round:
         """μ itself: the round before the first."""
-        return Round(_mean(self._rewards(None)), Mean(0.0), Mean(0.0), *self._distances(None, None))
+        return self.of(None, None)
 
-    def of(self, policy: Policy, before: Policy | None) -> Round:
-        """A policy, and the one whose log it was trained on (None: μ)."""
+    def of(self, policy: Policy | None, before: Policy | None) -> Round:
+        """A policy, and the one whose log it was trained on (None: μ). Figures but two have a mean and an error.
+
+        truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
+        share of the catalogue that is shown first somewhere.
+        """
         mine, first = self._rewards(policy), self._rewards(None)
         theirs = first if before is None else self._rewards(before)
-        return Round(_mean(mine), _mean(mine - first), _mean(mine - theirs), *self._distances(policy, before))
+        earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
+        return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(policy, before)}
 
     def _rewards(self, policy: Policy | None) -> np.ndarray:
         """Of each visit, the same shoppers and luck under every policy; in the bandit one number, the exact J."""
@@ -182,7 +164,7 @@ class RoundMeasure:
             return rollout(policy, world, episodes=self.episodes, seed=self.seed).per_episode
         return world.rollouts(world.logging_agent(), self.episodes, STEPS, self.seed).per_episode
 
-    def _distances(self, policy: Policy | None, before: Policy | None) -> tuple[Mean, Mean, Mean, float, float]:
+    def _distances(self, policy: Policy | None, before: Policy | None) -> Round:
         columns: dict[str, list[np.ndarray]] = {}
         visits, weights = [], []
         for items, events, weight in self._contexts():
@@ -200,14 +182,18 @@ class RoundMeasure:
         visit, weight = np.concatenate(visits), np.concatenate(weights)
         statistics = {name: np.concatenate(parts) for name, parts in columns.items()}
 
-        def mean(name: str) -> Mean:
-            average = float(weight @ statistics[name])
-            return Mean(
-                average, 0.0 if isinstance(self.world, BanditWorld) else mean_estimate(statistics[name], visit).se
-            )
+        def mean(name: str) -> dict[str, float]:
+            exact = isinstance(self.world, BanditWorld)
+            se = 0.0 if exact else mean_estimate(statistics[name], visit).se
+            return {"mean": float(weight @ statistics[name]), "se": se}
 
-        shown = coverage(np.bincount(statistics["top"], minlength=self.world.n_items))
-        return mean("js:before"), mean("js:first"), mean("kl:first"), mean("entropy").mean, shown
+        return {
+            "js_before": mean("js:before"),
+            "js_first": mean("js:first"),
+            "kl_first": mean("kl:first"),
+            "entropy": mean("entropy")["mean"],
+            "coverage": coverage(np.bincount(statistics["top"], minlength=self.world.n_items)),
+        }
 
     def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Histories [B, t], their event codes, and the weight of each; all weights together are 1."""
@@ -234,9 +220,9 @@ class RoundMeasure:
         return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
 
 
-def _mean(values: np.ndarray) -> Mean:
+def _mean(values: np.ndarray) -> dict[str, float]:
     n = len(values)
-    return Mean(float(values.mean()), float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0)
+    return {"mean": float(values.mean()), "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0}
 
 
 # ---------------------------------------------------------------------- over seeds

@@ -26,7 +26,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Axis, Point, axes, grid, optuna_search
-from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled
+from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled, seed_mean
 from localpolicy.training.setup import resolve
 
 
@@ -60,9 +60,7 @@ class Tried:
     def js(self) -> Estimate | None:
         """Validation JS, the mean over seeds, with the largest of their errors."""
         known = [js for seed in self.good if (js := seed.js("validation")) is not None]
-        if not known:
-            return None
-        return known[0]._replace(mean=float(np.mean([js.mean for js in known])), se=max(js.se for js in known))
+        return seed_mean(known) if known else None
 
     def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""

@@ -50,6 +50,16 @@ class Progress(NamedTuple):
     stale: int = 0  # validations since the best one
     began: dict[str, Any] | None = None  # the older run whose weights it started from
 
+    def judged(self, value: float, logp: float | None, *, epoch: int) -> Progress:
+        """After a validation: the best by the rule (`value`) and by held-out likelihood so far, the first of equals."""
+        better = self.best is None or value > self.best
+        done = self._replace(metric_lines=self.metric_lines + 1, stale=0 if better else self.stale + 1)
+        if better:
+            done = done._replace(best=value, best_epoch=epoch, best_step=self.step)
+        if logp is not None and (self.likeliest is None or logp > self.likeliest):
+            done = done._replace(likeliest=logp, likeliest_epoch=epoch, likeliest_step=self.step)
+        return done
+
 
 class Checkpoints:
     """The checkpoints of one run."""

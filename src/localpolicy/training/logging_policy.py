@@ -7,6 +7,7 @@ through Σ_a μ̂(a|x) Q(x,a), keep them, for the sum needs no μ̂ of the actio
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import RunError
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
-from localpolicy.model.policy import Policy
+from localpolicy.model.policy import Origin, Policy
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
 from localpolicy.training.checks import BLOCK
@@ -31,6 +32,15 @@ def served(run: Run, data: Prepared) -> bool:
     (version,) = versions
     by_digest = len(version) >= SHORTEST_DIGEST and run.digest.startswith(version)
     return bool(by_digest or version == run.folder.resolve().name)
+
+
+def origin_of(objective: Objective, data: Prepared, *, heads: Collection[str]) -> Origin:
+    """What a policy comes from, and which of its heads is μ̂: by its objective, or as a copy of what served the log."""
+    reads = objective.reads()
+    copies = reads.teacher and reads.beta is None and served(Run(reads.logging), data)
+    beside = "logging" if "logging" in heads else None
+    estimates = "policy" if objective.estimates_logging or copies else beside
+    return Origin(objective.name, data.kind, data.events, estimates)
 
 
 def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) -> Policy:

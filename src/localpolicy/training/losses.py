@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from localpolicy.model.network import reading_in
+from localpolicy.catalogue.logits import copies_in
 from localpolicy.model.readout import NetworkReader
 from localpolicy.objectives.objective import Objective
 from localpolicy.training.mean import mean_losses, total
@@ -34,3 +38,19 @@ class Losses(nn.Module):
             return total(terms.losses).where(batch.counted, 0.0).sum() / count, {}, terms
         means = mean_losses(terms.losses, count=count)
         return total(means), means, terms
+
+
+@contextmanager
+def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
+    """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
+    changed = [network for network in networks if network is not None]
+    # Tied heads read the item embeddings several times, beside each other: cast them once, before.
+    tables = [network.table for network in changed if len(network.towers) == 1 and network.config.tied]
+    for network in changed:
+        network.reads_in = half
+    try:
+        with copies_in(half, *tables):
+            yield
+    finally:
+        for network in changed:
+            network.reads_in = None

@@ -36,14 +36,14 @@ from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums
 from localpolicy.training.keeping import Keeping
-from localpolicy.training.logging_policy import logging_facts, served
+from localpolicy.training.logging_policy import logging_facts, origin_of
 from localpolicy.training.manifest import manifest_of
 from localpolicy.training.schedule import due
 from localpolicy.training.selection import choosing, imitation, selection_score
 from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
 from localpolicy.training.step import Step
 from localpolicy.training.tensorboard import event_writer
-from localpolicy.training.validation import distance, doubtful_propensities, validate, validate_critic
+from localpolicy.training.validation import distance, validate, validate_critic, warn_of_propensities
 from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch
 
@@ -124,9 +124,7 @@ class Trainer:
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
-        done = Progress()
-        if resume:
-            done = self.keeping.load(older=older) or done
+        done = (self.keeping.load(older=older) if resume else None) or Progress()
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
         critic = informed(self.config.objective, self.data)
@@ -152,13 +150,7 @@ class Trainer:
                 done = self._epoch(done, display, advance, asked)
         return self._finish(done, time.perf_counter() - began)
 
-    def _epoch(
-        self,
-        done: Progress,
-        display: Display,
-        advance: Any,
-        asked: Callable[[], bool],
-    ) -> Progress:
+    def _epoch(self, done: Progress, display: Display, advance: Any, asked: Callable[[], bool]) -> Progress:
         config = self.config.train
         ranks, log = self.ranks, self._log(done)
         self.network.train()
@@ -190,8 +182,7 @@ class Trainer:
                 return done
         refuse_broken_sums(log, checked, done.step)
         log = log.over(ranks)
-        done = done._replace(epoch=done.epoch + 1, batch=0, log=None)
-        done = self._validated(done, log, epoch=done.epoch)
+        done = self._validated(done._replace(epoch=done.epoch + 1, batch=0, log=None), log, epoch=done.epoch + 1)
         if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
             EPOCHS.info(display.line(done, log))
         if self.keeping.due:
@@ -217,17 +208,14 @@ class Trainer:
             figures["teacher_js"] = distance(self.policy(), self.teacher, self.held_out, self.config, self.ranks)
         select, by = self.config.train.select, imitation(self.data)
         value = selection_score(select, figures)
-        better = done.best is None or value > done.best
-        done = done._replace(metric_lines=done.metric_lines + 1, stale=0 if better else done.stale + 1)
-        if better:
-            done = done._replace(best=value, best_epoch=epoch, best_step=done.step)
-            self.keeping.choose("policy.safetensors")
-        if LIKELIHOOD in figures:  # a critic has none
+        likely = None  # a critic has no likelihood
+        if LIKELIHOOD in figures:
             likely = value if select == by else selection_score(by, figures)
-            if done.likeliest is None or likely > done.likeliest:
-                done = done._replace(likeliest=likely, likeliest_epoch=epoch, likeliest_step=done.step)
-                if select != by:  # else they are the selected ones
-                    self.keeping.choose(LIKELIEST)
+        before, done = done, done.judged(value, likely, epoch=epoch)
+        if not done.stale:
+            self.keeping.choose("policy.safetensors")
+        if done.likeliest_step != before.likeliest_step and select != by:  # else they are the selected ones
+            self.keeping.choose(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -274,16 +262,11 @@ class Trainer:
 
     def policy(self) -> Policy:
         """The policy as it is now."""
-        name = self.config.objective.name
-        beside = "logging" if "logging" in self.network.heads else None
-        estimates = "policy" if self.config.objective.estimates_logging or self._imitates_the_log else beside
-        return Policy(self.network, Origin(name, self.data.kind, self.data.events, estimates), self.data.catalogue)
+        return Policy(self.network, self._origin, self.data.catalogue)
 
     @cached_property
-    def _imitates_the_log(self) -> bool:
-        """Whether it learns to give what the very run gives that served the log."""
-        reads = self.config.objective.reads()
-        return reads.teacher and reads.beta is None and served(Run(reads.logging), self.data)
+    def _origin(self) -> Origin:
+        return origin_of(self.config.objective, self.data, heads=tuple(self.network.heads))
 
     @property
     def not_captured_because(self) -> str | None:
@@ -305,15 +288,12 @@ class Trainer:
         with averaged(self.optimiser), self.network.formed():
             self.keeping.fit_rise()
             self.keeping.finish()
-        if not self.ranks.leads:
-            self.ranks.wait()
-            return self.run
-        self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
-        self.run.finish(manifest_of(self, done, seconds))
-        if self.config.objective.estimates_logging and "logged_propensity" in self.config.objective.reads().fields:
-            said = doubtful_propensities(self.run.selected_metrics()["validation"], self.data)
-            if said is not None:
-                LOG.warning(said)
-        self.keeping.checkpoints.clear()
+        if self.ranks.leads:
+            self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
+            self.run.finish(manifest_of(self, done, seconds))
+            objective = self.config.objective
+            if objective.estimates_logging and "logged_propensity" in objective.reads().fields:
+                warn_of_propensities(self.run.selected_metrics()["validation"], self.data)
+            self.keeping.checkpoints.clear()
         self.ranks.wait()
         return self.run

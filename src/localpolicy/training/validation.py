@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import numpy as np
@@ -28,6 +29,7 @@ from localpolicy.training.finite import refuse_broken_weights
 from localpolicy.training.selection import METRICS, PLAIN
 from localpolicy.types import Estimator
 
+LOG = logging.getLogger(__name__)
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU, ON_A_CPU = 8192, 64  # sequences of a batch in validation, at least
 
@@ -101,8 +103,8 @@ def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, floa
     }
 
 
-def doubtful_propensities(figures: dict[str, float], data: Prepared) -> str | None:
-    """A warning where propensities break what true ones obey, whatever π: E_μ[π/μ] = 1, and E_μ[log π - log μ] <= 0.
+def warn_of_propensities(figures: dict[str, float], data: Prepared) -> None:
+    """Warn where propensities break what true ones obey, whatever π: E_μ[π/μ] = 1, and E_μ[log π - log μ] <= 0.
 
     An estimate of μ that learns from stated propensities learns their faults too: then π/μ is 1, and only the second
     tells, for the items' own frequencies.
@@ -119,10 +121,10 @@ def doubtful_propensities(figures: dict[str, float], data: Prepared) -> str | No
             f"± {lead.se:.3f} nats"
         )
     else:
-        return None
-    return (
-        f"the log's propensities are doubtful: {found}. μ̂ learns from them; objective.propensities=unused leaves them "
-        "out."
+        return
+    LOG.warning(
+        "the log's propensities are doubtful: %s. μ̂ learns from them; objective.propensities=unused leaves them out.",
+        found,
     )
 
 

@@ -17,12 +17,14 @@ McInerney et al. 2020 (the cascade's weights), Kiyohara et al. 2022 (doubly robu
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from localpolicy.errors import DataError, nearest
-from localpolicy.measure.score import Scores
+
+if TYPE_CHECKING:  # rules and estimates are read without torch
+    from localpolicy.measure.score import Scores
 
 Estimand = Literal["decision", "first place", "one place changed", "whole list"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from localpolicy.measure.estimate import clustered_se, finite
 from localpolicy.measure.off_policy.decisions import Decisions, Estimand, decisions, estimand_of
@@ -18,7 +18,9 @@ from localpolicy.measure.off_policy.estimators import (
 )
 from localpolicy.measure.off_policy.intervals import Bounds, empirical_bernstein, skewed
 from localpolicy.measure.off_policy.overlap import Overlap, OverlapRules, overlap
-from localpolicy.measure.score import Scores
+
+if TYPE_CHECKING:
+    from localpolicy.measure.score import Scores
 
 CAP = 30.0  # of clipped weights: the paper's
 INTERVAL = "skewness corrected"

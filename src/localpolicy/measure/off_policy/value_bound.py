@@ -15,13 +15,15 @@ has lists, of one whole list.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from localpolicy.measure.off_policy.decisions import Decisions
 from localpolicy.measure.off_policy.estimators import Contributions, contributions, importance
 from localpolicy.measure.off_policy.intervals import lower_bound, smoothed_lower_bound
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE, effective_sample
-from localpolicy.types import Estimator
+
+if TYPE_CHECKING:
+    from localpolicy.types import Estimator
 
 Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
 NAMES: dict[str, str] = {"snips": "SNIPS", "dr": "DR"}

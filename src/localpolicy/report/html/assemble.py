@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import altair as alt
 import vl_convert
@@ -13,12 +13,12 @@ import vl_convert
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.report.contents import Contents, PolicyRow, SampleLists, Section
+from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section
 from localpolicy.report.html.charts import Chart, SeriesStyle, series_styles
 from localpolicy.report.html.frontier import frontier
-from localpolicy.report.html.lines import NOTE, curve_tables, curves, round_charts, round_tables
+from localpolicy.report.html.lines import NOTE, curves, round_charts
 from localpolicy.report.html.page import render, table
-from localpolicy.report.html.spread import histogram, histogram_table, segment_charts, segment_tables
+from localpolicy.report.html.spread import histogram, segment_charts
 from localpolicy.report.table import (
     NOTHING,
     Cell,
@@ -55,17 +55,16 @@ MARKS = {1: BETTER, -1: WORSE, 0: None}
 
 
 Shown = tuple[Column, list[Cell]]  # a column, and its cell of each policy
-Of = Callable[[PolicyRow], Interval | None]
 
 
 def _figures(
-    rows: Sequence[PolicyRow], column: Column, of: Of, *,
-    mark: Callable[[PolicyRow], Mark | None] = lambda row: None, digits: int | None = None,
+    section: Section, column: Column, name: str, *, mark: Callable[[str], Mark | None] = lambda policy: None,
+    digits: int | None = None,
 ) -> Shown:  # fmt: skip
     """A column of figures with intervals."""
-    figures = [of(row) for row in rows]
-    digits = _digits(figures) if digits is None else digits
-    return column, [interval_cell(figure, digits, mark(row)) for figure, row in zip(figures, rows, strict=True)]
+    figures = {policy.name: section.figure(policy.name, name) for policy in section.policies}
+    digits = _digits(figures.values()) if digits is None else digits
+    return column, [interval_cell(figure, digits, mark(policy)) for policy, figure in figures.items()]
 
 
 def _digits(figures: Iterable[Interval | None]) -> int:
@@ -73,11 +72,12 @@ def _digits(figures: Iterable[Interval | None]) -> int:
 
 
 def _policies(
-    title: str, rows: Sequence[PolicyRow], styles: Sequence[SeriesStyle], shown: Sequence[Shown], *, identity: str,
-    note: str, foot: Sequence[Sequence[Cell]] = (),
+    title: str, policies: Sequence[PolicyInfo], styles: Sequence[SeriesStyle], shown: Sequence[Shown], *,
+    identity: str, note: str, foot: Sequence[Sequence[Cell]] = (),
 ) -> str:  # fmt: skip
     """One row per policy, its name beside its symbol."""
-    names = [Cell(row.name, value=row.name, picture=style.swatch()) for row, style in zip(rows, styles, strict=True)]
+    named = zip(policies, styles, strict=True)
+    names = [Cell(policy.name, value=policy.name, picture=style.swatch()) for policy, style in named]
     body = [list(cells) for cells in zip(names, *(cells for _, cells in shown), strict=True)]
     columns = [Column("policy", numeric=False), *(column for column, _ in shown)]
     return table(Table(title, columns, body, note, foot), identity=identity, sortable=True)
@@ -85,69 +85,65 @@ def _policies(
 
 def comparison(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
     """All policies side by side, by every figure that any has; the logging policy's own value below them."""
-    rows, level = section.rows, section.logging_value
-    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
-    truths = [row.truth for row in rows]
+    policies, level, coverage = section.policies, section.logging_value, f"coverage@{section.lists}"
+    truths = [section.figure(policy.name, "true J") for policy in policies]
     # A difference has as many decimals as the values it comes from.
     digits = _digits(truths) if any(truth and known(truth.mean) for truth in truths) else None
 
-    def near(row: PolicyRow) -> Mark | None:
-        if row.unseen_by_js:
+    def near(policy: str) -> Mark | None:
+        if policy in section.unseen_by_js:
             return BLIND
-        return LEVEL if beyond_floor(row.js, section.floor) is False else None
+        return LEVEL if beyond_floor(section.figure(policy, "JS"), section.floor) is False else None
 
-    def metric(name: str) -> Shown:
-        return _figures(
-            rows, Column(name), lambda row: row.metrics.get(name),
-            mark=lambda row: MARKS[row.differences[name].sign if name in row.differences else 0],
-        )  # fmt: skip
+    def sign(policy: str, name: str) -> Mark | None:
+        gain = section.gains.get(policy, {}).get(name)
+        return MARKS[0 if gain is None else gain.sign]
 
-    entropies = decimals([row.entropy for row in rows], 3)
+    entropies = [section.mean(policy.name, "entropy") for policy in policies]
     columns = [
-        _figures(rows, Column("J(π)", "true reward"), lambda row: row.truth),
+        _figures(section, Column("J(π)", "true reward"), "true J"),
         _figures(
-            rows, Column("gain", "J(π) − J(μ)"), lambda row: row.gain, mark=lambda row: MARKS[excludes_zero(row.gain)],
-            digits=digits,
+            section, Column("gain", "J(π) − J(μ)"), "true gain", digits=digits,
+            mark=lambda policy: MARKS[excludes_zero(section.figure(policy, "true gain"))],
         ),
-        *map(metric, metrics),
-        _figures(rows, Column("JS", "nats"), lambda row: row.js, mark=near),
-        _figures(rows, Column("KL", "nats"), lambda row: row.kl),
-        _figures(rows, Column("likelihood", "mean log π"), lambda row: row.likelihood),
-        (Column(f"coverage@{section.lists}", "of the catalogue"), [share_cell(row.coverage) for row in rows]),
-        (Column("entropy", "nats"), [number_cell(row.entropy, entropies) for row in rows]),
+        *(
+            _figures(section, Column(said), name, mark=partial(sign, name=name))
+            for name, said in section.columns.items()
+        ),
+        _figures(section, Column("JS", "nats"), "JS", mark=near),
+        _figures(section, Column("KL", "nats"), "KL"),
+        _figures(section, Column("likelihood", "mean log π"), "logp"),
+        (Column(coverage, "of the catalogue"), [share_cell(section.mean(each.name, coverage)) for each in policies]),
+        (Column("entropy", "nats"), [number_cell(entropy, decimals(entropies, 3)) for entropy in entropies]),
     ]  # fmt: skip
     shown = [(column, cells) for column, cells in columns if any(cell.value is not None for cell in cells)]
     titles, foot = [column.title for column, _ in shown], []
     if level is not None and digits is not None:
         foot = [[word_cell("the logging policy μ"), interval_cell(level, digits), *[Cell("")] * (len(shown) - 1)]]
     note = _note(section, titles)
-    return _policies("Policies side by side", rows, styles, shown, identity=identity, note=note, foot=foot)
+    return _policies("Policies side by side", policies, styles, shown, identity=identity, note=note, foot=foot)
 
 
 def at_k(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """Every policy at k = 5, 10 and 20; empty if no row has them."""
-
-    def ranked(name: str) -> Shown:
-        return _figures(section.rows, Column(name), lambda row: row.at_k.get(name))
-
-    shown = [ranked(name) for name in dict.fromkeys(name for row in section.rows for name in row.at_k)]
+    """Every policy at k = 5, 10 and 20; empty if none is measured there."""
+    shown = [_figures(section, Column(said), name) for name, said in section.at_k.items()]
     note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
     title = "Ranking at k = 5, 10 and 20"
-    return _policies(title, section.rows, styles, shown, identity=identity, note=note) if shown else ""
+    return _policies(title, section.policies, styles, shown, identity=identity, note=note) if shown else ""
 
 
 def _note(section: Section, titles: Sequence[str]) -> str:
     said = ["Intervals of 95 %; a figure without one is exact."]
     if "gain" in titles:
         said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
-    if any(row.differences for row in section.rows):
+    if any(section.gains.values()):
         said.append(
             f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
             "p < .05, Holm-corrected over all metrics and policies of this table."
         )
     if "JS" in titles and section.floor:
         said.append("≈: the distance from the reference is within seed noise.")
-    if any(row.unseen_by_js for row in section.rows):
+    if section.unseen_by_js:
         said.append(
             "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
             "hardly sees the order of the first few items. Read it beside the metrics and the likelihood."
@@ -158,8 +154,8 @@ def _note(section: Section, titles: Sequence[str]) -> str:
 
 
 def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> str:
-    """How the objective weighed the log at the selected epoch; empty if no row has weights."""
-    weighed = [(row, style) for row, style in zip(section.rows, styles, strict=True) if row.weights]
+    """How the objective weighed the log at the selected epoch; empty if no policy has weights."""
+    weighed = [(policy, style) for policy, style in zip(section.policies, styles, strict=True) if policy.weights]
     if not weighed:
         return ""
     rows = [row for row, _ in weighed]
@@ -182,13 +178,13 @@ def weights(section: Section, styles: Sequence[SeriesStyle], identity: str) -> s
     return _policies("Weights of logged positions", rows, drawn, shown, identity=identity, note=note)
 
 
-def _scarce(key: str, row: PolicyRow) -> Mark | None:
-    return SCARCE if key == "effective_share" and row.weights.get(key, 1.0) < LEAST_EFFECTIVE else None
+def _scarce(key: str, policy: PolicyInfo) -> Mark | None:
+    return SCARCE if key == "effective_share" and policy.weights.get(key, 1.0) < LEAST_EFFECTIVE else None
 
 
 def sources(section: Section, identity: str) -> str:
-    """The folder and digest of each policy's run; empty if no row has one."""
-    rows = [row for row in section.rows if row.run or row.digest or row.selected_by]
+    """The folder and digest of each policy's run; empty if no policy has one."""
+    rows = [policy for policy in section.policies if policy.run or policy.digest or policy.selected_by]
     if not rows:
         return ""
     columns = [Column(name, numeric=False) for name in ("policy", "epoch kept by", "run", "digest of its weights")]
@@ -215,9 +211,13 @@ class Block:
     charts: Sequence[Chart] = ()
     legend: Sequence[tuple[str, str]] = ()  # a policy's name and its symbol
     table: str = ""
-    behind: str = ""  # tables of the numbers behind the charts
     note: str = ""
     samples: Sequence[SampleLists] = ()
+
+    @property
+    def numbers(self) -> str:
+        """Tables of what the charts draw."""
+        return "".join(chart.numbers for chart in self.charts)
 
 
 @dataclass(frozen=True)
@@ -259,27 +259,28 @@ def page(contents: Contents) -> str:
 def _blocks(section: Section, styles: Sequence[SeriesStyle], name: str) -> list[Block]:
     """What follows the findings, in order; nothing is shown of what a section does not have."""
 
-    def legend(wanted: Callable[[PolicyRow], object], *, line: bool = False) -> list[tuple[str, str]]:
-        rows = zip(section.rows, styles, strict=True)
-        return [(row.name, style.swatch(line=line)) for row, style in rows if wanted(row)]
+    def legend(wanted: Callable[[PolicyInfo], object], *, line: bool = False) -> list[tuple[str, str]]:
+        drawn = zip(section.policies, styles, strict=True)
+        return [(policy.name, style.swatch(line=line)) for policy, style in drawn if wanted(policy)]
+
+    in_rounds = {row.policy for row in section.measurements if row.round is not None}
+    in_segments = {row.policy for row in section.segments}
 
     blocks = []
     if charts := round_charts(section, styles, f"{name}-rounds"):
-        behind = round_tables(section, f"{name}-by-round")
-        blocks.append(Block("Round after round", charts, legend(lambda row: row.rounds, line=True), "", behind, NOTE))
-    if section.rows:
+        served = legend(lambda policy: policy.name in in_rounds, line=True)
+        blocks.append(Block("Round after round", charts, served, note=NOTE))
+    if section.policies:
         blocks.append(Block("Comparison", table=comparison(section, styles, f"{name}-comparison")))
     if ranked := at_k(section, styles, f"{name}-at-k"):
         blocks.append(Block("At other k", table=ranked))
     if charts := curves(section, styles, f"{name}-curves"):
-        trained = legend(lambda row: row.curve or row.stages, line=True)
-        blocks.append(Block("Training", charts, trained, behind=curve_tables(section, f"{name}-epochs")))
+        trained = legend(lambda policy: policy.curve or policy.stages, line=True)
+        blocks.append(Block("Training", charts, trained))
     if chart := histogram(section, styles, f"{name}-spread"):
-        behind = histogram_table(section, f"{name}-bins")
-        blocks.append(Block("Distance, context by context", [chart], behind=behind))
+        blocks.append(Block("Distance, context by context", [chart]))
     if charts := segment_charts(section, styles, f"{name}-segments"):
-        behind = segment_tables(section, f"{name}-parts")
-        blocks.append(Block("Where it wins and loses", charts, legend(lambda row: row.segments), behind=behind))
+        blocks.append(Block("Where it wins and loses", charts, legend(lambda policy: policy.name in in_segments)))
     if section.samples:
         blocks.append(Block("What would be shown", samples=section.samples))
     if weighed := weights(section, styles, f"{name}-weights"):

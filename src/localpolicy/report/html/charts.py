@@ -9,6 +9,7 @@ counter of the process, and equal contents must give equal bytes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -17,8 +18,9 @@ from typing import Any
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.contents import Contents, PolicyRow, Section
-from localpolicy.report.table import ends, known
+from localpolicy.report.contents import Contents, PolicyInfo, Section
+from localpolicy.report.html.page import table
+from localpolicy.report.table import NOTHING, Cell, Column, Table, ends
 
 OBJECTIVES = {
     "mle": ("#6b7078", "circle"),
@@ -75,8 +77,8 @@ class SeriesStyle:
 
 
 def series_styles(contents: Contents) -> list[list[SeriesStyle]]:
-    """One style per row of each section; an objective has the same colour and shape in all of them."""
-    family = _objective_styles(row.objective for section in contents.sections for row in section.rows)
+    """One style per policy of each section; an objective has the same colour and shape in all of them."""
+    family = _objective_styles(policy.objective for section in contents.sections for policy in section.policies)
     return [_of_section(section, family) for section in contents.sections]
 
 
@@ -86,14 +88,14 @@ def _objective_styles(objectives: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[SeriesStyle]:
-    members: dict[str, list[PolicyRow]] = {}
-    for row in section.rows:
-        members.setdefault(row.objective, []).append(row)
+    members: dict[str, list[PolicyInfo]] = {}
+    for policy in section.policies:
+        members.setdefault(policy.objective, []).append(policy)
     styles = []
-    for row in section.rows:
-        kin = members[row.objective]
-        index = next(number for number, other in enumerate(kin) if other is row)
-        colour, shape = family[row.objective]
+    for policy in section.policies:
+        kin = members[policy.objective]
+        index = next(number for number, other in enumerate(kin) if other is policy)
+        colour, shape = family[policy.objective]
         tint = 0.9 * index / (len(kin) - 1) if len(kin) > 1 else 0.0
         styles.append(SeriesStyle(colour, shape, tinted(colour, tint), DASHES[index % len(DASHES)]))
     return styles
@@ -151,6 +153,33 @@ class Chart:
     title: str = ""
     heading: str = ""  # of the block it stands in, where that depends on the data
     wide: bool = False
+    numbers: str = ""  # a table of what it draws
+
+
+def numbers_of(
+    title: str, by: str, names: Sequence[str], values: Sequence[Datum], identity: str, *, counts: bool = False
+) -> str:
+    """What a chart draws, as a table: its epochs, rounds, segments or bins down, its policies across."""
+    keys, steps = (list(dict.fromkeys(datum[name] for datum in values)) for name in ("key", by))
+    cells = {(datum[by], datum["key"]): _cell(datum) for datum in values}
+    words = any(isinstance(step, str) for step in steps)
+    positions = {datum[by]: datum.get("n", NOTHING) for datum in values}
+    rows = [
+        [
+            Cell(step if words else f"{step:g}", value=step),
+            *([Cell(positions[step])] if counts else []),
+            *(cells.get((step, key), Cell(NOTHING)) for key in keys),
+        ]
+        for step in (steps if words else sorted(steps))
+    ]
+    heads = [Column(by, numeric=not words), *([Column("positions")] if counts else [])]
+    columns = [*heads, *(Column(names[key]) for key in keys)]
+    return table(Table(f"{title} by {by}", columns, rows), identity=f"{identity}-numbers")
+
+
+def _cell(datum: Datum) -> Cell:
+    text, *around = re.split(r" (?=[±\[])", datum["value_text"], maxsplit=1)
+    return Cell(text, value=datum["value"], around="".join(around))
 
 
 def drawn(
@@ -182,25 +211,17 @@ def styled(name: str, data: str) -> alt.Chart:
     return layer(name, data).transform_lookup(lookup="key", from_=styles)
 
 
-def style_of(row: PolicyRow, style: SeriesStyle, key: int) -> Datum:
+def style_of(policy: PolicyInfo, style: SeriesStyle, key: int) -> Datum:
     """Which policy a row is about, and how it is drawn."""
     return {
-        "policy": row.name,
+        "policy": policy.name,
         "key": key,
-        "label": shortened(row.name),
+        "label": shortened(policy.name),
         "colour": style.colour,
         "fill": style.fill,
         "shape": style.shape,
         "dash": list(style.dash),
     }
-
-
-def figure_of(entry: Mapping[str, Any]) -> Interval | None:
-    """The figure of a segment or a round: {"mean", "low", "high"}, of which the ends may be left out."""
-    if entry.get("mean") is None or not known(mean := float(entry["mean"])):
-        return None
-    low, high = (mean if entry.get(end) is None else float(entry[end]) for end in ("low", "high"))
-    return Interval(mean, low, high)
 
 
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:

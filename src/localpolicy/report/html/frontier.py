@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.report.contents import Section
 from localpolicy.report.html.charts import (
     COLOUR,
     DARK,
@@ -31,38 +30,30 @@ HEIGHT = 420
 SAID = 6  # names in a caption
 
 
-@dataclass(frozen=True)
-class RewardAxis:
-    """What stands upright: the truth, or a metric."""
-
-    name: str
-    truth: bool
-
-    def of(self, row: PolicyRow) -> Interval | None:
-        """The row's figure."""
-        figure = row.truth if self.truth else row.metrics.get(self.name)
-        return figure if figure is not None and known(figure.mean) else None
+TRUTH = "true J"
 
 
-def upright(section: Section) -> RewardAxis | None:
-    """The true reward where any row has one, else the main metric, else nothing."""
-    if any(row.truth for row in section.rows):
-        return RewardAxis("J(π)", truth=True)
-    metrics = dict.fromkeys(name for row in section.rows for name in row.metrics)
-    if not metrics:
-        return None
-    return RewardAxis(section.main_metric if section.main_metric in metrics else next(iter(metrics)), truth=False)
+def upright(section: Section) -> str | None:
+    """The figure that stands upright: the truth where it is known, else the one that decides, else the first."""
+    measured = [
+        name
+        for name in (TRUTH, section.main, *section.columns)
+        if any(section.figure(policy.name, name) for policy in section.policies)
+    ]
+    return measured[0] if measured else None
 
 
 def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> Chart | None:
     """One point per policy that has both a figure and a divergence."""
-    axis = upright(section)
-    if axis is None:
+    figure = upright(section)
+    if figure is None:
         return None
+    truth, axis = figure == TRUTH, "J(π)" if figure == TRUTH else section.said(figure)
     shown = [
-        (row, style_of(row, style, key), y, row.js)
-        for key, (row, style) in enumerate(zip(section.rows, styles, strict=True))
-        if (y := axis.of(row)) is not None and row.js is not None and known(row.js.mean)
+        (policy, style_of(policy, style, key), y, x)
+        for key, (policy, style) in enumerate(zip(section.policies, styles, strict=True))
+        if (y := section.figure(policy.name, figure)) is not None and known(y.mean)
+        if (x := section.figure(policy.name, "JS")) is not None and known(x.mean)
     ]
     if not shown:
         return None
@@ -70,17 +61,17 @@ def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> 
     points: list[Datum] = [
         {
             **style,
-            "objective": row.objective,
-            "beta": 0.0 if row.beta is None else float(row.beta),
+            "objective": policy.objective,
+            "beta": 0.0 if policy.beta is None else float(policy.beta),
             **_bounds("x", x, "JS"),
-            **_bounds("y", y, axis.name),
+            **_bounds("y", y, axis),
             "x_text": interval_text(x, digits_x),
             "y_text": interval_text(y, digits_y),
-            "gain_text": interval_text(row.gain),
+            "gain_text": interval_text(section.figure(policy.name, "true gain")),
         }
-        for row, style, y, x in shown
+        for policy, style, y, x in shown
     ]
-    level, floor = section.logging_value if axis.truth else None, section.floor
+    level, floor = section.logging_value if truth else None, section.floor
     data = {"points": points, "dials": _dials(points), "floor": list[Datum](), "level": list[Datum]()}
     if floor is not None and known(floor.mean):
         data["floor"] = [{"from": 0.0, **_bounds("x", floor, "JS"), "said": floor_text(section)}]
@@ -89,18 +80,18 @@ def frontier(section: Section, styles: Sequence[SeriesStyle], identity: str) -> 
         data["level"] = [{**_bounds("y", level, "J(π)"), "said": said}]
     best, nearest = max(shown, key=lambda entry: entry[2].mean), min(shown, key=lambda entry: entry[3].mean)
     summary = " ".join(
-        f"{what}: {row.name} with {fixed(y.mean, digits_y)} at JS {fixed(x.mean, digits_x)}."
-        for what, (row, _, y, x) in ((f"Highest {axis.name}", best), ("Nearest to the reference", nearest))
+        f"{what}: {policy.name} with {fixed(y.mean, digits_y)} at JS {fixed(x.mean, digits_x)}."
+        for what, (policy, _, y, x) in ((f"Highest {axis}", best), ("Nearest to the reference", nearest))
     )
     return Chart(
         identity,
         drawn(
             _layers(section, axis, points, level, dials=bool(data["dials"])), data, height=HEIGHT,
-            description=f"Scatter of {axis.name} against JS divergence, {len(shown)} policies. {summary}",
+            description=f"Scatter of {axis} against JS divergence, {len(shown)} policies. {summary}",
         ),
         f"{summary} {_caption(section, points, len(shown))}",
         HEIGHT,
-        heading=f"{'Reward' if axis.truth else axis.name} against distance from the log",
+        heading=f"{'Reward' if truth else axis} against distance from the log",
         wide=True,
     )  # fmt: skip
 
@@ -120,7 +111,7 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
     if shown > 12:
         said.append("Names that find no room are left out: point at a mark, or style in the table.")
     drawn_keys = {point["key"] for point in points}
-    left = [shortened(row.name) for key, row in enumerate(section.rows) if key not in drawn_keys]
+    left = [shortened(policy.name) for key, policy in enumerate(section.policies) if key not in drawn_keys]
     more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
     if left:
         said.append(f"Not drawn, because a figure or a divergence is missing: {joined(left[:SAID] + more)}.")
@@ -153,7 +144,7 @@ def _bounds(name: str, interval: Interval, figure: str) -> Datum:
 
 
 def _layers(
-    section: Section, axis: RewardAxis, points: Sequence[Datum], level: Interval | None, *, dials: bool
+    section: Section, axis: str, points: Sequence[Datum], level: Interval | None, *, dials: bool
 ) -> list[alt.Chart]:
     """The noise floor, the level of J(μ), and the policies with their intervals and names."""
     floor = section.floor
@@ -192,11 +183,12 @@ def _layers(
             name.encode(y=of_y("y"), x=alt.value("width"), text="said:N"),
         ]
     x = alt.X("x:Q", scale=across, title="JS divergence from the reference μ̂, in nats")
-    y = alt.Y("y:Q", scale=along, title="true expected reward J(π)" if axis.truth else axis.name)
+    y = alt.Y("y:Q", scale=along, title="true expected reward J(π)" if axis == "J(π)" else axis)
+    gained = any(section.figure(policy.name, "true gain") for policy in section.policies)
     tips = [
         alt.Tooltip("policy:N", title="policy"),
-        alt.Tooltip("y_text:N", title=axis.name),
-        *([alt.Tooltip("gain_text:N", title="gain over μ")] if any(row.gain for row in section.rows) else []),
+        alt.Tooltip("y_text:N", title=axis),
+        *([alt.Tooltip("gain_text:N", title="gain over μ")] if gained else []),
         alt.Tooltip("x_text:N", title="JS"),
     ]
     if dials:  # lines without any point break the placing of names

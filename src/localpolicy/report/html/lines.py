@@ -11,22 +11,10 @@ import altair as alt
 import vl_convert
 
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.contents import Contents, PolicyRow, Section
+from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.html import charts
 from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, style_of, styled
-from localpolicy.report.html.page import table
-from localpolicy.report.table import (
-    NOTHING,
-    Cell,
-    Column,
-    Table,
-    decimals,
-    interval_cell,
-    interval_text,
-    known,
-    number_cell,
-    short,
-)  # fmt: skip
+from localpolicy.report.table import decimals, interval_text, known, short
 
 HEIGHT = 230
 UNNAMED = "validation figure"
@@ -41,7 +29,7 @@ def _lines(
 ) -> Chart:  # fmt: skip
     """One line per policy. By round every point is marked, with its interval; by epoch those that were kept are."""
     shown = dict.fromkeys(datum["key"] for datum in values)
-    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in shown]}
+    data = {"values": values, "styles": [style_of(section.policies[key], styles[key], key) for key in shown]}
     last = max(datum[by] for datum in values)
     ticks = alt.Axis(values=charts.whole_ticks(domain[0], last), format="d", grid=False)
     x = alt.X(f"{by}:Q", title=by, axis=ticks, scale=alt.Scale(domain=list(domain), nice=False))
@@ -76,17 +64,9 @@ def _lines(
         ]
     extent = f"{last} rounds" if by == "round" else f"{last:g} epochs at most"
     description = f"Lines of {title} by {by}, {len(shown)} policies, {extent}."
-    return Chart(identity, drawn(layers, data, height=HEIGHT, description=description), caption, HEIGHT, title=title)
-
-
-def _table(title: str, by: str, policies: Sequence[tuple[str, Mapping[float, Cell]]], identity: str) -> str:
-    """The numbers behind a chart: one row per epoch or round, one column per policy."""
-    steps = sorted({step for _, cells in policies for step in cells})
-    body = [
-        [Cell(f"{step:g}", value=step), *(cells.get(step, Cell(NOTHING)) for _, cells in policies)] for step in steps
-    ]
-    content = Table(f"{title} by {by}", [Column(by), *(Column(name) for name, _ in policies)], body)
-    return table(content, identity=identity)
+    spec = drawn(layers, data, height=HEIGHT, description=description)
+    numbers = charts.numbers_of(title, by, [policy.name for policy in section.policies], values, identity)
+    return Chart(identity, spec, caption, HEIGHT, title=title, numbers=numbers)
 
 
 # ---------------------------------------------------------------------- by epoch
@@ -110,56 +90,55 @@ def reached(line: Mapping[str, Any]) -> float:
     return epoch if share is None else round(epoch - 1 + float(share), 4)
 
 
-def kept(row: PolicyRow) -> Mapping[str, Any] | None:
+def kept(policy: PolicyInfo) -> Mapping[str, Any] | None:
     """The validation whose weights were kept: of its epoch the best, and the first of equals, as in training."""
-    lines = [line for line in row.curve if line["epoch"] == row.selected_epoch]
+    lines = [line for line in policy.curve if line["epoch"] == policy.selected_epoch]
     values = [-math.inf if (value := selected_by(line)) is None else value for line in lines]
     return lines[values.index(max(values))] if lines else None
 
 
-def rule(row: PolicyRow) -> str:
+def rule(policy: PolicyInfo) -> str:
     """The rule that picked the epoch: as recorded, else the validation figure that always equals it."""
-    if row.selected_by or not row.curve:
-        return row.selected_by
-    names = list(row.curve[0].get("validation") or {})
+    if policy.selected_by or not policy.curve:
+        return policy.selected_by
+    names = list(policy.curve[0].get("validation") or {})
     for name in names:
-        if all((epoch.get("validation") or {}).get(name) == epoch.get("selected_by") for epoch in row.curve):
+        if all((epoch.get("validation") or {}).get(name) == epoch.get("selected_by") for epoch in policy.curve):
             return str(name)
     return UNNAMED
 
 
 def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
-    rules = dict.fromkeys(rule(row) for row in section.rows if _read(row, selected_by))
+    rules = dict.fromkeys(rule(policy) for policy in section.policies if _read(policy, selected_by))
     drawings = [
         _curve(section, styles, f"{identity}-{index}", name, selected_by, by_rule=True)
         for index, name in enumerate(rules)
     ]
-    if any(_read(row, read_share) for row in section.rows):
+    if any(_read(policy, read_share) for policy in section.policies):
         drawings.append(_curve(section, styles, f"{identity}-share", "effective share of the weights", read_share))
     for title, stage in _stages(section).items():
         drawings.append(_curve(stage, styles, f"{identity}-stage-{len(drawings)}", title, selected_by))
     return drawings
 
 
-def _read(row: PolicyRow, reading: Reading) -> dict[float, float]:
+def _read(policy: PolicyInfo, reading: Reading) -> dict[float, float]:
     """What was read at each validation."""
-    return {reached(line): value for line in row.curve if (value := reading(line)) is not None}
+    return {reached(line): value for line in policy.curve if (value := reading(line)) is not None}
 
 
 def _curve(
     section: Section, styles: Sequence[SeriesStyle], identity: str, title: str, reading: Reading, *,
     by_rule: bool = False,
 ) -> Chart:  # fmt: skip
-    best, share = [kept(row) for row in section.rows], reading is read_share
+    best, share = [kept(policy) for policy in section.policies], reading is read_share
     values: list[Datum] = [
-        {"key": key, "epoch": reached(line), "value": float(f"{value:.7g}"), "value_text": short(value),
-         "kept": line is best[key]}
-        for key, row in enumerate(section.rows)
-        if not by_rule or rule(row) == title
-        for line in row.curve
+        {"key": key, "epoch": reached(line), "value": value, "value_text": short(value), "kept": line is best[key]}
+        for key, policy in enumerate(section.policies)
+        if not by_rule or rule(policy) == title
+        for line in policy.curve
         if (value := reading(line)) is not None
-    ]  # fmt: skip
+    ]
     first, last = (end(datum["epoch"] for datum in values) for end in (min, max))
     scale = alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False)
     caption = "On validation, by epoch. The point marks the weights that were kept."
@@ -173,40 +152,21 @@ def _curve(
 
 def _stages(section: Section) -> dict[str, Section]:
     """By its title: the section as if a stage of its runs were all of them. One run at several β is drawn once."""
-    names = dict.fromkeys((name, stage.selected_by) for row in section.rows for name, stage in row.stages.items())
+    names = dict.fromkeys((name, stage.selected_by) for each in section.policies for name, stage in each.stages.items())
     titled = {}
     for name, by in names:
         drawn_runs: set[str | None] = set()
-        rows = []
-        for row in section.rows:
-            stage = row.stages.get(name)
-            again = row.digest is not None and row.digest in drawn_runs
-            drawn_runs.add(row.digest)
-            if stage is None or stage.selected_by != by or again:
-                rows.append(replace(row, curve=()))
-            else:
-                rows.append(replace(row, **stage._asdict()))
+        policies = []
+        for policy in section.policies:
+            stage = policy.stages.get(name)
+            again = policy.digest is not None and policy.digest in drawn_runs
+            drawn_runs.add(policy.digest)
+            shown = stage is not None and stage.selected_by == by and not again
+            policies.append(replace(policy, **stage._asdict() if stage is not None and shown else {"curve": ()}))
         network = "μ̂" if name == "logging" else name.replace("-", " ")
-        if any(_read(row, selected_by) for row in rows):
-            titled[f"{network}: {RULES.get(by, by)}"] = replace(section, rows=rows)
+        if any(_read(policy, selected_by) for policy in policies):
+            titled[f"{network}: {RULES.get(by, by)}"] = replace(section, policies=policies)
     return titled
-
-
-def curve_tables(section: Section, identity: str) -> str:
-    """The numbers behind the curves."""
-    shown = [("value of the selection rule", selected_by, section), ("effective share", read_share, section)]
-    shown += [(title, selected_by, stage) for title, stage in _stages(section).items()]
-    tables = []
-    for index, (title, reading, of) in enumerate(shown):
-        read = [
-            (row.name, {reached(line): reading(line) for line in row.curve}) for row in of.rows if _read(row, reading)
-        ]
-        policies = [
-            (name, {step: number_cell(value, decimals(values.values())) for step, value in values.items()})
-            for name, values in read
-        ]
-        tables.append(_table(title, "epoch", policies, f"{identity}-{index}") if policies else "")
-    return "".join(tables)
 
 
 # ---------------------------------------------------------------------- round after round
@@ -226,23 +186,23 @@ ROUND_SHARES = ("coverage", "effective share")
 
 
 def round_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
-    """One chart per figure that any row has by round."""
+    """One chart per figure that was measured by round."""
     figures = enumerate(_round_figures(section))
     return [_round_chart(section, styles, f"{identity}-{index}", name) for index, name in figures]
 
 
 def _round_figures(section: Section) -> list[str]:
-    entries = [entry for row in section.rows for entry in row.rounds]
-    return list(dict.fromkeys(str(entry["figure"]) for entry in entries if charts.figure_of(entry) is not None))
+    return list(dict.fromkeys(row.figure for row in section.measurements if row.round is not None and known(row.mean)))
 
 
-def _by_round(row: PolicyRow, name: str) -> dict[float, Interval]:
-    mine = [entry for entry in row.rounds if str(entry["figure"]) == name]
-    return {int(entry["round"]): figure for entry in mine if (figure := charts.figure_of(entry)) is not None}
+def _by_round(section: Section, policy: PolicyInfo, name: str) -> dict[float, Interval]:
+    mine = [row for row in section.measurements if row.policy == policy.name and row.figure == name]
+    return {row.round: row.interval for row in mine if row.round is not None and known(row.mean)}
 
 
 def _round_chart(section: Section, styles: Sequence[SeriesStyle], identity: str, name: str) -> Chart:
-    points = [(key, *each) for key, row in enumerate(section.rows) for each in _by_round(row, name).items()]
+    by_policy = [_by_round(section, policy, name) for policy in section.policies]
+    points = [(key, *each) for key, rounds in enumerate(by_policy) for each in rounds.items()]
     digits = decimals([figure.mean for _, _, figure in points])
     values: list[Datum] = [
         {"key": key, "round": number, "value": figure.mean, **charts.bar(figure, name),
@@ -255,17 +215,6 @@ def _round_chart(section: Section, styles: Sequence[SeriesStyle], identity: str,
         scale=alt.Scale(zero=name != "J(π)"), share=name in ROUND_SHARES, tip=name,
         caption=CAPTIONS.get(name, "By round."),
     )  # fmt: skip
-
-
-def round_tables(section: Section, identity: str) -> str:
-    """The numbers behind the charts."""
-    tables = []
-    for index, name in enumerate(_round_figures(section)):
-        rows = [(row.name, values) for row in section.rows if (values := _by_round(row, name))]
-        digits = decimals([figure.mean for _, values in rows for figure in values.values()])
-        policies = [(policy, {n: interval_cell(figure, digits) for n, figure in each.items()}) for policy, each in rows]
-        tables.append(_table(name, "round", policies, f"{identity}-{index}"))
-    return "".join(tables)
 
 
 def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
@@ -283,12 +232,12 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
         data |= {f"{key}-{index}": rows for key, rows in spec["datasets"].items()}
         panels.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
     data["names"] = [
-        {**style_of(row, style, index), "place": index}
-        for index, (row, style) in enumerate(zip(section.rows, styles, strict=True))
+        {**style_of(policy, style, index), "place": index}
+        for index, (policy, style) in enumerate(zip(section.policies, styles, strict=True))
     ]
     whole = {
         "$schema": alt.SCHEMA_URL,
-        "hconcat": [*panels, _picture_legend(len(section.rows))],
+        "hconcat": [*panels, _picture_legend(len(section.policies))],
         "datasets": data,
         "config": {**charts.CONFIG, "background": "white", "title": {"fontSize": 13, "fontWeight": "normal"}},
     }

@@ -8,23 +8,18 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.measure.estimate import Interval
-from localpolicy.report.contents import PolicyRow, Section
+from localpolicy.measure.estimate import Measurement
+from localpolicy.measure.summary import COLD
+from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.html import charts
 from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, shortened, style_of, styled
-from localpolicy.report.html.page import table
 from localpolicy.report.table import (
-    Column,
-    Table,
     decimals,
     fixed,
     floor_text,
-    interval_cell,
     interval_text,
     known,
     percent,
-    share_cell,
-    word_cell,
 )  # fmt: skip
 
 ROW = 44  # pixels
@@ -34,8 +29,8 @@ TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
 
 
 def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) -> Chart | None:
-    """Bars of the share of contexts by JS, of every row that has them."""
-    rows = [(row, style) for row, style in zip(section.rows, styles, strict=True) if _total(row)]
+    """Bars of the share of contexts by JS, of every policy that has them."""
+    rows = [(policy, style) for policy, style in zip(section.policies, styles, strict=True) if _total(policy)]
     if not rows:
         return None
     digits = _bin_digits([row for row, _ in rows])
@@ -47,12 +42,12 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
             "base": -float(key),
             "top": -float(key) + TALLEST * count / max(row.js_histogram, key=lambda part: part[2])[2],
             "range": f"{fixed(start, digits)} to {fixed(end, digits)}",
-            "share": percent(count / _total(row)),
+            "value": count / _total(row),
+            "value_text": percent(count / _total(row)),
             "contexts": f"{count:,}",
         }
         for key, (row, _) in enumerate(rows)
         for start, end, count in row.js_histogram
-        if count
     ]
     furthest = max(end for row, _ in rows for _, end, _ in row.js_histogram)
     x = alt.X(
@@ -82,10 +77,14 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
             labelOverlap=False,
         ),
     )
-    tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "share", "contexts")]
+    tips = [alt.Tooltip(f"{name}:N") for name in ("policy", "range", "contexts")]
+    tips.insert(2, alt.Tooltip("value_text:N", title="share"))
     bars = styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
     layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=charts.COLOUR, tooltip=tips)]
-    data = {"bins": bins, "styles": [style_of(row, style, key) for key, (row, style) in enumerate(rows)]}
+    data = {
+        "bins": [datum for datum in bins if datum["value"]],
+        "styles": [style_of(row, style, key) for key, (row, style) in enumerate(rows)],
+    }
     floor = section.floor
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": floor_text(section)}]
@@ -100,29 +99,18 @@ def histogram(section: Section, styles: Sequence[SeriesStyle], identity: str) ->
     )
     if floor:
         caption += " The floor is the mean divergence between two estimates of the logging policy."
-    return Chart(identity, drawn(layers, data, height=height, description=description), caption, height, wide=True)
+    spec = drawn(layers, data, height=height, description=description)
+    numbers = charts.numbers_of("Share of contexts", "range", [row.name for row, _ in rows], bins, identity)
+    return Chart(identity, spec, caption, height, wide=True, numbers=numbers)
 
 
-def histogram_table(section: Section, identity: str) -> str:
-    """The numbers behind it: bins down, policies across (policies with other bins have rows of their own)."""
-    rows = [row for row in section.rows if _total(row)]
-    shares = [{(float(a), float(b)): count / _total(row) for a, b, count in row.js_histogram} for row in rows]
-    digits = _bin_digits(rows)
-    body = [
-        [word_cell(f"{fixed(a, digits)} – {fixed(b, digits)}"), *(share_cell(share.get((a, b))) for share in shares)]
-        for a, b in sorted({edges for share in shares for edges in share})
-    ]
-    columns = [Column("JS from – to", numeric=False), *(Column(row.name) for row in rows)]
-    return table(Table("Share of contexts by divergence", columns, body), identity=identity)
-
-
-def _bin_digits(rows: Sequence[PolicyRow]) -> int:
+def _bin_digits(rows: Sequence[PolicyInfo]) -> int:
     """Decimals that tell the narrowest bins apart."""
     return decimals([min(end - start for row in rows for start, end, _ in row.js_histogram)], 2)
 
 
-def _total(row: PolicyRow) -> int:
-    return sum(count for _, _, count in row.js_histogram)
+def _total(policy: PolicyInfo) -> int:
+    return sum(count for _, _, count in policy.js_histogram)
 
 
 # ---------------------------------------------------------------------- by segment
@@ -130,27 +118,27 @@ def _total(row: PolicyRow) -> int:
 
 CAPTION = "Bars are 95 % intervals; within a row, policies stand in the order of the legend."
 
-Part = tuple[Interval, int | None]  # the figure of a segment, and its positions
+CUTS = {"history": "history length", "popularity": "popularity of the item taken"}
+BOTH = "repeats against new items"
 
 
-def _cuts(section: Section) -> dict[tuple[str, str], list[dict[str, Part]]]:
-    """By the way of cutting and the metric: the segments of each row by name."""
-    cuts: dict[tuple[str, str], list[dict[str, Part]]] = {}
-    for key, row in enumerate(section.rows):
-        for segment in row.segments:
-            if (figure := charts.figure_of(segment)) is not None:
-                cut = str(segment["by"]), str(segment.get("metric", ""))
-                parts = cuts.setdefault(cut, [{} for _ in section.rows])[key]
-                parts[str(segment["segment"])] = figure, None if segment.get("n") is None else int(segment["n"])
-    return cuts
+def _cuts(section: Section) -> dict[tuple[str, str], list[dict[str, Measurement]]]:
+    """By the way of cutting and the figure: the segments of each policy by name. One segment alone shows nothing."""
+    places = {policy.name: key for key, policy in enumerate(section.policies)}
+    cuts: dict[tuple[str, str], list[dict[str, Measurement]]] = {}
+    for row in section.segments:
+        kind, _, part = ("popularity", "", COLD) if row.group == COLD else row.group.partition(" ")
+        cut = CUTS.get(kind, BOTH), section.said(row.figure)
+        cuts.setdefault(cut, [{} for _ in section.policies])[places[row.policy]][part or row.group] = row
+    return {cut: rows for cut, rows in cuts.items() if len(_names(rows)) > 1}
 
 
-def _names(rows: Sequence[Mapping[str, Part]]) -> list[str]:
+def _names(rows: Sequence[Mapping[str, Measurement]]) -> list[str]:
     return list(dict.fromkeys(name for parts in rows for name in parts))
 
 
-def _digits(rows: Sequence[Mapping[str, Part]]) -> int:
-    return decimals([figure.mean for parts in rows for figure, _ in parts.values()])
+def _digits(rows: Sequence[Mapping[str, Measurement]]) -> int:
+    return decimals([row.mean for parts in rows for row in parts.values()])
 
 
 def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
@@ -163,17 +151,17 @@ def segment_charts(section: Section, styles: Sequence[SeriesStyle], identity: st
 
 def _segment_chart(
     section: Section, styles: Sequence[SeriesStyle], identity: str, by: str, metric: str,
-    rows: Sequence[Mapping[str, Part]],
+    rows: Sequence[Mapping[str, Measurement]],
 ) -> Chart:  # fmt: skip
     digits, names = _digits(rows), _names(rows)
     values: list[Datum] = [
-        {"key": key, "segment": name, "value": figure.mean, **charts.bar(figure, metric),
-         "value_text": interval_text(figure, digits), "n": "not said" if n is None else f"{n:,}"}
+        {"key": key, "segment": name, "value": row.mean, **charts.bar(row.interval, metric),
+         "value_text": interval_text(row.interval, digits), "n": "not said" if row.n is None else f"{row.n:,}"}
         for key, parts in enumerate(rows)
-        for name, (figure, n) in parts.items()
+        for name, row in parts.items()
     ]  # fmt: skip
     policies = [key for key, parts in enumerate(rows) if parts]
-    data = {"values": values, "styles": [style_of(section.rows[key], styles[key], key) for key in policies]}
+    data = {"values": values, "styles": [style_of(section.policies[key], styles[key], key) for key in policies]}
     step = 11 if len(policies) <= 12 else 7
     height = round(max(len(names) * (len(policies) + 1.5) * step, 80))
     y: dict[str, Any] = {
@@ -201,24 +189,7 @@ def _segment_chart(
     ]
     description = f"{metric} by {by} for {len(policies)} policies in {len(names)} segments, with 95 % intervals."
     spec = drawn(layers, data, height=height, description=description)
-    return Chart(identity, spec, CAPTION, height, title=f"{metric}, by {by}" if metric else f"by {by}")
-
-
-def segment_tables(section: Section, identity: str) -> str:
-    """The numbers behind the charts: segments across, policies down."""
-    tables = []
-    for index, ((by, metric), rows) in enumerate(_cuts(section).items()):
-        digits, names = _digits(rows), _names(rows)
-        columns = [Column("policy", numeric=False), *(Column(name, _positions(rows, name)) for name in names)]
-        body = [
-            [word_cell(row.name), *(interval_cell(parts[name][0] if name in parts else None, digits) for name in names)]
-            for row, parts in zip(section.rows, rows, strict=True)
-            if parts
-        ]
-        tables.append(table(Table(f"{metric} by {by}", columns, body), identity=f"{identity}-{index}"))
-    return "".join(tables)
-
-
-def _positions(rows: Sequence[Mapping[str, Part]], name: str) -> str:
-    counts = {parts[name][1] for parts in rows if name in parts} - {None}
-    return f"n = {counts.pop():,}" if len(counts) == 1 else ""
+    numbers = charts.numbers_of(
+        metric, "segment", [policy.name for policy in section.policies], values, identity, counts=True
+    )
+    return Chart(identity, spec, CAPTION, height, title=f"{metric}, by {by}", numbers=numbers)

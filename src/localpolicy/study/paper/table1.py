@@ -6,19 +6,16 @@ films that are ever shown first stand beside it. Each epoch was picked by AR@1 o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from localpolicy.errors import ConfigError
-from localpolicy.measure.estimate import Estimate, as_json
+from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.measured import REFERENCE_SEEDS, Measured
+from localpolicy.study.measured import REFERENCE_SEEDS, Measured, seed_mean
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import Published, paper_form, published_table1
 
@@ -68,34 +65,23 @@ class BanditRow:
         """As the paper calls it."""
         return LABELS.get(self.name, self.name.replace("lpi_cb", "LPI"))
 
-    def by_seed(self, name: str) -> list[dict[str, Any]]:
-        """A figure of each seed, as JSON."""
-        if name == "JS":
-            return [seed.to_dict("test")["divergence"]["js"] for seed in self.seeds]
-        return [seed.to_dict("test")["rewards"][name] for seed in self.seeds]
+    def by_seed(self, name: str) -> list[Estimate]:
+        """A figure of each seed; JS is from the references."""
+        figures = [seed.js("test") if name == "JS" else seed.estimate(name) for seed in self.seeds]
+        return [figure for figure in figures if figure is not None]
 
     def estimate(self, name: str) -> Estimate:
-        """The mean over seeds, with the largest of their errors: seeds share the same test positions."""
-        estimates = self.by_seed(name)
-        mean, se, plain = (
-            combine([math.nan if estimate[key] is None else estimate[key] for estimate in estimates])
-            for key, combine in (("mean", np.mean), ("se", np.max), ("plain_se", np.max))
-        )
-        return Estimate(float(mean), float(se), estimates[0]["n"], float(plain))
-
-    def policy(self, name: str) -> float:
-        """entropy or coverage@1, the mean over seeds."""
-        values = [seed.to_dict("test")["policy"][name] for seed in self.seeds]
-        return float(np.mean([value["mean"] if isinstance(value, dict) else value for value in values]))
+        """The same over seeds."""
+        return seed_mean(self.by_seed(name))
 
     def to_dict(self) -> dict[str, Any]:
         """For `table1.json`."""
         return {
             "test": {name: as_json(self.estimate(name)) for name in FIGURES},
-            "by_seed": {name: [estimate["mean"] for estimate in self.by_seed(name)] for name in FIGURES},
+            "by_seed": {name: [finite(each.mean) for each in self.by_seed(name)] for name in FIGURES},
             "seeds": [seed.record["run"]["seed"] for seed in self.seeds],
-            "entropy": self.policy("entropy"),
-            "coverage@1": self.policy("coverage@1"),
+            "entropy": self.estimate("entropy").mean,
+            "coverage@1": self.estimate("coverage@1").mean,
             "epoch": [seed.epoch for seed in self.seeds],
             "validation AR@1": [seed.selection_score for seed in self.seeds],
             "weights": [seed.record["run"]["weights"] for seed in self.seeds],

@@ -21,7 +21,7 @@ from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point
-from localpolicy.study.measured import Measured, Pooled
+from localpolicy.study.measured import Measured, Pooled, seed_mean
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import (
     LABELS,
@@ -93,8 +93,8 @@ class Row:
             "by_seed": {name: self.pooled.by_seed(name) for name in COLUMNS},
             "js": as_json(self.js),
             "js_by_seed": [as_json(seed.js("test")) for seed in self.pooled.seeds],
-            "entropy": [seed.to_dict("test")["policy"]["entropy"]["mean"] for seed in self.pooled.seeds],
-            "coverage@20": [seed.to_dict("test")["policy"]["coverage@20"] for seed in self.pooled.seeds],
+            "entropy": self.pooled.by_seed("entropy"),
+            "coverage@20": self.pooled.by_seed("coverage@20"),
             "weights": [seed.record["run"]["weights"] for seed in self.pooled.seeds],
             "truth": self.truths,
             **({"improvement": self.improvements} if self.improvements else {}),
@@ -263,14 +263,12 @@ class DialFigure:
     fast: bool
 
     def figure(self, seeds: Sequence[Measured], series: str) -> tuple[float, float]:
-        """Mean over seeds and standard error of a series on validation."""
-        estimates = []
-        for seed in seeds:
-            content = seed.to_dict("validation")
-            estimates.append(content["divergence"]["js"] if series == "JS" else content["metrics"][series]["nDCG@20"])
-        return float(np.mean([estimate["mean"] for estimate in estimates])), float(
-            np.max([estimate["se"] for estimate in estimates])
-        )
+        """Mean over seeds and standard error of a series on validation: JS, or nDCG@20 of an event."""
+        if series == "JS":
+            over = seed_mean([js for seed in seeds if (js := seed.js("validation")) is not None])
+        else:
+            over = seed_mean([seed.estimate(f"{series}.nDCG@20", "validation") for seed in seeds])
+        return over.mean, over.se
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
