@@ -64,6 +64,7 @@ def test_worth_and_number_of_answers_decide_together():
     assert told.outcome == "yes" and "+30.0%" in told.reason, "+50 % worth and -20 % of the ranks"
     torn = asked(dearer, 0.2)
     assert torn.outcome == "cannot tell" and "-10.0%" in torn.reason and "may be fewer of them" in torn.plain
+    assert asked(dearer, 0.26).outcome == "cannot tell", "+2 %, and not significantly above 0"
     assert asked(cheaper, 0.5).outcome == "no"
     rarer = asked(cheaper, 0.7)
     assert rarer.outcome == "cannot tell" and "may be more of them" in rarer.plain
