@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,9 +22,11 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords
 from localpolicy.judge.gate_grounds import order_check
 from localpolicy.measure.row_order import tied_share
+from localpolicy.report.go import _written as written_frame
 from localpolicy.report.go import guess_table
 from localpolicy.study.go_plan import prepare_log
 from localpolicy.study.guess import guess
+from localpolicy.study.log_columns import column_names
 from localpolicy.study.odd import plainly_written
 
 
@@ -355,6 +358,14 @@ def test_an_answer_is_called_what_its_column_says(tmp_path):
         log = written(tmp_path / f"{name}.csv", f"user,item,{name}", [(n % 30, n % 5, n % 2) for n in range(90)])
         found = guess(log)
         assert found.rewards == f"none=0,{called}=1" and found.rename == {"0": "none", "1": called}
+
+
+def test_the_row_numbers_of_a_filtered_frame_are_no_column(tmp_path):
+    """Times as an index without a name stay."""
+    frame = pandas.DataFrame({"user": [1, 2, 3], "item": [4, 5, 6]}, index=[0, 7, 9])
+    assert column_names(written_frame(frame, tmp_path, "log")) == ("user", "item")
+    frame.index = pandas.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])
+    assert column_names(written_frame(frame, tmp_path, "log")) == ("user", "item", "__index_level_0__")
 
 
 def test_days_alone_are_no_order_of_time(tmp_path):
