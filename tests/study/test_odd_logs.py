@@ -368,6 +368,13 @@ def test_the_row_numbers_of_a_filtered_frame_are_no_column(tmp_path):
     assert column_names(written_frame(frame, tmp_path, "log")) == ("user", "item", "__index_level_0__")
 
 
+def test_numbers_that_are_no_times_are_told(tmp_path):
+    """A step from 1 on, or times that overflowed: the order holds, and 1970 is no date of the log."""
+    rows = [(n % 9, n % 5, ("view", "buy")[n % 2], n) for n in range(90)]
+    found = guess(written(tmp_path / "log.csv", "user,item,event,time", rows))
+    assert any("numbers of time are no times between 1979 and 2103" in note for note in found.unsure)
+
+
 def test_days_alone_are_no_order_of_time(tmp_path):
     """Rows of one day are ordered by event and item: where most are, a model of sequences learns that order."""
     rows = [(n // 8, n * 7 % 23, ("view", "buy")[n % 2], f"2024-01-{1 + n % 8 // 4:02d}") for n in range(480)]

@@ -17,6 +17,11 @@ def settle_time(reading: Reading) -> None:
         theirs = reading.meant["timestamp"]
         unit = reading.log.epoch(theirs)
         reading.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
+        if unit is None and "+" not in theirs and reading.log.numeric(theirs):
+            reading.unsure.append(
+                f"the numbers of {theirs} are no times between 1979 and 2103, in whatever unit: their order alone is "
+                "used, and days that are named mean nothing"
+            )
         _refuse_clock(reading, theirs)
         _say_notation(reading, theirs)
         return
