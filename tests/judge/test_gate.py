@@ -359,14 +359,25 @@ def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_pa
     assert truth[1] > truth[0] + 0.03
 
 
+def test_two_that_rank_everything_alike_have_no_interval():
+    """Before: "gain +0.0000, 95% interval -0.1645 to +0.1645", of two that are the same."""
+    ranks = np.arange(1.0, 41.0)
+    found = gain_check(made("new", ranks), made("old", ranks), "all.nDCG@20", GateRules())
+    assert found.outcome == "no" and "rank everything alike" in found.reason and "interval" not in found.reason
+
+
 def test_a_reference_that_learned_nothing_measures_no_distance():
     rng = np.random.default_rng(0)
     popular = np.log(rng.uniform(0.1, 0.2, 500))
     new = made("new", np.ones(500))
     sharp, dull = popular + 0.5, np.full(500, -math.log(20)) + rng.normal(0, 0.01, 500)
-    for logp, outcome in ((sharp, "yes"), (dull, "cannot tell"), (popular - 0.1, "cannot tell")):
+    for logp, outcome, said in (
+        (sharp, "yes", ""), (dull, "cannot tell", "no better than chance,"),
+        (popular - 0.1, "cannot tell", "no better than popularity,"),
+    ):  # fmt: skip
         named = replace(new, scores=replace(new.scores, logp_reference={"mle": logp}))
-        assert reference_fit_check(named, popular, 20, GateRules()).outcome == outcome
+        found = reference_fit_check(named, popular, 20, GateRules())
+        assert found.outcome == outcome and said in found.plain
     uniform = replace(new.scores, logp_reference={"mle": dull}, propensity=np.full(500, 1 / 20))
     assert reference_fit_check(replace(new, scores=uniform), popular, 20, GateRules()).outcome == "yes", (
         "there was no more"

@@ -84,7 +84,10 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     needed, plain = None, words["cannot tell"]
     if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
         outcome, plain = "no", "the two rank everything alike"
-        reason += ". The two rank everything alike: nothing would change"
+        reason = (
+            f"{name} {old.mean():.4f} of both, over {test.n:,} positions of {sequences:,} sequences. The two rank "
+            "everything alike: nothing would change" + (f". Note: {said}" if said else "")
+        )
     elif sequences < rules.min_sequences:
         needed = math.ceil(test.n * rules.min_sequences / sequences)
         reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
@@ -251,7 +254,7 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
 
     Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, even if that is uniform.
     """
-    scores, (tests, reasons) = new.scores, ({}, [])
+    scores, (tests, reasons), beaten_by = new.scores, ({}, []), set()
     for name, logp in scores.logp_reference.items():
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
@@ -261,6 +264,8 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
             true = np.log(scores.propensity[known])
             learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
         tests[name] = learned
+        if not learned:
+            beaten_by.add("popularity" if over_uniform.low > 0 else "chance")
         reasons.append(
             f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
             f"{popularity.mean():.3f} (n {len(logp):,})"
@@ -269,10 +274,10 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
         return Check("reference fit", "not asked", "no reference to measure the distance from")
     if all(tests.values()):
         return Check("reference fit", "yes", "; ".join(reasons), n=len(scores))
-    bad = ", ".join(name for name, learned in tests.items() if not learned)
+    bad, what = ", ".join(name for name, learned in tests.items() if not learned), " or ".join(sorted(beaten_by))
     reason = (
-        f"{'; '.join(reasons)}. {bad} predicts the log no better than popularity does, so no distance can be "
-        "measured from it: train it longer"
+        f"{'; '.join(reasons)}. {bad} predicts the log no better than {what}, so no distance can be measured from it: "
+        "train it longer"
     )
-    plain = "a reference predicts the log no better than popularity, so no distance can be measured from it"
+    plain = f"a reference predicts the log no better than {what}, so no distance can be measured from it"
     return Check("reference fit", "cannot tell", reason, n=len(scores), plain=plain)

@@ -29,7 +29,7 @@ from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out
-from localpolicy.study.go_plan import plan, prepare_log
+from localpolicy.study.go_plan import counted_epochs, plan, prepare_log
 from localpolicy.study.go_time import FEW, Clock, held_out
 from localpolicy.study.guess import Guess, guess
 from localpolicy.study.log_columns import column_names
@@ -123,7 +123,7 @@ def go(
         for note in planned.notes:
             LOG.info("note: %s.", to_caller(note))
         LOG.info(
-            f"training {planned.runs} runs of at most {planned.config.train.epochs} epochs: about "
+            f"training {planned.runs} runs of at most {counted_epochs(planned.config.train.epochs)}: about "
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         result = carry_out(

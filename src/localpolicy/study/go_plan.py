@@ -150,8 +150,8 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
             needed = math.ceil(wanted * together() * epoch / (60 * TRAINING_SHARE * (1 - REPORT_SHARE)))
             too_few = fitting < FEWEST_EPOCHS
             notes.append(
-                f"there is time ({minutes}) for about {_counted(fitting)} a run, where `lpi train` takes up to {most} "
-                f"and often needs {wanted}: "
+                f"there is time ({minutes}) for about {counted_epochs(fitting)} a run, where `lpi train` takes up to "
+                f"{most} and often needs {wanted}: "
                 f"{'too few to learn much' if too_few else 'the policies may be weaker than they could be'}. "
                 f"--minutes {needed} allows {wanted}"
             )
@@ -173,5 +173,6 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
     return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
 
 
-def _counted(epochs: int) -> str:
+def counted_epochs(epochs: int) -> str:
+    """1 epoch, 2 epochs."""
     return "1 epoch" if epochs == 1 else f"{epochs} epochs"
