@@ -84,6 +84,7 @@ def test_the_first_lines_run_as_written(here, caplog):
     assert own.config.objective == MyObjective(tau=0.7)
     net = lp.train(data, "mle", backbone=MyNet(), epochs=1)
     assert "MyNet" in str(lp.evaluate(net, against=[mle]).settings) or lp.evaluate(net, against=[mle]).metrics
+    assert lp.train(data, "mle", backbone="gru", epochs=1, width=8).config.model.backbone == "gru"
     assert "lpi/data" in caplog.text  # where it went, since no folder was named
     assert data.path == mle.folder.parent / "data"
 

@@ -152,6 +152,22 @@ def test_frames_of_any_index_and_columns_of_odd_types(tmp_path: Path) -> None:
     assert kinds_of(prepared(tmp_path, by_id).catalogue) == {"brand": "category"}
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(5, "got a value of type int"), ([{"item_id": 1}], "got a value of type list"), (".", "is a folder"),
+     ("none.csv", "does not exist"), ("items.dat", "cannot be read as an item table")],
+)  # fmt: skip
+def test_what_is_no_table_is_refused(tmp_path: Path, given: Any, said: str) -> None:
+    (tmp_path / "items.dat").write_text("10::a\n11::b\n")
+    with pytest.raises(DataError, match=said):
+        prepared(tmp_path, tmp_path / given if isinstance(given, str) else given)
+
+
+def test_blanks_around_column_names_are_no_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item_id , brand\n10,a\n11,b\n")
+    assert kinds_of(prepared(tmp_path, tmp_path / "items.csv").catalogue) == {"brand": "category"}
+
+
 def test_a_category_of_too_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localpolicy.data.item_table.MOST_VALUES", 2)
     with pytest.raises(DataError, match="'brand' has 3 values for 9 items; a category has at most 2"):
@@ -169,6 +185,12 @@ def test_append_takes_a_newer_table_and_says_what_changed(tmp_path: Path, caplog
     assert brands == {10: "a", 11: "z", 12: "b", 13: "b", 14: "a", 15: "a", 16: "b", 17: "b", 50: "b"}
     kept = prepare(more, out=tmp_path / "kept", append=first)
     assert kinds_of(kept.catalogue) == {"brand": "category"}
+    # A day's table may be one row, or have nothing to say: the kinds are those of the table before.
+    for day, brand in enumerate((["a"], pa.nulls(1, pa.null()), [3.5])):
+        row = pa.table({"item_id": [60], "brand": brand})
+        today = prepare(more, out=tmp_path / f"day-{day}", append=first, items=row)
+        assert kinds_of(today.catalogue) == {"brand": "category"}
+        assert today.catalogue["brand"].to_pylist()[-1] == ("a", None, "3.5")[day]
     vectors = [pa.table({"item_id": [10, 11, 12], "text": pa.array([[1.0] * n, [2.0] * n, [0.5] * n])}) for n in (2, 3)]
     first = prepared(tmp_path, vectors[0])
     with pytest.raises(DataError, match="'text' holds vectors of 3 numbers; earlier ones have 2"):

@@ -58,6 +58,29 @@ def rows(tmp_path, sql: str) -> list[tuple]:
         database.close()
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_names_are_given_where_they_are_asked_for(start, exported, tmp_path, direct):
+    ids = json.loads((exported.folder / "items.json").read_text())
+    named = tmp_path / "named"
+    shutil.copytree(exported.folder, named)
+    (named / "names.json").write_text(json.dumps([f"the item {item}" for item in ids]), encoding="utf-8")
+    about = json.loads((named / "export.json").read_text())
+    about["files"]["names.json"] = sha256((named / "names.json").read_bytes()).hexdigest()
+    (named / "export.json").write_text(json.dumps(about))
+    headers = {"content-type": "application/json" if direct else "application/json; charset=utf-8"}
+
+    def ask(client, **more):
+        body = json.dumps({"history": HISTORY, "k": 3, **more})
+        return client.post("/v1/recommend", content=body, headers=headers).json()
+
+    client = start(export=named)
+    answer = ask(client, names=True)
+    assert answer["names"] == [f"the item {item}" for item in answer["items"]] and answer["logged"]
+    assert "names" not in ask(client)
+    plain = ask(start(log=str(tmp_path / "other.db")), names=True)
+    assert plain["names"] == [str(item) for item in plain["items"]]
+
+
 def ask(client, *, expect: int = 200, **changes) -> dict:
     answer = client.post("/v1/recommend", json={"history": HISTORY, "k": 3, **changes})
     assert answer.status_code == expect, answer.text

@@ -113,6 +113,8 @@ def test_features_that_cannot_be_are_refused(data, small, tmp_path):
         train(data, "mle", out=tmp_path / "a", features=("brnad",))
     with pytest.raises(ConfigError, match="prepared without an item table"):
         train(small, "mle", out=tmp_path / "b", features=("brand",))
+    with pytest.raises(ConfigError, match="brand, brand names a column twice"):
+        train(data, "mle", out=tmp_path / "d", features=("brand", "brand"))
     with pytest.raises(ConfigError, match="needs tied heads"):
         train(data, "mle", out=tmp_path / "c", features=("brand",), tied=False)
 
@@ -136,7 +138,7 @@ def test_a_comparison_says_what_features_bring(tmp_path):
     table = comparison_tables(result)[-1]
     assert table.title == "What item features bring"
     assert [row[1:3] for row in table.plain()] == [["brand", "without"], ["brand, shuffled", "without"]]
-    claims = {claim.claim: claim.holds for claim in comparison_section(result).findings}
+    claims = {claim.claim: claim.holds for claim in comparison_section(result).claims}
     assert claims["with gains by its item features (brand)"]
     assert claims["shuffled among the items, these features bring nothing (dealt)"]
     assert [each["policy"] for each in result.to_dict()["features"]] == ["with", "dealt"]

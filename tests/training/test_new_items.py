@@ -200,6 +200,7 @@ def test_a_swap_takes_the_extended_export(run, tmp_path):
     logits = slot.loaded.logits([[0, 6, 12]])
     p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     assert np.allclose(p[0], wider.policy().log_probabilities([[0, 6, 12]]).exp().numpy()[0], atol=1e-6)
+    assert slot.loaded.called([100, 3]) == ["new", "thing 3"]
     drawn = slot.loaded.recommend([[0, 6, 12]] * 50, 1, seed=0)
     assert np.allclose(drawn.propensity[:, 0], p[0][drawn.indices[:, 0]], rtol=1e-4)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,10 @@ FEW = 20  # distinct whole numbers that are rather codes than amounts
 MOST_VALUES = 100_000  # of a category
 LARGEST = 1e300  # of a number: differences of two are still finite
 SEPARATOR = "|"
+TYPES = {
+    "category": pa.string(), "categories": pa.list_(pa.string()), "number": pa.float64(),
+    "vector": pa.list_(pa.float32()), "name": pa.string(),
+}  # fmt: skip
 
 log = logging.getLogger("localpolicy.data.prepare")
 
@@ -59,11 +64,18 @@ class ItemTable(NamedTuple):
 
 
 def read_item_table(
-    given: Any, *, kinds: Mapping[str, str], id_column: str | None, integer_ids: bool, partly: bool = False
+    given: Any,
+    *,
+    kinds: Mapping[str, str],
+    id_column: str | None,
+    integer_ids: bool,
+    partly: bool = False,
+    earlier: Mapping[str, str] | None = None,
 ) -> ItemTable:
     """Read a file or a frame. `kinds` are the user's words on columns, `id_column` the log's name for item ids.
 
-    `partly`: the kinds are those of an older table, whose columns this one may lack, and its values may be few.
+    `earlier` are the kinds of the table before this one: they hold, however few values there are today. `partly`: so
+    are `kinds`, and this one may lack columns.
     """
     table, label = _read(given)
     if partly:
@@ -94,8 +106,10 @@ def read_item_table(
         kept = f"{name}_of_table" if name in OURS else name
         if kept != name and kept in table.column_names:
             raise DataError(f"{label} has both '{name}', which is kept as '{kept}', and '{kept}'. Rename one of them.")
-        values = _parsed(table[name], explicit=kinds.get(name))
-        kind, values, why = _understood(name, values, kinds.get(name), label, few=partly)
+        before = (earlier or {}).get(kept)
+        asked = kinds.get(name, before)
+        values = _parsed(table[name], explicit=asked)
+        kind, values, why = _understood(name, values, asked, label, few=partly or before is not None)
         if kind == "skip":
             skipped.append(f"{name} ({why})")
             continue
@@ -125,9 +139,12 @@ def _read(given: Any) -> tuple[pa.Table, str]:
     if is_table(given):
         table, label = plain_table(arrow_stream(given)), table_name(given)
     else:
+        if not isinstance(given, str | PathLike):
+            raise DataError(f"expected an item table, a frame or a CSV or Parquet file, got {table_name(given)}.")
         path = Path(given)
         if not path.is_file():
-            raise DataError(f"{path} does not exist: expected an item table, a CSV or Parquet file.")
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"{path} {what}: expected an item table, a CSV or Parquet file.")
         label = str(path)
         try:
             if file_format(path) == "parquet":
@@ -135,7 +152,8 @@ def _read(given: Any) -> tuple[pa.Table, str]:
             else:
                 parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
                 table = pc_csv.read_csv(path, parse_options=parsing)
-        except (pa.ArrowException, OSError) as error:
+                table = table.rename_columns([name.strip() for name in table.column_names])
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read as an item table: {str(error)[:300]}") from None
         table = plain_table(table.to_reader())
     if len(set(table.column_names)) < len(table.column_names):
@@ -227,6 +245,8 @@ def _understood(
     """The column's kind, its values as that kind has them, and why it is left out where it is."""
     kind = explicit or _guess(name, values)
     given = values.drop_null()
+    if few and explicit in TYPES and not len(given):
+        return explicit, pa.nulls(len(values), TYPES[explicit]), ""
     if kind == "skip" or not len(given):
         return "skip", values, "no values" if not len(given) else f"a column of {values.type}"
     where = f"{label}: column '{name}'"

@@ -236,8 +236,9 @@ class Preparation:
         if self.items is not None:
             id_column = self.config.columns.get("item_id")
             newer = read_item_table(
-                self.items, kinds=self.config.item_columns, id_column=id_column, integer_ids=integer
-            )
+                self.items, kinds=self.config.item_columns, id_column=id_column, integer_ids=integer,
+                earlier=None if found is None else found.kinds,
+            )  # fmt: skip
             found = newer if found is None else renewed(found, newer)
         schema = pa.schema({"item_id": pa.int64() if integer else pa.string()})
         listed = schema.empty_table() if found is None else found.table.select(["item_id"]).cast(schema)

@@ -24,6 +24,7 @@ from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_m
 from localpolicy.serving.schema import (
     FeedbackReport,
     Listed,
+    NamedList,
     PastEvent,
     Policies,
     PolicyState,
@@ -121,11 +122,12 @@ class Service:
         if route.shadow is not None:
             self._shadow(asked, request, route.shadow, route.rollout)
         unknown = sum(item not in recommender.index for item in question.items)
-        return Listed(
+        listed = Listed(
             request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
             beta=asked.beta, floor=question.floor, filter=question.item_filter.digest, arm=arm, unknown=unknown,
             logged=logged,
         )  # fmt: skip
+        return NamedList(**vars(listed), names=recommender.called(made.items)) if asked.names else listed
 
     def _question(self, asked: Recommend, recommender: Recommender) -> ListRequest:
         """The question in the policy's words; raises where it makes none."""

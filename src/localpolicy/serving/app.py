@@ -31,6 +31,7 @@ from localpolicy.serving.schema import (
     FeedbackReport,
     Health,
     Listed,
+    NamedList,
     Policies,
     Preview,
     PreviewRequest,
@@ -102,7 +103,7 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
 
 def _endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/v1/recommend", responses=PROBLEMS)
-    async def recommend(asked: Recommend) -> Listed:
+    async def recommend(asked: Recommend) -> Listed | NamedList:
         """A list for a history, drawn with known probabilities and logged before it is answered."""
         with span("recommend"):
             return await service.recommend(asked)

@@ -20,6 +20,7 @@ from localpolicy.errors import ConfigError, LocalPolicyError, RunError
 from localpolicy.measure.baselines import Baseline, ItemNeighbours, LastItem, is_baseline, load_baseline
 from localpolicy.measure.score import context_length
 from localpolicy.model.histories import answered_event, batch_from, index_of
+from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256, write_json
@@ -75,6 +76,8 @@ def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force:
             **(_write_graphs(policy, folder, int8) if isinstance(policy, Policy) else _write_baseline(policy, folder)),
         }
         _dump(folder / "items.json", policy.items["item_id"].to_pylist())
+        if (names := names_of(policy.items)) is not None:
+            _dump(folder / "names.json", names)
         _dump(folder / "counts.json", policy.items["count"].to_pylist())
         about["files"] = {file.name: sha256(file) for file in sorted(folder.iterdir())}
         write_json(folder / "export.json", about)

@@ -4,6 +4,7 @@ An export is a folder:
 
     export.json    what it is: version, events, longest history, graphs, digests of the files, lists it must give
     items.json     item ids by index
+    names.json     what they are called, where the item table says so
     policy.onnx    (items [B, T], events [B, T], lengths [B]) -> logits [B, V]: the trained policy
     dial.onnx      the same with `beta` [1]: μ̂ exp(Q/β), where the run has μ̂ and a critic; β = ∞ gives μ̂ itself
     counts.json    how often each item was chosen in the log: what the fallback list is drawn from
@@ -63,6 +64,10 @@ class Recommender:
         self.events: list[str] = self.description["events"]
         self.length: int = self.description["length"]
         self.ids: list[Any] = json.loads((self.folder / "items.json").read_text(encoding="utf-8"))
+        names = self.folder / "names.json"
+        self.names: list[str] | None = (
+            json.loads(names.read_text(encoding="utf-8")) if names.name in self.description["files"] else None
+        )
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
         self._sessions = {
@@ -92,6 +97,10 @@ class Recommender:
     def has_dial(self) -> bool:
         """Whether a β can be asked for."""
         return "dial" in self._sessions
+
+    def called(self, items: Sequence[Any]) -> list[str]:
+        """The names of these items; their ids, where nobody says."""
+        return [str(item) if self.names is None else self.names[self.index[item]] for item in items]
 
     # ------------------------------------------------------------------ scores
 

@@ -59,6 +59,7 @@ class Recommend(Body):
     beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
+    names: StrictBool = Field(False, description="also say what the items are called")
 
     @property
     def item_filter(self) -> Filter:
@@ -81,6 +82,12 @@ class Listed(BaseModel):
     arm: str
     unknown: int = Field(description="items of the history that the policy does not know")
     logged: bool
+
+
+class NamedList(Listed):
+    """A list with names, where they were asked for."""
+
+    names: list[str] = Field(description="as the item table says; an item without a name is called by its id")
 
 
 class ShownReport(Body):

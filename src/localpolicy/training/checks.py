@@ -37,6 +37,8 @@ def check_features(data: Prepared, config: Config) -> None:
                 nearest(name, columns) if columns else ": it was prepared without an item table (lpi prepare --items)"
             )
             raise ConfigError(f"model.features: {data.path} has no column '{name}'{known}")
+    if len(set(config.model.features)) < len(config.model.features):
+        raise ConfigError(f"model.features: {', '.join(config.model.features)} names a column twice.")
     if config.model.features and not config.model.tied:
         raise ConfigError("model.features needs tied heads: untied ones have rows of their own. Set model.tied=true.")
 

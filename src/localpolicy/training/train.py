@@ -39,7 +39,7 @@ def train(
     resume: bool = False,
     resume_older: bool = False,
     force: bool = False,
-    backbone: nn.Module | type[nn.Module] | None = None,
+    backbone: nn.Module | type[nn.Module] | str | None = None,
     **settings: Any,
 ) -> Run:
     """Train one policy: `train(data, "lpi_rl", beta=0.3, epochs=5)`.
@@ -55,8 +55,9 @@ def train(
     data = data if isinstance(data, Prepared) else Prepared(data)
     if isinstance(objective, str) and (baseline := baseline_called(objective)):
         return _fitted(baseline, data, out, resume=resume, force=force, settings=settings)
-    if isinstance(backbone, type):
-        settings["backbone"], backbone = plugins.name_of(backbone), None
+    if isinstance(backbone, type | str):
+        settings["backbone"] = backbone if isinstance(backbone, str) else plugins.name_of(backbone)
+        backbone = None
     if backbone is not None:
         remember(backbone)
     config = config_of(objective, config, **settings)
