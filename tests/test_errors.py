@@ -21,6 +21,7 @@ from localpolicy.runs.config import config_of
         ("Go on with --resume: RUN", "Go on with resume=True: RUN"),
         ("train with --set train.min_history=0, then", "train with min_history=0, then"),
         ("say where it is with --data.", "say where it is with data=."),
+        ("judge what it showed: --against log.", 'judge what it showed: against="log".'),
         ("'lpi export RUN --out X' makes one", "'lpi export RUN --out X' makes one"),
     ],
 )

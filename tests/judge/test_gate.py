@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.cli.options import complete
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.errors import ConfigError, DataError, RunError, on_command_line
 from localpolicy.judge import gate_checks
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
@@ -33,7 +34,7 @@ from localpolicy.measure.evaluation import Evaluation, evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.estimators import Contributions
 from localpolicy.measure.off_policy.intervals import skewed
-from localpolicy.measure.opening import on_data
+from localpolicy.measure.opening import _elsewhere, on_data
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.significance import ENOUGH, LEAST, more_needed, paired, sample_needed
@@ -306,6 +307,14 @@ def test_a_deployed_policy_far_from_the_log_is_not_the_log():
     assert staked @ worth > 2 * better @ worth and value_check(new, None, GateRules()).outcome == "yes"
     check = value_check(new, deployed, GateRules())
     assert check.outcome == "cannot tell" and "no estimate of D, which is deployed" in check.reason
+    assert check.reason.endswith("--against log"), "the way out, as it is typed"
+
+
+def test_who_learnt_from_what_people_did_is_judged_by_the_log_it_wrote(small):
+    """It is not measured on what was shown; the way out is said."""
+    policy = SimpleNamespace(origin=SimpleNamespace(kind="interactions"))
+    with on_command_line(), pytest.raises(RunError, match=r"RUN wrote this log as it served.*--against log\.$"):
+        _elsewhere(SimpleNamespace(name="RUN", policy=policy), None, small, "test")
 
 
 def test_a_value_must_significantly_be_no_worse_than_the_deployed_one():

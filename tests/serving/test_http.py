@@ -20,6 +20,7 @@ from fastapi.testclient import TestClient
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
+from localpolicy.serving.deployment import Slot
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.limits import Limits
@@ -481,6 +482,23 @@ def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tm
     (folder / "export.json").write_text(json.dumps({**about, "version": "d" * 16, "x": 1}))
     service.deployment.refresh()
     assert ask(client)["policy"] == "d" * 16 and client.get("/v1/policies").json()["refused"] is None
+
+
+@pytest.mark.parametrize(("more", "swapped"), [(["context"], True), (["context", "wish"], False)])
+def test_an_export_that_knows_fewer_events_is_swapped_in_only_if_clients_cannot_send_them(
+    exported, tmp_path, more, swapped
+):
+    """As on the way back to a policy that learnt from what people did. No client sends `context`."""
+    folder = shutil.copytree(exported.folder, tmp_path / "served")
+    slot = Slot(folder, 1)
+    assert slot.refresh()
+    slot.loaded.events = [*{*slot.loaded.events, *more}]
+    about = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16, "x": 1}))
+    assert slot.refresh() == swapped and (slot.loaded.version == "b" * 16) == swapped
+    if not swapped:
+        assert "the event 'wish'" in slot.refused and "restart the server" in slot.refused
+    assert Slot(folder, 1).refresh(), "a restart takes it"
 
 
 def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
+from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
@@ -205,6 +206,8 @@ def test_a_rollout_walks_through_its_stages(tmp_path):
     done = [judge(path, log=log, at=START + RIPE + 400) for _ in range(2)]
     assert [(one.decision, one.exit_code) for one in done] == [("done", 0)] * 2
     assert [one["stage"] for one in read_plan(path)["history"]] == ["shadow", "50", "100", "100"]
+    with pytest.raises(ConfigError, match="it is done"):
+        roll_back(path, why="too late")
     plan(path)
     assert read_plan(path)["stage"] == "shadow" and len(list(tmp_path.glob("rollout-*.json"))) == 1
 
@@ -317,9 +320,9 @@ def test_one_persons_visit_does_not_carry_a_stage(tmp_path):
 # ---------------------------------------------------------------------- evidence of one rollout
 
 
-def test_every_rollout_has_its_own_evidence(tmp_path):
+def test_every_rollout_has_its_own_evidence(address, tmp_path):
     """A good one, a bad one, its plan again, a good one: each is judged by its own lists, rotated or not."""
-    log, at = tmp_path / "log.db", START
+    log, at = address, START
     decisions = []
     for number, effect in enumerate([0.0, -0.3, -0.3, 0.1]):
         path = tmp_path / "rollout.json"
@@ -341,6 +344,27 @@ def test_every_rollout_has_its_own_evidence(tmp_path):
             at += RIPE + 300
             assert judge(path, log=log, at=at).decision == "done"
     assert decisions == ["advance", "roll back", "roll back", "advance"]
+
+
+@pytest.mark.parametrize("stage", ["shadow", "50"])
+def test_what_a_rollout_keeps_of_a_person_is_erased(stage, tmp_path):
+    """Also where the person's lists are rotated, and nobody names the files."""
+    log = tmp_path / "log.db"
+    rollout = plan(tmp_path / "rollout.json", stages=["shadow", "50"], rules=EASY)
+    written(log, rollout, persons=5, stage=stage, share=0.5, rate=1.0)
+    rotate(log, out=tmp_path / "events", upto=START + RIPE)
+
+    def kept() -> list[int]:
+        database = Database(log)
+        counts = [database.rows(f"SELECT COUNT(*) FROM {table}")[0][0]
+                  for table in ("evidence", "evidence_answers", "shadow")]  # fmt: skip
+        database.close()
+        return counts
+
+    before = kept()
+    assert before == [5, 5, 5 if stage == "shadow" else 0]
+    erase("p0-3", log=log)
+    assert kept() == [max(count - 1, 0) for count in before]
 
 
 def test_an_exchanged_candidate_is_not_judged(tmp_path):
@@ -380,7 +404,7 @@ def test_a_plan_whose_rewards_are_of_other_events_goes_no_further(tmp_path):
 
 def test_a_rollout_is_ended_by_hand(tmp_path):
     path = tmp_path / "rollout.json"
-    plan(path, rules=EASY)
+    plan(path, rules=EASY, stages=["50", "100"])
     roll_back(path, why="the shop closes")
     after = read_plan(path)
     assert (after["stage"], after["share"]) == ("rolled back", 0.0) and not Assignment.of(after).on

@@ -76,7 +76,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         assert deployed is not None
         reason = (
             f"no estimate of {deployed.name}, which is deployed: {base.refusal}. The log's mean does not stand for it. "
-            "If the log is the deployed policy's own, judge against the word log"
+            "If the deployed policy wrote the log, judge against what it showed: --against log"
         )
         plain = f"the reward of {deployed.name} cannot be estimated from this log"
         return Check("value", "cannot tell", reason, n=_count(new), needed=base.needed, plain=plain, unit=unit)

@@ -149,9 +149,10 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Op
     """A policy of another log on these rows."""
     name, kind = candidate.name, candidate.policy.origin.kind
     if kind != data.kind:
+        wrote = f" If {name} wrote this log as it served, judge against what it showed: --against log."
         raise RunError(
             f"{name} was trained on {kind}, and {data.path} holds {data.kind}: what was shown and what people did are "
-            "not compared with each other. Prepare both logs alike."
+            "not compared with each other. Prepare both logs alike." + (wrote if data.kind == "impressions" else "")
         )
     policy = on_data(candidate.policy, data)
     facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}

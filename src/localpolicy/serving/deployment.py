@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.limits import CONTEXT
 from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.recommender import Recommender
 
@@ -61,10 +62,11 @@ class Slot:
         """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
         if self.loaded is None:
             return
-        missing = sorted(set(self.loaded.events) - set(made.events))
+        missing = sorted(set(self.loaded.events) - {*made.events, CONTEXT})  # no client sends that one
         if missing:
-            raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients send: their requests "
-                           "would be refused. Train on a log that holds it.")  # fmt: skip
+            raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients may send now: such "
+                           "requests would be refused. If yours do not send it, restart the server with this export; "
+                           "else serve one that was trained on a log that holds it.")  # fmt: skip
         shared = len(made.index.keys() & self.loaded.index.keys())
         if shared < LEAST_SHARED * min(made.n_items, self.loaded.n_items):
             raise RunError(f"{self.folder} has another catalogue: it knows {shared:,} of the {self.loaded.n_items:,} "
