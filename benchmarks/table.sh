@@ -13,4 +13,4 @@ part "a step's overhead" 60 $python benchmarks/training.py overhead --sequences 
 part "two processes" 90 $python benchmarks/processes.py processes --rounds 1
 part "lists of 1,000,000 items, one thread" 60 env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
   $python benchmarks/serving.py lists --items 1000000 --threads 1 --repeats 20
-part "the service, 50,000 items" 60 $python benchmarks/serving.py load --seconds 10 --clients 32
+part "the service, 50,000 items" 60 $python benchmarks/serving.py load --seconds 10

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 from peers.clock import Settings, write
-from peers.ours import contend, million, overhead
+from peers.ours import allowed, contend, million, overhead
 
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30
-OURS = ("mle", "lpi_rl_weighted")
+OURS = ("mle", "critic", "lpi_rl_weighted")  # the default's two stages, and the paper's form
 PEERS = {"rectools": "rectools_sasrec.py", "replay": "replay_sasrec.py"}
 # (name, figure, over, under, goal): the ratios that are printed.
 RATIOS = [
@@ -169,25 +169,32 @@ def print_million(result: dict[str, Any]) -> None:
     print(f"\n{result['seconds_per_step']:.2f} s per step")
 
 
-def taken_apart(count: int, items: int) -> dict[str, dict[str, float]]:
+def taken_apart(count: int, items: int, threads: int) -> dict[str, dict[str, float]]:
     """The pieces of a step of each objective, in milliseconds."""
-    settings = replace(Settings(), items=items)
+    settings = replace(Settings(), items=items, threads=threads)
     batches = max(1, count // settings.batch)
     settings = replace(settings, warm=max(1, min(settings.warm, batches // 4)))
     arrays = sequences(batches * settings.batch, settings)
-    return {objective: overhead(objective, settings, arrays) for objective in OURS}
+    lengths = np.diff(arrays["offsets"]) / batches
+    limits = allowed(settings, lengths.sum(), (lengths - 1 / batches).sum())
+    pieces = {objective: overhead(objective, settings, arrays) for objective in OURS}
+    return {name: {**parts, "limit": limits.get(name, np.nan)} for name, parts in pieces.items()}
 
 
 def print_overhead(result: dict[str, dict[str, float]]) -> None:
-    """One Markdown table: milliseconds per step, and the share that is neither forward, backward nor optimiser."""
+    """One Markdown table: milliseconds per step; the share that is neither forward, backward nor optimiser; and the
+    share of the step that the machine needs for its products and exponentials alone."""
     columns = ("forward", "backward", "optimiser", "cutting", "logging", "rest")
-    print(f"| ms per step | {' | '.join(columns)} | sum | neither forward, backward nor optimiser |")
-    print(f"|---|{'--:|' * (len(columns) + 2)}")
+    print(
+        f"| ms per step | {' | '.join(columns)} | sum | neither forward, backward nor optimiser | limit | limit / sum |"
+    )
+    print(f"|---|{'--:|' * (len(columns) + 4)}")
     for objective, pieces in result.items():
-        total = sum(pieces.values())
+        limit, total = pieces["limit"], sum(pieces[name] for name in columns)
         other = sum(pieces[name] for name in columns[3:]) / total
         cells = " | ".join(f"{pieces[name]:.2f}" for name in columns)
-        print(f"| {objective} | {cells} | {total:.2f} | {100 * other:.1f} % |")
+        share = "– | –" if np.isnan(limit) else f"{limit:.2f} | {100 * limit / total:.0f} %"
+        print(f"| {objective} | {cells} | {total:.2f} | {100 * other:.1f} % | {share} |")
 
 
 def main() -> None:
@@ -204,6 +211,8 @@ def main() -> None:
         command.add_argument("--items", type=int, default=1_000_000 if name == "million" else Settings().items)
         if name != "million":
             command.add_argument("--sequences", type=int, default=20_000, help="cut to whole batches of 256")
+        if name == "overhead":
+            command.add_argument("--threads", type=int, default=Settings().threads, help="1 where others work, too")
         if name == "cpu":
             command.add_argument("--rounds", type=int, default=3)
             for peer in PEERS:
@@ -222,7 +231,7 @@ def main() -> None:
     elif options.command == "million":
         print_million(result := million(options.items))
     else:
-        print_overhead(result := taken_apart(options.sequences, options.items))
+        print_overhead(result := taken_apart(options.sequences, options.items, options.threads))
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n")
 

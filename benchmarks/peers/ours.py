@@ -16,14 +16,17 @@ from unittest import mock
 import numpy as np
 import torch
 from peers.clock import Clock, Settings, memory, read, report, two_cores
+from torch import Tensor
 
 from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.objectives.critic import Critic
 from localpolicy.runs.config import configure
 from localpolicy.runs.run import Run
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
@@ -44,9 +47,9 @@ def prepared(folder: Path, arrays: dict[str, np.ndarray], items: int) -> Prepare
 
 @contextmanager
 def started(objective: str, settings: Settings, arrays: dict[str, np.ndarray]) -> Iterator[Trainer]:
-    """A trainer of the preset `rl`, as `lpi train --preset rl` makes it."""
+    """A trainer of the preset `rl`, as `lpi train --preset rl` makes it; `critic` is the default's second stage."""
     changes = {
-        "objective.name": objective,
+        "objective.name": "mle" if objective == "critic" else objective,
         "data.length": settings.length,
         "model.width": settings.width,
         "model.blocks": settings.blocks,
@@ -59,7 +62,12 @@ def started(objective: str, settings: Settings, arrays: dict[str, np.ndarray]) -
     }
     with TemporaryDirectory() as scratch:
         data = prepared(Path(scratch) / "data", arrays, settings.items)
-        trainer = Trainer.start(data, Run(Path(scratch) / "run"), resolve(configure(preset="rl", short=changes), data))
+        config = resolve(configure(preset="rl", short=changes), data)
+        if objective == "critic":
+            logging = Path(scratch) / "logging"
+            train(data, out=logging, config=configure(preset="rl", short={**changes, "train.epochs": 1}))
+            config = config.model_copy(update={"objective": Critic(logging=str(logging))})
+        trainer = Trainer.start(data, Run(Path(scratch) / "run"), config)
         trainer.network.train()
         yield trainer
 
@@ -134,6 +142,41 @@ class Stopwatch:
             return result
 
         return call
+
+
+CHUNK = 1024  # items of a product, whose result then lies in the cache
+
+
+def allowed(settings: Settings, positions: float, followed: float) -> dict[str, float]:
+    """Milliseconds that the machine needs for the products and exponentials of a step, and for nothing else.
+
+    `mle`: scores, both gradients, one exponential per score. `critic`: scores of μ̂ and of Q where another action
+    follows, and one exponential.
+    """
+    two_cores(settings.threads)
+
+    def spent(rows: int) -> tuple[float, float, float, float]:
+        hidden, weight = torch.randn(rows, settings.width), torch.randn(settings.items, settings.width)
+        scores = torch.empty(rows, min(CHUNK, settings.items))
+        pieces = [piece for piece in weight.split(CHUNK) if len(piece) == scores.shape[1]]
+        share = settings.items / (len(pieces) * scores.shape[1])  # the last piece may be shorter
+        works: list[Callable[[Tensor], Tensor]] = [
+            lambda piece: torch.mm(hidden, piece.T, out=scores), lambda piece: torch.mm(scores, piece),
+            lambda piece: torch.mm(scores.T, hidden), lambda piece: scores.fill_(-1.0).exp_(),
+        ]  # fmt: skip
+        found = []
+        for work in works:
+            seconds = []
+            for _ in range(7):
+                began = time.perf_counter()
+                for piece in pieces:
+                    work(piece)
+                seconds.append(time.perf_counter() - began)
+            found.append(1000 * share * min(seconds))
+        return found[0], found[1], found[2], found[3]
+
+    whole, later = spent(round(positions)), spent(round(followed))
+    return {"mle": sum(whole), "critic": 2 * later[0] + later[3]}
 
 
 def overhead(objective: str, settings: Settings, arrays: dict[str, np.ndarray]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 from serve_runs import small_run
 
+from localpolicy.cli.export import export as command
 from localpolicy.cli.verify import verify
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
@@ -149,6 +151,16 @@ def test_a_graph_that_differs_is_refused(small, exported, tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize("int8", [False, True])
+def test_large_weights_lie_in_a_file_of_their_own(run, tmp_path, monkeypatch, int8):
+    monkeypatch.setattr("localpolicy.serving.graph.LARGE", 0)
+    found = export(run.folder, out=tmp_path / "export", int8=int8)
+    assert {"policy.onnx.data", "dial.onnx.data"} <= set(found.description["files"])
+    (found.folder / "policy.onnx.data").unlink()
+    with pytest.raises(RunError, match=r"policy\.onnx\.data is missing"):
+        Recommender(found.folder)
+
+
 # ---------------------------------------------------------------------- rounded rows
 
 
@@ -163,8 +175,11 @@ def test_rows_are_rounded_to_the_nearest_of_255_numbers(width):
     np.testing.assert_allclose(np.abs(again[:, :width]).max(1), np.abs(weight).max(1), rtol=1e-6)
 
 
-def test_rounded_rows_are_a_policy_of_their_own_close_to_the_run(run, exported, tmp_path):
-    found = export(run.folder, out=tmp_path / "export", int8=True)
+def test_rounded_rows_are_a_policy_of_their_own_close_to_the_run(run, exported, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        command(run.folder, tmp_path / "export", int8=True)
+    found = Recommender(tmp_path / "export")
+    assert f"policy {found.version}" in caplog.text and f"JS {found.description['js']:.1e} nats from" in caplog.text
     found.check()
     assert found.int8 and found.version == f"{run.version}-int8" and found.has_dial
     assert 0 < found.description["js"] < found.description["most_js"]
