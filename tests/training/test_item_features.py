@@ -136,7 +136,7 @@ def test_a_comparison_says_what_features_bring(tmp_path):
     table = comparison_tables(result)[-1]
     assert table.title == "What item features bring"
     assert [row[1:3] for row in table.plain()] == [["brand", "without"], ["brand, shuffled", "without"]]
-    claims = {claim.claim: claim.holds for claim in comparison_section(result).findings}
+    claims = {claim.claim: claim.holds for claim in comparison_section(result).claims}
     assert claims["with gains by its item features (brand)"]
     assert claims["shuffled among the items, these features bring nothing (dealt)"]
     assert [each["policy"] for each in result.to_dict()["features"]] == ["with", "dealt"]
