@@ -42,13 +42,15 @@ def test_every_chart_is_drawn_and_described(browser: Browser, usual_page: Path) 
         label = f"document.querySelector('#{identity} [role=graphics-document]').getAttribute('aria-label')"
         assert browser.run(label) == spec["description"]
     points = browser.run("document.querySelectorAll('#s2-frontier .points_marks path').length")
-    assert points == len(store().rows)
+    assert points == len(store().policies)
 
 
 @pytest.mark.parametrize(("identity", "section"), [("s1", bandit()), ("s2", store())], ids=["bandit", "store"])
 def test_every_name_finds_room_beside_its_point(identity: str, section: Section, browser: Browser) -> None:
     names = VISIBLE.format(identity)
-    assert sorted(browser.run(f"{names}.map(name => name.textContent)")) == sorted(row.name for row in section.rows)
+    assert sorted(browser.run(f"{names}.map(name => name.textContent)")) == sorted(
+        policy.name for policy in section.policies
+    )
     for one, other in combinations(browser.run(f"{names}.map({BOX})"), 2):
         apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] + 3 or other[3] <= one[1] + 3
         assert apart, (one, other)
@@ -92,12 +94,13 @@ def test_pointing_at_a_mark_says_what_it_is(marks: str, expected: list[str], bro
 
 
 def test_a_click_sorts_the_table(browser: Browser) -> None:
-    rows = bandit().rows
+    section = bandit()
+    names = [policy.name for policy in section.policies]
     button = f"{TABLE}.querySelectorAll('thead button')"
     column = browser.run(f"[...{button}].findIndex(one => one.textContent === 'gain')")
-    assert browser.run(NAMES) == [row.name for row in rows]
+    assert browser.run(NAMES) == names
     assert set(browser.run(ORDERS)) == {"none"}
-    falling = [row.name for row in sorted(rows, key=lambda row: row.gain.mean if row.gain else 0, reverse=True)]
+    falling = sorted(names, key=lambda name: section.mean(name, "true gain"), reverse=True)
     browser.run(f"{button}[{column}].scrollIntoView({{block: 'center', behavior: 'instant'}})")
     left, top, _, _ = browser.run(f"{BOX}({button}[{column}])")
     for kind in ("mousePressed", "mouseReleased"):
@@ -108,7 +111,7 @@ def test_a_click_sorts_the_table(browser: Browser) -> None:
     assert browser.run(NAMES) == falling[::-1]
     browser.run(f"{button}[0].focus()")
     browser.press(" ")
-    assert browser.run(NAMES) == sorted(row.name for row in rows)
+    assert browser.run(NAMES) == sorted(names)
     orders = browser.run(ORDERS)
     assert orders[0] == "ascending" and set(orders[1:]) == {"none"}
 

@@ -234,6 +234,8 @@ def said(
         leads={"click.nDCG@20": lead} if len(rows) > 1 else {},
         candidates=[SimpleNamespace(estimates_logging=row.objective == "mle") for row in rows],
         notes=(),
+        evaluations=rows,
+        feature_gains=[],
     )
     truth = Interval(1.0, 1.0, 1.0) if "true gain" in rows[-1].figures else None
     around = None if floor is None else Interval.of(floor, 0.001)

@@ -13,6 +13,7 @@ from page_tree import cells, parse
 from localpolicy.cli.main import main
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
+from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
 from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectory, write_loop
@@ -247,6 +248,12 @@ def test_files_agree(done):
         assert [claim["holds"] for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")] == [
             True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None
         ]
+    table = result.to_arrow()
+    assert table.schema == SCHEMA, "the long table, as of any result"
+    rows = [row for row in table.to_pylist() if row["figure"] == "J(π)" and row["round"]]
+    assert [row["mean"] for row in rows] == [
+        entry["J(π)"]["mean"] for arm in said["arms"].values() for entry in arm["rounds"][1:]
+    ]
     picture = (out / "loop.svg").read_text()
     assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture
     assert (out / "report.html").stat().st_size < 2_000_000

@@ -6,10 +6,12 @@ import pytest
 from shop_logs import write_shop
 
 from localpolicy.errors import TrainingError
+from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import Config
 from localpolicy.study import arms
 from localpolicy.study import measured as one_arm
 from localpolicy.study.arms import Arm, Study
+from localpolicy.study.measured import seed_mean
 from localpolicy.training.train import training
 
 
@@ -110,3 +112,8 @@ def test_figures_of_a_gpu_are_known_where_there_is_none(shop, tmp_path, order):
     assert again.measure([arm("quick", "reward_weighted", **there)]).keys() == {"quick"}
     assert again.floor() is not None
     assert order == []
+
+
+def test_seeds_share_positions_so_their_mean_has_the_largest_error():
+    over = seed_mean([Estimate(0.1, 0.02, 50, 0.03), Estimate(0.4, 0.01, 50, 0.05)])
+    assert over == Estimate((0.1 + 0.4) / 2, 0.02, 50, 0.05)

@@ -183,6 +183,11 @@ class Features(nn.Module):
         """X w + b where it is kept: [V]."""
         return self.rows(head.bias[:, None], kept, head.features[:, None]).squeeze(1)  # type: ignore[index]
 
+    def step_biases(self, head: nn.Module, kept: Tensor, *, softmax: bool) -> Tensor:
+        """The same in a step: of a softmax alone b is dropped, and new items are no alternative."""
+        biases = self.biases(head, kept if softmax else self.known)
+        return biases + ABSENT * ~self.known if softmax and self.new is not None else biases
+
     @torch.no_grad()
     def served_biases(self, head: nn.Module, *, softmax: bool) -> Tensor:
         """The same as it is served: in a softmax new items rise as far as they may."""

@@ -26,7 +26,7 @@ from localpolicy.model.heads import (
     as_head,
     own_rows,
 )
-from localpolicy.model.item_rows import ABSENT, Features, Formed, ItemInputs, begun
+from localpolicy.model.item_rows import Features, Formed, ItemInputs, begun
 from localpolicy.types import START, Batch
 
 FEATURES = "features."  # what a saved network has beside that of the same without features
@@ -109,15 +109,11 @@ class Network(nn.Module):
             return
         kept = self.features.kept(self.config.id_dropout)
         rows = self.features.rows(self.embedding, kept)
-        known = self.features.known
         biases = {
-            name: self.features.biases(head, kept if name in SOFTMAX_HEADS else known)
+            name: self.features.step_biases(head, kept, softmax=name in SOFTMAX_HEADS)
             for name, head in self.heads.items()
             if name in ITEM_HEADS
         }
-        if self.features.new is not None:
-            for name in biases.keys() & SOFTMAX_HEADS:
-                biases[name] = biases[name] + ABSENT * ~self.features.known
         self._formed = Formed.of(rows, biases, leaf=leaf)
 
     def pull_back(self) -> None:

@@ -225,7 +225,7 @@ def loop_contents(loop: Loop, by_arm: Mapping[str, Trajectory]) -> Contents:
         title=scenario.title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         policies=[_info(arm, ends[arm.name]) for arm in loop.arms],
-        measurements=[row for arm in loop.arms for row in _measured(arm.name, by_arm[arm.name][0])],
+        measurements=[*_last_round(ends), *_charted(loop)],
         logging_value=first["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
         claims=loop_claims(by_arm),
@@ -254,15 +254,16 @@ def _info(arm: PolicySpec, last: Figures) -> PolicyInfo:
     return PolicyInfo(arm.name, arm.objective["name"], arm.objective.get("beta"), weights=weights)
 
 
-def _measured(arm: str, rounds: Sequence[Figures]) -> list[Measurement]:
-    """Rows of the long table: the last round's figures as those of any policy, and what is charted by round."""
-    last = [Measurement.of(arm, figure, rounds[-1][name]) for figure, name in ENDS.items()]
-    return last + [
-        Measurement.of(arm, name, figures[name], round=number)
-        for name in CHARTED
-        for number, figures in enumerate(rounds)
-        if name in figures and not (number == 0 and name == "JS from the round before")
-    ]
+def _last_round(ends: Mapping[str, Figures]) -> list[Measurement]:
+    """The last round's figures, by the names that any comparison has for them."""
+    return [Measurement.of(arm, figure, last[name]) for arm, last in ends.items() for figure, name in ENDS.items()]
+
+
+def _charted(loop: Loop) -> list[Measurement]:
+    """What is drawn round after round, in the order of the charts; before μ there is no round."""
+    rows = [row for row in loop.measurements if row.figure in CHARTED]
+    rows = [row for row in rows if row.round or row.figure != "JS from the round before"]
+    return sorted(rows, key=lambda row: CHARTED.index(row.figure))
 
 
 def _world_about(loop: Loop) -> str:

@@ -22,7 +22,8 @@ from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
+from localpolicy.measure.measurements import as_arrow
 from localpolicy.measure.summary import coverage
 from localpolicy.measure.truth import EPISODES, STEPS, bandit_probabilities, rollout, world_probabilities
 from localpolicy.model.policy import Policy
@@ -289,16 +290,19 @@ class Loop(Result):
         last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
         return f"{self.config.world}, {last} rounds; J at the end: {order}"
 
+    @property
+    def measurements(self) -> list[Measurement]:
+        """The long table: every figure of every objective and round."""
+        return [
+            Measurement.of(arm.name, name, value, round=number)
+            for arm in self.arms
+            for number, figures in enumerate(self.figures(arm.name))
+            for name, value in figures.items()
+        ]
+
     def to_arrow(self) -> pa.Table:
-        """One row per objective, round and figure, with its 95 % interval."""
-        return pa.Table.from_pylist(
-            [
-                {"policy": arm.name, "round": number, "figure": name, **asdict(value)}
-                for arm in self.arms
-                for number, figures in enumerate(self.figures(arm.name))
-                for name, value in figures.items()
-            ]
-        )
+        """The long table."""
+        return as_arrow(self.measurements)
 
     def to_dict(self) -> dict[str, Any]:
         """Settings, every figure by round, and each seed's own."""
