@@ -69,6 +69,10 @@ def test_worth_and_number_of_answers_decide_together():
     rarer = asked(cheaper, 0.7)
     assert rarer.outcome == "cannot tell" and "may be more of them" in rarer.plain
     assert asked(mu, 0.9).outcome != "yes", "higher ranks alone are no verdict"
+    noise = np.exp(0.7 * np.random.default_rng(0).standard_normal(len(mu)))
+    unsure, rarer = (asked(mu + np.log(noise / noise.mean()), ndcg) for ndcg in (0.5, 0.2))
+    assert unsure.outcome == rarer.outcome == "cannot tell" and unsure.needed is not None
+    assert rarer.needed is None and rarer.plain.endswith("and there may be fewer of them")
     assert answers_check(policy("new", dearer, reward), old, None, GAIN, RULES).outcome == "cannot tell"
     few, mu_few, dearer_few, _ = log(20)
     short = answers_check(policy("new", dearer_few, few), policy("old", mu_few, few), mu_few, GAIN, RULES)

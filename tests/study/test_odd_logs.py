@@ -361,11 +361,11 @@ def test_an_answer_is_called_what_its_column_says(tmp_path):
 
 
 def test_the_row_numbers_of_a_filtered_frame_are_no_column(tmp_path):
-    """Times as an index without a name stay."""
+    """Times as an index are the rows' times, with a name or without."""
     frame = pandas.DataFrame({"user": [1, 2, 3], "item": [4, 5, 6]}, index=[0, 7, 9])
     assert column_names(written_frame(frame, tmp_path, "log")) == ("user", "item")
     frame.index = pandas.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"])
-    assert column_names(written_frame(frame, tmp_path, "log")) == ("user", "item", "__index_level_0__")
+    assert column_names(written_frame(frame, tmp_path, "log")) == ("timestamp", "user", "item")
 
 
 def test_numbers_that_are_no_times_are_told(tmp_path):

@@ -125,7 +125,9 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
         return Check(NAME, "cannot tell", reason, *fields, plain=plain)
     said = {"yes": "its answers would be worth more", "no": "its answers would be worth no more"}
     plain, needed = said.get(outcome, "its answers would not significantly be worth more"), None
-    if outcome == "cannot tell":
+    if outcome == "cannot tell" and both.high < 0:  # more of such a log would hardly turn this into a yes
+        plain += ", and there may be fewer of them"
+    elif outcome == "cannot tell":
         wanted = max(test.difference, rules.smallest_gain * abs(base)) - rules.min_gain
         needed = more_needed(test, wanted, confidence=rules.confidence)
         needed = None if needed is not None and needed <= test.n else needed

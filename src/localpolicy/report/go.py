@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy import __version__
@@ -38,7 +36,6 @@ from localpolicy.study.odd import COPY, plainly_written
 from localpolicy.study.titles import Titles, read_titles, title_column
 
 LOG = logging.getLogger(__name__)
-ROW_NUMBER = re.compile(r"__index_level_\d+__$")  # how Arrow calls the index of a pandas frame, left by filtering rows
 REWARD = "estimated reward per decision"
 FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
@@ -154,9 +151,10 @@ def _written(table: Any, folder: Path, name: str) -> Path:
         return Path(table)
     path = folder / f"{name}.parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    rows = plain_table(arrow_stream(table))
-    numbers = [each.name for each in rows.schema if ROW_NUMBER.match(each.name) and pa.types.is_integer(each.type)]
-    pq.write_table(rows.drop_columns(numbers), path)
+    index: Any = getattr(table, "index", None)
+    if type(index).__name__ == "DatetimeIndex" and index.name is None and "timestamp" not in table.columns:
+        table = table.rename_axis("timestamp")  # an index without a name is else no column
+    pq.write_table(plain_table(arrow_stream(table)), path)
     return path
 
 
