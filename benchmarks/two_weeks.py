@@ -6,9 +6,9 @@ A shop of 20 items has four kinds of visitor; what they like drifts a little eve
 what people did (a CSV file). From then on the days are alike: visitors come in three parts of the day and get lists of
 three by the very routes that the service takes; between the parts rollout.sh judges; at night daily.sh rotates the log,
 audits it, appends it (a window of days), trains from what is deployed, asks the gate, exports, and plans a rollout.
-A tenth of the evening's answers arrive the next morning. On one day the candidate is a network that was never trained,
-and the gate is overruled; one night is killed (SIGKILL) while it trains, and is never run again: the next night finds
-what it left. A clock of the world's own replaces the machine's.
+A tenth of the evening's answers arrive the next morning. One night (the first from `--bad` on in which no rollout goes
+on) makes a candidate that was never trained, and its gate is overruled; one night is killed (SIGKILL) while it trains,
+and is never run again: the next night finds what it left. A clock of the world's own replaces the machine's.
 
 Printed for each day, as JSON: the true reward of a list of what was served in the morning and in the evening, of all
 that was shown, and of the night's candidate; exit codes; at the end whether all that was acknowledged is there once.
@@ -289,6 +289,12 @@ def organic(world: World, path: Path, day: str, *, sessions: int, seed: int, fin
     path.write_text("\n".join(lines) + "\n")
 
 
+def ended(rollout: Path) -> bool:
+    """Whether no rollout goes on."""
+    plan = json.loads(rollout.read_text()) if rollout.exists() else {"done": True}
+    return bool(plan["done"] or plan["stage"] == "rolled back")
+
+
 def untrained(words: list[str]) -> list[str]:
     """`lpi train` from nothing, and hardly at all."""
     at = words.index("--warm-start")
@@ -306,7 +312,7 @@ def two_weeks(
 
     world = World(seed, drift=drift)
     objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
-    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 50))
+    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 20))
     name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
     organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
     shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
@@ -344,11 +350,14 @@ def two_weeks(
             if day == killed:
                 entry["night"] = shop.play_and_kill(DAILY, name[day], "log.db", when=folder / "data" / name[day])
             else:
-                changed = {"train": untrained, "gate": 0} if day == bad else None
+                spoilt = bad is not None and day >= bad and ended(folder / "rollout.json")
+                changed = {"train": untrained, "gate": 0} if spoilt else None
+                bad = None if spoilt else bad
                 night = shop.play(DAILY, name[day], "log.db", changed=changed)
                 if night.code not in (0, 3, 4, 5):
                     raise RuntimeError(f"day {day}, exit code {night.code}:\n{night.told}")
                 entry["night"] = night.code
+                entry |= {"overruled": True} if spoilt else {}
                 if (folder / "exports" / name[day]).exists():
                     entry["candidate"] = world.value(Recommender(folder / "exports" / name[day]))
                 verdict = folder / "verdicts" / f"{name[day]}.json"

@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
-from localpolicy.serving.deployment import Slot
+from localpolicy.serving.deployment import Deployment, Slot
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.limits import Limits
@@ -531,6 +531,27 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
         assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
     assert 'localpolicy_shadow_total{outcome="answered"} 1.0' in text
+
+
+@pytest.mark.parametrize("replaces", [["a" * 16], []])
+def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, tmp_path, replaces):
+    """The candidate itself, or an extended export, or the next one: a plan that is done does not hold it back."""
+    served, candidate = (shutil.copytree(exported.folder, tmp_path / name) for name in ("served", "candidate"))
+    about = json.loads((served / "export.json").read_text())
+    for folder, version in ((served, "a" * 16), (candidate, "b" * 16)):
+        (folder / "export.json").write_text(json.dumps({**about, "version": version}))
+    plan = tmp_path / "rollout.json"
+    content = {"id": "r1", "candidate": {"export": str(candidate), "version": "b" * 16}, "salt": "s", "stage": "100",
+               "share": 1.0, "done": True, "replaces": replaces}  # fmt: skip
+    plan.write_text(json.dumps(content))
+    deployment = Deployment(served, rollout=plan)
+    assert deployment.route("p").arm == "candidate", "until the swap everyone keeps it"
+    (served / "export.json").write_text(json.dumps({**about, "version": "c" * 16, "x": 1}))
+    deployment.refresh()
+    known = bool(replaces)  # a plan of stage 100 alone has seen no other policy, and does not know what it replaces
+    assert deployment.route("p").recommender.version == ("c" if known else "b") * 16
+    assert deployment.route("p").arm == ("" if known else "candidate")
+    assert Deployment(served, rollout=plan).route("p").arm == ("" if known else "candidate"), "after a restart too"
 
 
 # ---------------------------------------------------------------------- who may ask, and what may come back

@@ -206,6 +206,7 @@ def test_a_rollout_walks_through_its_stages(tmp_path):
     done = [judge(path, log=log, at=START + RIPE + 400) for _ in range(2)]
     assert [(one.decision, one.exit_code) for one in done] == [("done", 0)] * 2
     assert [one["stage"] for one in read_plan(path)["history"]] == ["shadow", "50", "100", "100"]
+    assert read_plan(path)["replaces"] == ["old"]
     with pytest.raises(ConfigError, match="it is done"):
         roll_back(path, why="too late")
     plan(path)

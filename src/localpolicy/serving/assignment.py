@@ -29,6 +29,7 @@ class Assignment:
     rollout: str = ""  # its id
     export: Path | None = None  # where the candidate lies
     version: str = ""  # which it must be
+    replaces: frozenset[str] = frozenset()  # once it is done: the versions whose place it is to take
 
     @classmethod
     def none(cls) -> Assignment:
@@ -43,12 +44,16 @@ class Assignment:
             raise ConfigError(f"a rollout's share must be between 0 and 1, got {share!r}.")
         export = None if candidate["export"] is None else Path(candidate["export"])
         return cls(str(content["salt"]), str(content["stage"]), float(share), str(content["id"]), export,
-                   str(candidate["version"]))  # fmt: skip
+                   str(candidate["version"]), frozenset(content.get("replaces", ())))  # fmt: skip
 
     @property
     def on(self) -> bool:
         """Whether a rollout goes on."""
         return self.stage not in ("", BACK)
+
+    def over(self, current: str) -> bool:
+        """Whether it is done and another policy than it replaced has been put into the current one's place."""
+        return bool(self.replaces) and current not in self.replaces
 
     @property
     def shadow(self) -> bool:

@@ -117,7 +117,9 @@ class Deployment:
                     self.assignment = Assignment.of(json.loads(self.rollout.read_text(encoding="utf-8")))
                 except Exception as error:
                     LOG.warning("%s cannot be read (%s); the candidate gets no traffic", self.rollout, error)
-        export = self.assignment.export if self.assignment.on else None
+        assert self.current.loaded is not None
+        on = self.assignment.on and not self.assignment.over(self.current.loaded.version)
+        export = self.assignment.export if on else None
         if export is None:
             self.candidate = None
             return

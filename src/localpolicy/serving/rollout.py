@@ -303,6 +303,10 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
         new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
         entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
         changed = {"stage": new, "share": 0.0 if new == BACK else shares[new], "done": verdict.decision == "done"}
+        if changed["done"]:  # everyone gets the candidate until something else is put into the place of these
+            changed["replaces"] = sorted(
+                {one.policy for one in lists if one.arm == "current" and one.mode != "fallback"}
+            )
         write_json(path, {**rollout, **changed, "history": [*rollout["history"], entry]})
     return verdict
 
