@@ -135,26 +135,20 @@ class Evaluation(Result):
     @property
     def rows(self) -> list[Measurement]:
         """Every figure, as rows of the long table."""
-        figures: dict[tuple[str, str], Estimate | float] = {
-            (group, name): value for group, named in self.metrics.items() for name, value in named.items()
-        }
-        figures |= {("all", name): value for name, value in {**self.rewards, **self.policy}.items()}
+        figures = [(group, *figure) for group, named in self.metrics.items() for figure in named.items()]
+        whole: dict[str, Estimate | float] = {**self.rewards, **self.policy}
         if (measured := self.divergence) is not None:
-            figures |= {("all", "JS"): measured.js.overall, ("all", "KL"): measured.kl.overall}
-            figures |= {("all", f"JS from {name}"): js for name, js in measured.js.by_name.items()}
-            if measured.floor_js is not None:
-                figures |= {("all", "noise floor"): measured.floor_js.overall}
-        rows = []
-        for (group, name), value in figures.items():
-            figure = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
-            around = figure.within_unit() if (group, name) in self._ranked else Interval.from_estimate(figure)
-            counted = figure if isinstance(value, Estimate) else figure._replace(n=None)  # type: ignore[arg-type]
-            rows.append(self._row(group, name, counted, around))
+            whole |= {"JS": measured.js.overall, "KL": measured.kl.overall}
+            whole |= {f"JS from {name}": js for name, js in measured.js.by_name.items()}
+            whole |= {} if measured.floor_js is None else {"noise floor": measured.floor_js.overall}
+        rows = [self._row(*figure) for figure in (*figures, *(("all", *figure) for figure in whole.items()))]
         if (truth := self.truth) is not None:
-            for name, mean, se in (("true J", truth.value, truth.se), ("true gain", truth.gain, truth.gain_se)):
-                rows.append(
-                    Measurement.of(self.name, name, Interval.of(mean, se), se=se, seed=self.settings.get("seed"))
-                )
+            true = {"true J": (truth.value, truth.se), "true gain": (truth.gain, truth.gain_se)}
+            seed = self.settings.get("seed")
+            rows += [
+                Measurement.of(self.name, name, Interval.of(*each), se=each[1], seed=seed)
+                for name, each in true.items()
+            ]
         return rows
 
     def by_segment(self, name: str) -> list[Measurement]:
@@ -162,17 +156,18 @@ class Evaluation(Result):
         (values, sequence), counted = self.values(name), self.positions(name)
         parts = {label: here[counted] for label, here in segments(self.scores, self.counts, self.known).items()}
         means = {label: mean_estimate(values[here], sequence[here]) for label, here in parts.items() if here.any()}
-        return [self._row(label, name, each, Interval.from_estimate(each)) for label, each in means.items()]
+        return [self._row(label, name, each) for label, each in means.items()]
 
-    def _row(self, group: str, figure: str, value: Estimate, around: Interval) -> Measurement:
+    def _row(self, group: str, figure: str, value: Estimate | float) -> Measurement:
+        """A plain number has neither an error nor positions; a ranking metric lies between 0 and 1."""
+        n = value.n if isinstance(value, Estimate) else None
+        value = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
+        ranked = group != WEIGHTED and figure in self.metrics.get(group, {})
+        around = value.within_unit() if ranked else Interval.from_estimate(value)
         seed, split = self.settings.get("seed"), self.settings.get("split")
-        ends = around.low, around.high
-        return Measurement(self.name, seed, split, None, group, figure, value.mean, value.se, *ends, value.n)
-
-    @property
-    def _ranked(self) -> set[tuple[str, str]]:
-        """Figures whose values lie between 0 and 1."""
-        return {(group, name) for group, named in self.metrics.items() for name in named if group != WEIGHTED}
+        return Measurement(
+            self.name, seed, split, None, group, figure, value.mean, value.se, around.low, around.high, n
+        )
 
     def to_arrow(self) -> pa.Table:
         """The long table of this policy: one row per figure and group of positions."""
