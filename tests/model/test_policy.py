@@ -127,6 +127,15 @@ def test_recommend_by_ids():
     assert lists.propensity is None
 
 
+def test_lists_of_parts_are_those_of_the_whole(monkeypatch):
+    made, many = policy(network()), HISTORIES * 5
+    whole = made.recommend(many, 3)
+    monkeypatch.setattr("localpolicy.model.lists.CACHED", 4)
+    parts = made.recommend(many, 3)
+    assert len(many) > 2 * 4 and parts.items == whole.items
+    torch.testing.assert_close(parts.log_probability, whole.log_probability)
+
+
 def test_recommend_with_exclusions():
     made = policy(network())
     lists = made.recommend(HISTORIES, 1, exclude_seen=True, exclude=["i6", "unknown"])

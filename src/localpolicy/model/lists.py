@@ -20,7 +20,7 @@ from torch import Tensor
 from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.chunks import like_of, scratch, summing_type
 from localpolicy.catalogue.largest import largest
-from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.without import Without, changeable
 from localpolicy.data.item_features import kinds_of
 from localpolicy.errors import DataError
@@ -28,6 +28,7 @@ from localpolicy.results import Result
 
 LOG2E = math.log2(math.e)
 SHOWN = 3  # items of a list in a summary
+CACHED = 128  # rows that are scored together
 AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one matrix, formed once: twice as fast
 
 
@@ -135,6 +136,24 @@ class Perturbed:
         raise NotImplementedError
 
 
+def _parts(rows: Logits) -> list[Logits]:
+    """The rows in parts whose scores stay in the cache, where they can be cut."""
+    if not isinstance(rows, LinearLogits):
+        return [rows]
+    return [LinearLogits(hidden, rows.head) for hidden in rows.hidden.split(CACHED)]
+
+
+def _best(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
+    """The k best items of each row, and their log-probabilities."""
+    room = scratch(0, *rows.shape, like_of(rows))
+    scores = changeable(rows.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
+    best, index = largest(scores, k)
+    # In place, with the maximum m that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}. As powers of two:
+    # torch computes these nearly three times as fast as exp.
+    shifted = torch.add(best[:, :1] * -LOG2E, scores, alpha=LOG2E, out=scores)
+    return index, best - best[:, :1] - shifted.exp2_().sum(1, keepdim=True).log()
+
+
 @torch.no_grad()
 def draw_lists(
     rows: Logits,
@@ -153,13 +172,7 @@ def draw_lists(
     allowed: Logits = Without.lists(rows, forbidden) if any(forbidden) else rows
     propensity = None
     if not sample and rows.shape[0] * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
-        room = scratch(0, *rows.shape, like_of(rows))
-        scores = changeable(allowed.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
-        best, index = largest(scores, k)
-        # In place, with the maximum m that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}. As powers of two:
-        # torch computes these nearly three times as fast as exp.
-        shifted = torch.add(best[:, :1] * -LOG2E, scores, alpha=LOG2E, out=scores)
-        log_probability = best - best[:, :1] - shifted.exp2_().sum(1, keepdim=True).log()
+        index, log_probability = map(torch.cat, zip(*[_best(part, k) for part in _parts(allowed)], strict=True))
     else:
         _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
         normaliser = catalogue.logsumexp(allowed)
