@@ -136,6 +136,15 @@ def test_odd_answers_are_set_aside_with_a_count_and_stop_nothing(log, tmp_path, 
     assert "3 answers were set aside: 2 × event 'purchse'" in caplog.text and "reward above 10" in caplog.text
 
 
+def test_rewards_at_the_limits_count_and_those_beyond_are_set_aside(log, tmp_path, caplog):
+    request = listed(1)
+    write(log, request, *(answer(request, item, reward=reward) for item, reward in ((1, -1.0), (2, 10.0), (3, -1.5))))
+    config = rotating.JoinConfig(smallest_reward=-1, largest_reward=10)
+    (file,) = rotate(log.address, out=tmp_path, config=config, upto=START + HOUR)
+    assert pq.read_table(file)["reward"].to_pylist() == [-1.0, 10.0, 0.0]
+    assert "1 answers were set aside: 1 × reward below -1" in caplog.text
+
+
 MOVER = """
 import os, random, signal, sys
 from localpolicy.serving.rotate import rotate
