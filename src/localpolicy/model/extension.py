@@ -7,6 +7,7 @@ cap of its neighbours does not bind a new item, so that it may exceed the bound 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from localpolicy.data.item_features import ItemFeatures, kinds_of
+from localpolicy.data.item_features import ItemFeatures, kinds_of, learnt_columns
 from localpolicy.data.item_table import read_item_table, refuse_other_lengths
 from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.errors import DataError, RunError
@@ -31,10 +32,13 @@ class Extension:
     def __init__(self, items: pa.Table, network: Network | Towers, given: Any) -> None:
         kinds, names = kinds_of(items), [name for name in network.config.features if name in kinds_of(items)]
         if not names:
-            why = "was trained without an item table" if not kinds else "found nothing told by the columns of its table"
+            if columns := learnt_columns(items):
+                why = "does not use the columns of its item table"
+                remedy = f"Train with --set 'model.features={json.dumps(columns)}'"
+            else:
+                why, remedy = "was trained without what is known of items", "Prepare its log with --items, train"
             raise RunError(
-                f"this policy {why}, so it cannot say what a new item is like. Prepare its log with --items, train, "
-                "and extend that run."
+                f"this policy {why}, so it cannot say what a new item is like. {remedy}, and extend that run."
             )
         if network.config.shuffle_features is not None:
             raise RunError(
