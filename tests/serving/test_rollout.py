@@ -325,7 +325,7 @@ def test_every_rollout_has_its_own_evidence(address, tmp_path):
     """A good one, a bad one, its plan again, a good one: each is judged by its own lists, rotated or not."""
     log, at = address, START
     decisions = []
-    for number, effect in enumerate([0.0, -0.3, -0.3, 0.1]):
+    for number, effect in enumerate([0.1, -0.3, -0.3, 0.1]):
         path = tmp_path / "rollout.json"
         rollout = plan(path, stages=["50", "100"], rules=EASY)
         if number:
@@ -380,13 +380,27 @@ def test_an_exchanged_candidate_is_not_judged(tmp_path):
 def test_an_event_that_the_map_does_not_know_is_counted_and_set_aside(tmp_path):
     path, log = tmp_path / "rollout.json", tmp_path / "log.db"
     rollout = plan(path, stages=["50", "100"], rules=EASY)
-    written(log, rollout, persons=300, stage="50", share=0.5)
+    written(log, rollout, persons=300, stage="50", share=0.5, effect=0.1)
     database = Database(log)
     ((request,),) = database.rows("SELECT id FROM requests LIMIT 1")
     write(database, Feedback("odd", request, 1, "poke", None, START, False))
     database.close()
     found = judge(path, log=log, at=START + RIPE + 300)
     assert found.decision == "advance" and found.unknown_events == 1
+
+
+@pytest.mark.parametrize(("effect", "hold_above", "decision"), [(-0.05, 1.0, "hold"), (-0.05, 25.0, "advance"),
+                                                                (0.1, 1.0, "advance")])  # fmt: skip
+def test_what_looks_like_harm_gets_no_further_before_that_is_settled(effect, hold_above, decision, tmp_path):
+    """Enough people, and too little for an alarm."""
+    path, log = tmp_path / "rollout.json", tmp_path / "log.db"
+    rules = EASY.model_copy(update={"hold_above": hold_above})
+    rollout = plan(path, stages=["50", "100"], rules=rules)
+    written(log, rollout, persons=300, stage="50", share=0.5, effect=effect)
+    found = judge(path, log=log, at=START + RIPE + 300)
+    assert found.decision == decision, found.why
+    assert (math.exp(found.evidence["harm now"]) > 1) is (effect < 0) and found.evidence["harm"] < -math.log(0.04)
+    assert ("evidence that the candidate earns less" in found.why) is (decision == "hold")
 
 
 def test_a_plan_whose_rewards_are_of_other_events_goes_no_further(tmp_path):

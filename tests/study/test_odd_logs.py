@@ -390,6 +390,16 @@ def test_days_alone_are_no_order_of_time(tmp_path):
     assert order_check(prepare_log(timed, tmp_path / "timed", guess(timed), seed=0)) is None
 
 
+def test_what_a_request_brought_has_the_time_of_its_list(tmp_path):
+    """A service's log, two requests of each of sixty people: neither context nor places are ties."""
+    shown = ((1, "context", -1, ""), (2, "click", 0, 0.5), (3, "none", 1, 0.5))
+    rows = [(n // 2, 1_700_000_000 + n, f"r{n}", *row) for n in range(120) for row in shown]
+    path = written(tmp_path / "log.csv", "sequence_id,timestamp,request,item_id,event,place,propensity", rows)
+    data = lp.prepare(path, out=tmp_path / "out", rewards="click=1,none=0", keep_log=False)
+    assert "above" in data["train"].arrays and "context" in data.events
+    assert tied_share(data) == 0 and order_check(data) is None
+
+
 def test_what_is_no_log_of_rows_is_refused(tmp_path):
     """Before: an impression's id was the item, of which every row had its own; no rows were a crash."""
     shown = written(tmp_path / "mind.csv", "impression_id,user_id,time,impressions",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localpolicy.data.store import Prepared, Split
+from localpolicy.data.store import CONTEXT, Prepared, Split
 from localpolicy.measure.question import question_of
 
 SORTED = 0.95  # share of steps up (or down), from which rows are sorted by it: chance alone makes half
@@ -25,13 +25,16 @@ def seems_sorted(steps: int, up: float, reach: float) -> bool:
 
 
 def tied_share(data: Prepared) -> float:
-    """Of the steps within sequences, those to a row of the very same time: these `prepare` orders by event and item."""
+    """Of the steps within sequences, those to a row of the very same time: these `prepare` orders by event and item.
+
+    What a request brought has the time of its list, and its own order.
+    """
     steps = ties = 0
     for name in data.whole_splits:
         part = data[name]
         if "time" not in part.arrays:
             return 0.0
-        within = _within(part)
+        within = _within(part) & _chosen(data, part)
         steps += int(within.sum())
         ties += int((np.diff(np.asarray(part.arrays["time"]), prepend=-1) == 0)[within].sum())
     return ties / max(steps, 1) if steps >= FEWEST_STEPS else 0.0
@@ -76,6 +79,15 @@ def _within(part: Split) -> np.ndarray:
     within = np.ones(part.events, dtype=bool)
     within[np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 0]] = False
     return within & (np.asarray(part.arrays["above"]) == 0) if "above" in part.arrays else within
+
+
+def _chosen(data: Prepared, part: Split) -> np.ndarray:
+    """Rows that are no context, and do not follow one."""
+    chosen = np.ones(part.events, dtype=bool)
+    if CONTEXT in data.events:
+        context = np.flatnonzero(np.asarray(part.arrays["event"]) == data.events.index(CONTEXT))
+        chosen[context] = chosen[context[context + 1 < part.events] + 1] = False
+    return chosen
 
 
 def _places(ids: np.ndarray) -> np.ndarray:

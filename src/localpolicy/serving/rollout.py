@@ -3,7 +3,8 @@
 The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it: which candidate,
 which stages, and by which rules it will be judged. `judge` looks at the log and moves it: on to the next stage, back
 to nobody, or nowhere. Judging more often costs nothing: the tests hold at any moment (see `sequential`), for rewards
-that no longer change (see `units`). All alarms together are false with probability `alpha` at most.
+that no longer change (see `units`). All alarms together are false with probability `alpha` at most. A stage that has
+seen enough people is still not left while the evidence speaks rather for harm than against it.
 
 Evidence belongs to one rollout and one version of its candidate. The tests accumulate over its stages; heads are
 counted per stage.
@@ -52,6 +53,10 @@ class RolloutRules(Settings):
     units: int = Field(1000, ge=1, description="persons a stage must have seen, both arms together")
     people: int = Field(100, ge=1, description="of them with the candidate")
     lists: int = Field(100, ge=1, description="lists of these")
+    hold_above: float = Field(
+        1.0, gt=0, description="no stage is left while the evidence of harm, an e-value, is above this (1: none "
+        "either way; the alarm is at 1/(0.8 alpha))"
+    )  # fmt: skip
     shadow_failures: float = Field(0.001, ge=0, le=1, description="share of shadow answers that may fail")
 
     @property
@@ -230,6 +235,10 @@ def decide(
             more = f"; {open_:,} persons can still answer" if open_ else ""
             return verdict("hold", f"{count:,} of {needed:,} {what} in this stage{more}")
     told = ", ".join(f"{count:,} {what}" for what, (count, _) in seen.items())
+    # Too little for an alarm is no reason to show a doubtful candidate to ten times as many.
+    if not last and (doubt := math.exp(evidence["harm now"])) > rules.hold_above:
+        more = f"the evidence that the candidate earns less is {doubt:.1f} (alarm at {1 / rules.reward_alpha:.0f})"
+        return verdict("hold", f"{told} in this stage, but {more}: more must be seen before more get it")
     return verdict("done" if last else "advance", f"{told} in this stage and no alarm")
 
 
@@ -259,8 +268,10 @@ def _rewards(ripe: Units, rules: RolloutRules) -> dict[str, float]:
         )
     mixed = ripe.where((ripe.probability > 0) & (ripe.probability < 1))
     given = mixed.arm, mixed.probability, np.clip(mixed.reward, low, high)
+    harmed = harm(*given, largest=high, smallest=low)
     return {
-        "harm": _largest(harm(*given, largest=high, smallest=low)),
+        "harm": _largest(harmed),
+        "harm now": float(harmed[-1]) if len(harmed) else 0.0,
         "benefit": _largest(benefit(*given, largest=high, smallest=low)),
     }
 
