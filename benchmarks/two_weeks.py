@@ -369,19 +369,41 @@ def two_weeks(
         yield {"accounts": shop.accounts()}
 
 
-def found_at(share: float, visitors: int, *, worth: tuple[float, float], repeats: int, seed: int = 0) -> float:
-    """How often the rollout's test of harm finds a candidate among so many visitors; `worth`: current, candidate."""
-    from localpolicy.serving.rollout import RolloutRules
+def evidence(share: float, visitors: int, *, worth: tuple[float, float], repeats: int) -> Iterator[Any]:
+    """Of simulated first stages: who got the candidate, and the harm test's log wealth; `worth`: current, candidate."""
     from localpolicy.serving.sequential import harm
 
-    rng, level, found = np.random.default_rng([seed, 6]), -np.log(RolloutRules().reward_alpha), 0
+    rng = np.random.default_rng([0, 6])
     for _ in range(repeats):
         arm = (rng.random(visitors) < share).astype(float)
         chance = np.where(arm == 1, worth[1], worth[0])[:, None] / (PLACES * MEAN_REWARD)
         brought = np.where(rng.random((visitors, PLACES)) < BUYS, 1.0, 0.2)
         reward = (brought * (rng.random((visitors, PLACES)) < chance)).sum(1)
-        found += harm(arm, np.full(visitors, share), reward, largest=float(PLACES), smallest=0.0).max() >= level
-    return found / repeats
+        yield arm, harm(arm, np.full(visitors, share), reward, largest=float(PLACES), smallest=0.0)
+
+
+def found_at(share: float, visitors: int, *, worth: tuple[float, float], repeats: int) -> float:
+    """How often the rollout's test of harm finds a candidate among so many visitors."""
+    from localpolicy.serving.rollout import RolloutRules
+
+    level = -np.log(RolloutRules().reward_alpha)
+    found = [wealth.max() >= level for _, wealth in evidence(share, visitors, worth=worth, repeats=repeats)]
+    return float(np.mean(found))
+
+
+def passed(share: float, visits: int, *, worth: tuple[float, float], hold_above: float, looks: int = 6) -> list[float]:
+    """How often, of 200, a candidate leaves its first stage at each look, with 100 people and no alarm before."""
+    from localpolicy.serving.rollout import RolloutRules
+
+    rules, left = RolloutRules(), np.zeros(looks)
+    for arm, wealth in evidence(share, looks * visits, worth=worth, repeats=200):
+        for look, seen in enumerate(range(visits, looks * visits + 1, visits)):
+            if wealth[:seen].max() >= -np.log(rules.reward_alpha):
+                break
+            if arm[:seen].sum() >= rules.people and wealth[seen - 1] <= np.log(hold_above):
+                left[look] += 1
+                break
+    return [float(count / 200) for count in left]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -396,12 +418,18 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
     parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
-    parser.add_argument("--shares", action="store_true", help="only: how often a first stage finds the bad candidate")
+    parser.add_argument(
+        "--shares", action="store_true", help="only: how often a first stage finds a bad candidate, or lets it pass"
+    )
     given = parser.parse_args(words)
     if given.shares:
         for share in (0.01, 0.02, 0.03, 0.05, 0.1):
             rates = [found_at(share, parts * given.visits, worth=(0.86, 0.33), repeats=100) for parts in (1, 2, 3)]
             print(json.dumps({"share": share, "found at the first, second, third look": rates}))
+        for worth in ((0.656, 0.307), (0.441, 0.294), (0.496, 0.374), (0.5, 0.5), (0.5, 0.55)):
+            for above in (1e9, 2.0, 1.0):
+                rates = passed(0.03, given.visits, worth=worth, hold_above=above)
+                print(json.dumps({"worth": worth, "hold_above": above, "left 3 % at each look": rates}))
         return
     with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
         folder = (given.keep or Path(scratch)).resolve()
