@@ -18,10 +18,10 @@ from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, Shadowed, new_id
-from localpolicy.serving.rollout import RolloutRules, judge, plan, read_plan, roll_back
+from localpolicy.serving.rollout import RolloutRules, decide, judge, plan, read_plan, roll_back
 from localpolicy.serving.rotate import rotate
 from localpolicy.serving.sequential import benefit, harm, ratio
-from localpolicy.serving.units import RolloutList, units_of
+from localpolicy.serving.units import RolloutList, Units, units_of
 
 START = 1_700_000_000_000
 RUNS = int(os.environ.get("LPI_ROLLOUTS", "6"))
@@ -401,6 +401,20 @@ def test_what_looks_like_harm_gets_no_further_before_that_is_settled(effect, hol
     assert found.decision == decision, found.why
     assert (math.exp(found.evidence["harm now"]) > 1) is (effect < 0) and found.evidence["harm"] < -math.log(0.04)
     assert ("evidence that the candidate earns less" in found.why) is (decision == "hold")
+
+
+def test_doubt_that_later_people_take_away_holds_no_longer():
+    """The alarm remembers the largest evidence ever; what holds a stage is the evidence now."""
+    count, each = 400, np.arange(400)
+    arm = each % 2
+    reward = np.where(each < 60, 1.0 - arm, arm * 0.9)  # at first the candidate brings nothing, then nearly all
+    columns = (arm, np.full(count, 0.5), reward, np.zeros(count), np.ones(count), np.zeros(count))
+    rules = EASY.model_copy(update={"smallest_reward": 0.0, "largest_reward": 1.0, "alpha": 1e-9})
+    units = Units(*columns, np.full(count, "50"))
+    found = decide(units, rules, stage="50", stages=["50", "100"], shadow=(0, 0), at=rules.ripe_ms)
+    assert found.evidence["harm"] > 1 > 0 > found.evidence["harm now"] and found.decision == "advance"
+    early = decide(units.where(each < 60), rules, stage="50", stages=["50", "100"], shadow=(0, 0), at=rules.ripe_ms)
+    assert early.decision == "hold"
 
 
 def test_a_plan_whose_rewards_are_of_other_events_goes_no_further(tmp_path):

@@ -16,6 +16,7 @@ from localpolicy.judge.compare import compare
 from localpolicy.measure.run import evaluate
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
+from localpolicy.report.comparison import write_comparison
 from localpolicy.runs.config import config_of, configure
 from localpolicy.runs.run import IMITATION, Run
 from localpolicy.runtime.ranks import ALONE
@@ -184,3 +185,7 @@ def test_on_a_sparse_log_an_estimate_and_what_is_made_with_it_are_kept_by_rankin
     alike, unlike = (compare([runs[name], runs["mle"]], data=data, baselines=False) for name in ("lpi_cb", "pg"))
     assert "chosen by different figures" not in str(alike.notes)
     assert "chosen by different figures" in str(unlike.notes)
+    told = "not of the figures beside them"
+    for each, says in ((alike, False), (unlike, True)):
+        write_comparison(each, tmp_path / "page.html")
+        assert (told in (tmp_path / "page.html").read_text()) is says

@@ -81,6 +81,7 @@ def comparison_section(
         main=comparison.main,
         gains={names.get(name, name): gains for name, gains in comparison.gains.items()},
         unseen_by_js=[names.get(name, name) for name in comparison.unseen_by_js],
+        likeliest=[names.get(name, name) for name, pair in comparison.pairs.items() if pair.note],
         logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
         reference=_reference(comparison, names),
         baseline=names.get(baseline, baseline),

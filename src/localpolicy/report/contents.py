@@ -83,6 +83,7 @@ class Section:
     main: str = ""  # the figure that decides, charted where no truth is known; the first column if not said
     gains: Mapping[str, Mapping[str, Paired]] = field(default_factory=dict)  # by policy and figure, over the baseline
     unseen_by_js: Collection[str] = ()  # policies within noise by JS that rank otherwise than the baseline
+    likeliest: Sequence[str] = ()  # those whose gains are between likeliest weights, not between the figures shown
     logging_value: Interval | None = None  # J(μ)
     reference: str = ""  # which μ̂ divergences are taken against
     baseline: str = ""  # the policy that gains are taken over

@@ -111,10 +111,9 @@ def _steps(data: Prepared, groups: Mapping[str, Any]) -> int:
 
 
 def _patience(data: Prepared, groups: Mapping[str, Any]) -> tuple[int, str]:
+    _, most = EPOCHS_OF_PATIENCE
     if data.sparse:
-        return EPOCHS_OF_PATIENCE[
-            1
-        ], "validations without a better one: a sparse log's curves are nearly level for long"
+        return most, "validations without a better one: a sparse log's curves are nearly level for long"
     epochs = int(np.clip(math.ceil(PATIENCE / max(_steps(data, groups), 1)), *EPOCHS_OF_PATIENCE))
     return epochs, f"validations without a better one, {epochs * _steps(data, groups):,} steps"
 

@@ -54,7 +54,7 @@ class RolloutRules(Settings):
     people: int = Field(100, ge=1, description="of them with the candidate")
     lists: int = Field(100, ge=1, description="lists of these")
     hold_above: float = Field(
-        1.0, gt=0, description="no stage is left while the evidence of harm, an e-value, is above this (1: none "
+        1.0, ge=1, description="no stage is left while the evidence of harm, an e-value, is above this (1: none "
         "either way; the alarm is at 1/(0.8 alpha))"
     )  # fmt: skip
     shadow_failures: float = Field(0.001, ge=0, le=1, description="share of shadow answers that may fail")

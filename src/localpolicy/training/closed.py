@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 STAYS = "μ̂ is the policy that served the log: this run gives what that one gave."
-# Every tower is kept by one figure of its own, none of them a ranking: the selected weights are the likeliest too.
+# μ̂'s tower is kept as every estimate of the log is, a critic by its error: the selected weights are the likeliest too.
 WEIGHTS = {
     "policy.safetensors": "policy.safetensors",
     LIKELIEST: "policy.safetensors",

@@ -141,6 +141,11 @@ def _note(section: Section, titles: Sequence[str]) -> str:
             f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
             "p < .05, Holm-corrected over all metrics and policies of this table."
         )
+    if section.likeliest:
+        said.append(
+            f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
+            "figures beside them: their epochs were chosen by another figure, which raises that figure."
+        )
     if "JS" in titles and section.floor:
         said.append("≈: the distance from the reference is within seed noise.")
     if section.unseen_by_js:
