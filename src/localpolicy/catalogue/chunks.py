@@ -178,6 +178,8 @@ class ChunkedSoftmax:
     def __init__(self, closed: ClosedPairs | None = None) -> None:
         self.kept: Kept | None = None
         self.closed = closed
+        # Asked here: within an autograd function it is off, and a kept buffer that no backward hands on is made anew.
+        self.for_gradient = torch.is_grad_enabled()
 
     def _open(self, rows: LinearLogits) -> Logits:
         return rows if self.closed is None else OpenLogits(rows, self.closed)
@@ -185,7 +187,7 @@ class ChunkedSoftmax:
     def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> Sums:
         """Normalisers, log p of the items, and the mean of `values`."""
         hidden = rows.hidden
-        if any(wanted) and Kept.worth_it(*rows.shape, hidden):
+        if self.for_gradient and any(wanted) and Kept.worth_it(*rows.shape, hidden):
             self.kept = Kept(*rows.shape, hidden)
         sums = sums_over_chunks(self._open(rows), values, kept=self.kept)
         return sums._replace(log_p=rows.at(items) - sums.normaliser)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
+import sys
 
 import torch
 
 from localpolicy.errors import ConfigError
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
 
 
 def device_called(name: str) -> str:
@@ -32,6 +36,17 @@ def seed_generators(seed: int, device: str) -> None:
     if (named := torch.device(device)).type == "cuda":
         index = torch.cuda.current_device() if named.index is None else named.index
         torch.cuda.default_generators[index].manual_seed(seed)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library use freed buffers again instead of asking the system for fresh pages in every step.
+
+    glibc maps buffers beyond a threshold on their own and unmaps them when they are freed, so the gradients of the item
+    table cost a page fault for each 4 KiB and step. Elsewhere nothing happens.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(_MMAP_THRESHOLD, 64 << 20)
+        libc.mallopt(_TRIM_THRESHOLD, 256 << 20)
 
 
 def give_back_memory() -> None:

@@ -25,6 +25,7 @@ from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runtime.devices import keep_freed_memory
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
@@ -93,6 +94,8 @@ class Trainer:
         reader = build_reader(data, config, backbone=backbone, shard=shard)
         losses = build_losses(reader, config, ranks)
         device = config.train.device
+        if device == "cpu":
+            keep_freed_memory()
         windows = Windows(data, "train", config.data, device=device)
         critic = informed(config.objective, data)
         unit = 1.0 if critic is None else unit_of(critic, windows)
