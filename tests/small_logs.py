@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,15 @@ EVENTS = ["none", "click", "purchase"]
 REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}
 
 TINY = {"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu", "min_history": 0}}  # settings of a quick run
+
+
+def lot(sequence: Any, item: Any) -> Any:
+    """What breaks ties in time: it depends on both, so no order of items holds for everybody."""
+    if isinstance(sequence, str) or isinstance(item, str):
+        return hashlib.md5(f"{sequence} {item}".encode()).hexdigest()[:8]
+    prime = 2**31 - 1
+    parts = [(abs(number) % prime) * (1 if number >= 0 else -1) for number in (sequence, item)]
+    return (abs(parts[0] * 48_271 + parts[1] * 69_621) % prime) ** 2 % prime
 
 
 def small_item_table(item_id, seed: int = 0) -> ItemTable:

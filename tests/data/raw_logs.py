@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from small_logs import lot
 
 from localpolicy.data.store import SPLITS, Prepared
 
@@ -71,8 +72,9 @@ def split_of(data: Prepared) -> dict[Any, str]:
     return {sequence: name for name in SPLITS for sequence in data.sequence_ids(name).to_pylist()}
 
 
-def grouped(rows: Iterable[Row], *, order: tuple[str, ...] = ("timestamp", "event", "item_id")) -> dict[Any, list[Row]]:
+def grouped(rows: Iterable[Row], *, order: tuple[str, ...] = ("timestamp", "event", "lot")) -> dict[Any, list[Row]]:
     """Rows by sequence, each sequence in order."""
+    rows = [{**row, "lot": lot(row["sequence_id"], row["item_id"])} for row in rows]
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["sequence_id"]].append(row)

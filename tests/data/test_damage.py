@@ -55,7 +55,7 @@ def test_an_altered_header_is_refused_when_opened(data: Prepared, change: str) -
 
 
 def test_offsets_that_do_not_fit_are_refused_when_opened(data: Prepared) -> None:
-    for place, number in ((-1, 10**9), (0, 3)):
+    for place, number in ((-1, 10**9), (0, 3), (2, 10**9), (2, -1)):
         offsets = np.load(data.path / "train" / "offsets.npy", mmap_mode="r+")
         before = int(offsets[place])
         offsets[place] = number

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from raw_logs import by_popularity, grouped, random_log, random_split, split_of, stored, write_csv, write_parquet
+from raw_logs import by_popularity, grouped, lot, random_log, random_split, split_of, stored, write_csv, write_parquet
 
 from localpolicy.data import sql
 from localpolicy.data.batches import WindowConfig, Windows
@@ -184,7 +184,7 @@ def test_csv_gzip_parquet_and_folders_give_the_same_bytes(tmp_path: Path) -> Non
 
 
 def test_columns_can_be_mapped_named_and_joined(tmp_path: Path) -> None:
-    rows = random_log()
+    rows = [{**row, "timestamp": 1000 * number} for number, row in enumerate(random_log())]  # ids break ties
     reference = stored(prepare("events", [write_parquet(tmp_path / "log.parquet", rows)], out=tmp_path / "data"))
     told = [
         {
@@ -224,9 +224,9 @@ def test_ratings_are_events_with_thresholds(tmp_path: Path) -> None:
         assert data.manifest["rewards"]["3.5"] == 0.5
         assert {data.manifest["rewards"][rating] for rating in ("4", "4.5", "5")} == {1.0}
         assert {data.manifest["rewards"][rating] for rating in ("0.5", "1", "2.5")} == {0.0}
-        # Within a tie the order is by item: by rating it would tell the answer.
-        for events in stored(data).values():
-            assert events == sorted(events, key=lambda event: (event[2], event[0], float(event[1])))
+        # Within a tie the order is by lot: by rating it would tell the answer, and by item models would learn it.
+        for who, events in stored(data).items():
+            assert events == sorted(events, key=lambda event: (event[2], lot(who, event[0]), float(event[1])))
 
 
 def test_events_are_renamed_dropped_and_named(tmp_path: Path) -> None:

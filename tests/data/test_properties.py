@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from raw_logs import stored, write_csv, write_parquet
+from raw_logs import lot, stored, write_csv, write_parquet
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import SPLITS
@@ -67,8 +67,9 @@ def test_invariants(rows: list[dict], form: str, options: dict) -> None:
         assert events <= given_events, "something was invented"
         if not (options["min_events"] or options["min_item_events"]) and options["duplicates"] == "keep":
             assert events == given_events, "something was lost"
-        for sequence in found.values():
-            assert sequence == sorted(sequence, key=lambda event: (event[2], event[1], event[0])), "order was not kept"
+        for who, sequence in found.items():
+            keys = [(time, event, lot(who, item), item) for item, event, time, *_ in sequence]
+            assert keys == sorted(keys), "order was not kept"
         counts = data.manifest["counts"]
         per_split = data.manifest["splits"]
         assert counts["sequences"] == len(found) == sum(per_split[name]["sequences"] for name in SPLITS) == len(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_logs import random_log, stored, write_csv, write_parquet
+from raw_logs import lot, random_log, stored, write_csv, write_parquet
 
 from localpolicy.data.expected import COUNTED, PAPER, README, UNVERIFIED, compare
 from localpolicy.data.prepare import prepare
@@ -147,9 +147,10 @@ def test_netflix(tmp_path: Path, layout: str, messages: Callable[[str], list[str
     by_user: dict[int, list[tuple]] = defaultdict(list)
     for user, movie, rating, date in log:
         time = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) * 1000
-        by_user[user].append((time, movie, str(rating), {1: 0.0, 2: 0.0, 3: 0.5, 4: 1.0, 5: 1.0}[rating]))
+        reward = {1: 0.0, 2: 0.0, 3: 0.5, 4: 1.0, 5: 1.0}[rating]
+        by_user[user].append((time, lot(user, movie), movie, str(rating), reward))
     expected = {
-        user: [(m, r, t, w) for t, m, r, w in sorted(rows)[-12:]] for user, rows in by_user.items() if len(rows) >= 5
+        user: [(m, r, t, w) for t, _, m, r, w in sorted(rows)[-12:]] for user, rows in by_user.items() if len(rows) >= 5
     }
     assert stored(data) == expected
     assert any("too few for 20,000" in line for line in messages("localpolicy.data.splits"))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
+
+from small_logs import lot
 
 from localpolicy.data.store import Prepared
 
@@ -22,12 +25,19 @@ def stored(data: Prepared, *, timed: bool = True) -> Events:
     return found
 
 
-def in_order(rows: Iterable[tuple[str, str, str, int]], *, numbers: bool, events: tuple[str, ...]) -> Events:
-    """Rows (sequence, item, event, ms) by sequence and time; of equal times `events` in order, then lower items."""
+def in_order(
+    rows: Iterable[tuple[str, str, str, int]], *, numbers: bool, events: tuple[str, ...], persons: bool = False
+) -> Events:
+    """Rows (sequence, item, event, ms) by sequence and time; of equal times `events` in order, then by lot.
+
+    `numbers` and `persons`: whether items, and sequences, are whole numbers.
+    """
     found: Events = {}
     for who, what, event, time in rows:
         found.setdefault(who, []).append((time, event, what))
-    return {
-        who: sorted(each, key=lambda row: (row[0], events.index(row[1]), int(row[2]) if numbers else row[2]))
-        for who, each in found.items()
-    }
+
+    def place(who: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        item = int(row[2]) if numbers else row[2]
+        return (row[0], events.index(row[1]), lot(int(who) if persons and numbers else who, item), item)
+
+    return {who: sorted(each, key=partial(place, who)) for who, each in found.items()}

@@ -225,7 +225,7 @@ def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
             assert counts["events"] == events
             read = ((str(who), str(what), event, 1000 * at) for who, what, event, at in rows)
             kinds = ("click", "purchase")
-            assert stored(Prepared(place / "new")) == in_order(read, numbers=True, events=kinds)
+            assert stored(Prepared(place / "new")) == in_order(read, numbers=True, persons=True, events=kinds)
 
 
 @examples(0.2)

@@ -52,7 +52,7 @@ def by_hand(content: str, notation: str) -> Events:
 
     rows = csv.DictReader(io.StringIO(content))
     read = ((row["who"], row["what"], row["event"], milliseconds(row["when"])) for row in rows)
-    return in_order(read, numbers=True, events=EVENTS)
+    return in_order(read, numbers=True, persons=True, events=EVENTS)
 
 
 @pytest.fixture(scope="module")

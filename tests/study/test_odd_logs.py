@@ -376,7 +376,7 @@ def test_numbers_that_are_no_times_are_told(tmp_path):
 
 
 def test_days_alone_are_no_order_of_time(tmp_path):
-    """Rows of one day are ordered by event and item: where most are, a model of sequences learns that order."""
+    """Of one day's rows the purchases come last: where most rows are ties, a model of sequences learns that order."""
     rows = [(n // 8, n * 7 % 23, ("view", "buy")[n % 2], f"2024-01-{1 + n % 8 // 4:02d}") for n in range(480)]
     found = guess(written(tmp_path / "log.csv", "user,item,event,date", rows))
     assert any("holds days without the time of day" in note for note in found.unsure)
@@ -388,6 +388,11 @@ def test_days_alone_are_no_order_of_time(tmp_path):
                                                                      for n, row in enumerate(rows)])  # fmt: skip
     assert not guess(timed).unsure
     assert order_check(prepare_log(timed, tmp_path / "timed", guess(timed), seed=0)) is None
+    # Ratings have one kind of action: within a day they lie in an order that nobody can learn, and may be judged.
+    rated = written(tmp_path / "rated.csv", "user,item,rating,date", [(*row[:2], 1 + n % 5, row[3])
+                                                                      for n, row in enumerate(rows)])  # fmt: skip
+    data = prepare_log(rated, tmp_path / "rated", guess(rated), seed=0)
+    assert tied_share(data) > 0.8 and order_check(data) is None
 
 
 def test_what_a_request_brought_has_the_time_of_its_list(tmp_path):

@@ -33,11 +33,13 @@ class Filtered:
     trail: list[Step]
 
 
-def keep(engine: Engine, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None) -> Filtered:
-    """Make `kept` from `usable`."""
+def keep(
+    engine: Engine, rows: str, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None
+) -> Filtered:
+    """Make `kept` from `rows`."""
     tables = ["loaded"]
-    source = _without_duplicates(engine, "usable", config, fields=fields, order=order)
-    if source != "usable":
+    source = _without_duplicates(engine, rows, config, fields=fields, order=order)
+    if source != rows:
         tables.append(source)
     if config.session_gap is not None:
         if "time" not in fields:

@@ -105,10 +105,15 @@ class Preparation:
                 f"list_reward={config.list_reward} needs an impression log of lists: columns 'request' and 'place'."
             )
         first_place = self._first_place() if "request" in fields else 0
+        loaded = "usable"
+        if "time" in fields and "request" not in fields:  # lists have an order of their own
+            integers = reading.sequence_id == reading.item_id == "integer"
+            engine.view("with_lots", sql.with_lots(loaded, integers=integers))
+            loaded, fields = "with_lots", (*fields, "lot")
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")
-        kept = keep(engine, config, fields=fields, order=order, click=click)
+        kept = keep(engine, loaded, config, fields=fields, order=order, click=click)
         log.info("indexing items and sequences")
         asked = {*given} if earlier is None else {*given, *earlier.manifest.get("given", ())}
         events_from, cuts = kept.source, []

@@ -161,7 +161,8 @@ class Prepared:
                     f"{folder / name}.npy holds {len(array):,} numbers, and the manifest says {lengths[name]:,}: one "
                     "of them was altered. Prepare the data set again."
                 )
-        if len(offsets) == 0 or offsets[-1] != lengths.get("item") or offsets[0] != 0:
+        fits = len(offsets) > 0 and offsets[-1] == lengths.get("item") and offsets[0] == 0
+        if not fits or (offsets[1:] < offsets[:-1]).any():
             raise DataError(f"{folder / 'offsets.npy'} was altered: it does not fit the events. Prepare it again.")
         return Split(split, offsets, arrays)
 

@@ -14,7 +14,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.question import Question
+from localpolicy.measure.question import Question, question_of
 from localpolicy.measure.row_order import sorted_by, tied_share
 from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
@@ -42,10 +42,10 @@ def order_check(data: Prepared) -> Check | None:
     if column is not None:
         why = f"the log has no times and its rows are sorted by {column}"
         remedy = "Prepare the log with its times (--columns timestamp=NAME)"
-    elif tied > MOST_TIED:
+    elif tied > MOST_TIED and question_of(data).kind == "rewards":  # of other logs the order within a tie is by lot
         why = (
-            f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: these are "
-            "ordered by event and item"
+            f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: of these, "
+            "purchases and the like are put last"
         )
         remedy = "Prepare the log with finer times"
     else:

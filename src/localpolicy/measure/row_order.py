@@ -25,7 +25,7 @@ def seems_sorted(steps: int, up: float, reach: float) -> bool:
 
 
 def tied_share(data: Prepared) -> float:
-    """Of the steps within sequences, those to a row of the very same time: these `prepare` orders by event and item.
+    """Of the steps within sequences, those to a row of the very same time, which `prepare` orders by event and lot.
 
     What a request brought has the time of its list, and its own order.
     """

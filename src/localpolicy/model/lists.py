@@ -28,7 +28,7 @@ from localpolicy.results import Result
 
 LOG2E = math.log2(math.e)
 SHOWN = 3  # items of a list in a summary
-CACHED = 128  # rows that are scored together
+CACHED = 64  # rows that are scored together
 AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one matrix, formed once: twice as fast
 
 
