@@ -11,7 +11,8 @@ on) makes a candidate that was never trained, and its gate is overruled; one nig
 and is never run again: the next night finds what it left. A clock of the world's own replaces the machine's.
 
 Printed for each day, as JSON: the true reward of a list of what was served in the morning and in the evening, of all
-that was shown, and of the night's candidate; exit codes; at the end whether all that was acknowledged is there once.
+that was shown, of the night's candidate, of the first policy, and of the best list there is (which drifts too); exit
+codes; at the end whether all that was acknowledged is there once.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ class World:
     def worth(self) -> np.ndarray:
         """The chance of an answer, [KINDS, ITEMS]."""
         return np.asarray(1 / (1 + np.exp(2.0 - 1.2 * self.z)))
+
+    @property
+    def best(self) -> float:
+        """The mean reward of the best list of three for each kind: what no policy exceeds today."""
+        return float(MEAN_REWARD * np.sort(self.worth, axis=1)[:, -PLACES:].sum(1).mean())
 
     @staticmethod
     def history(kind: int, rng: np.random.Generator) -> list[tuple[str, str]]:
@@ -328,6 +334,7 @@ def two_weeks(
             entry: dict[str, Any] = {"day": day, "served": name.index((folder / "deployed").resolve().name)}
             world.pass_day()
             rng = np.random.default_rng([seed, 5, day])
+            entry |= {"best": world.best, "first": world.value(Recommender(folder / "exports" / name[0]))}
             entry["morning"] = world.value(Recommender(folder / "served"))
             earned, codes, lists = 0.0, [], 0
             for number, (start, stop, judged) in enumerate(PARTS):

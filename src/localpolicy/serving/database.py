@@ -276,6 +276,20 @@ class Database:
         """Delete filters that no list refers to, within a transaction that is alone."""
         self.execute("DELETE FROM filters WHERE digest NOT IN (SELECT filter FROM requests)")
 
+    def forget(self, tables: Sequence[str]) -> None:
+        """Write the files anew: what was deleted from these tables is in none of them any more.
+
+        PostgreSQL's own write-ahead log and backups age by the server's rules.
+        """
+        if self.postgres:
+            self.execute(f"SET lock_timeout = '{PATIENCE:g}s'")
+            self.execute(f"VACUUM (FULL) {', '.join((*tables, 'filters'))}")
+            return
+        self.execute("VACUUM")  # goes through the write-ahead log, so that one must be emptied after it
+        if self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
+            raise LocalPolicyError(f"what was deleted is still in {self.name}-wal, since another process reads the "
+                                   "log. Run this again once it has ended.")  # fmt: skip
+
     def close(self) -> None:
         """Let go."""
         self._connection.close()

@@ -1,11 +1,13 @@
 """`erase`: one person out of the log, its files and the data sets prepared from them.
 
 What is erased changes digests. The erasure is therefore recorded, without the person, beside what it changed: old and
-new digest of each file; a reader that knows the old one can see why it is gone.
+new digest of each file; a reader that knows the old one can see why it is gone. The bytes go too: what is deleted from
+a database stays in its files until they are written anew.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -18,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from localpolicy.data.item_filters import subset
-from localpolicy.data.store import LOG, SPLITS, Prepared
+from localpolicy.data.store import LOG as KEPT_LOG
+from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
@@ -27,6 +30,9 @@ from localpolicy.serving.database import Database
 from localpolicy.serving.log import dumps
 from localpolicy.serving.records import new_id, now
 
+LOG = logging.getLogger(__name__)
+HOLD_PERSONS = ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests")  # tables, by list
+ROTATED_LISTS = "SELECT COUNT(*) FROM feedback WHERE request NOT IN (SELECT id FROM requests)"
 RECORD = "erasures.json"  # beside Parquet files and in data sets: what was erased from them, without whom
 
 
@@ -40,7 +46,7 @@ def erase(
     """Remove all rows of a person; what was removed where. A log that is rotated at the same time is refused."""
     moment = now()
     record: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
-    paths, folders = _parquet(files), [Prepared(folder).path for folder in data]
+    paths, folders = _parquet(files), _data_sets(data)
     database = None if log is None else Database(log)  # a wrong name is told before anything is changed
     try:
         with nullcontext() if database is None else database.only_mover():
@@ -58,6 +64,9 @@ def erase(
                     record["data"][str(folder)] = changed
             if database is not None:
                 with database.told():
+                    if not paths and (late := database.rows(ROTATED_LISTS)[0][0]):
+                        LOG.warning(f"{late:,} late answers in the log are to lists that were rotated, which alone say "
+                                    "whose they are: name them with --files as well")  # fmt: skip
                     record["log"] = _erase_log(database, person, requests, record)
     finally:
         if database is not None:
@@ -70,10 +79,23 @@ def _parquet(files: Iterable[Path | str]) -> list[Path]:
     for path in map(Path, files):
         if not path.exists():
             raise DataError(f"{path} does not exist.")
-        paths += sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not found:
+            raise DataError(f"{path} holds no Parquet file; expected the folder that the log was rotated to. Nothing "
+                            "was erased.")  # fmt: skip
+        paths += found
     for path in paths:
         _owner(path)
     return paths
+
+
+def _data_sets(data: Iterable[Path | str]) -> list[Path]:
+    """Data sets, and those in folders of them."""
+    found: list[Path] = []
+    for folder in map(Path, data):
+        inside = [] if (folder / "manifest.json").exists() else sorted(folder.glob("*/manifest.json"))
+        found += [Prepared(file.parent).path for file in inside] or [Prepared(folder).path]
+    return found
 
 
 def _owner(path: Path) -> str:
@@ -103,7 +125,7 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
             requests = requests | {id for (id,) in database.rows(known, (person,))}
         counts = dict.fromkeys(("feedback", "shown", "requests"), 0)
         for request in sorted(requests):
-            for table in ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests"):
+            for table in HOLD_PERSONS:
                 column = "id" if table == "requests" else "request"
                 gone = database.execute(f"DELETE FROM {table} WHERE {column} = ?", (request,)).rowcount
                 if table in counts:
@@ -114,9 +136,7 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
                              (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
         content = {**record, "log": counts}
         database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (record["id"], record["time"], dumps(content)))
-    if not database.postgres:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # deleted rows would stay readable there
-        database.execute("VACUUM")
+    database.forget(HOLD_PERSONS)
     return counts
 
 
@@ -152,17 +172,22 @@ def _erase_prepared(
 ) -> dict[str, Any] | None:
     """Write a data set anew without the person's sequences; its catalogue stays, so that runs still fit it."""
     data = Prepared(folder)
-    keep = {}
+    manifest, keep = data.manifest, {}
     for name in SPLITS:
-        ids = pc.replace_substring_regex(data.sequence_ids(name).cast("string"), r"#-?\d+$", "")
+        ids = data.sequence_ids(name).cast("string")
+        if manifest["settings"].get("session_gap") is not None:
+            ids = pc.replace_substring_regex(ids, r"#-?\d+$", "")  # sessions of a person are named id#time
         keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
-    manifest = data.manifest
+    kept_log = pq.read_table(folder / KEPT_LOG) if (folder / KEPT_LOG).exists() else None
+    # It holds more persons than the splits: those of whom every row was filtered out.
+    others = None if kept_log is None else kept_log.filter(_others(kept_log["sequence_id"], person))
+    in_log = others is not None and len(others) < len(kept_log)
     # A file without the person is the same day still: it is not to be appended again, even where no row of it was kept.
     taken = manifest.get("inputs", {}).get("taken", [])
     known = {file["sha256"] for file in taken}
     again = [{**file, "sha256": latest} for file in taken
              if (latest := _latest(file["sha256"], digests)) not in known]  # fmt: skip
-    if all(kept.all() for kept in keep.values()) and not again:
+    if all(kept.all() for kept in keep.values()) and not in_log and not again:
         return None
     fixed = {"format", "kind", "counts", "splits", "events", "rewards", "settings", "files", "digest"}
     extra = {key: value for key, value in manifest.items() if key not in fixed}
@@ -189,9 +214,8 @@ def _erase_prepared(
         shutil.copyfile(folder / "items.parquet", store.folder / "items.parquet")
         if data.filters is not None:
             subset(data.filters, numbers.tolist(), store.folder)
-        if (folder / LOG).exists():
-            rows = pq.read_table(folder / LOG)
-            pq.write_table(rows.filter(_others(rows["sequence_id"], person)), store.folder / LOG, compression="zstd")
+        if others is not None:
+            pq.write_table(others, store.folder / KEPT_LOG, compression="zstd")
     return {"before": data.digest, "after": Prepared(folder).digest, "sequences": erased}
 
 
