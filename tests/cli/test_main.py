@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import commands
@@ -16,6 +18,7 @@ from small_logs import write_small
 from localpolicy.cli.main import VERBS, main
 from localpolicy.cli.output import UNREAD
 from localpolicy.errors import DataError
+from localpolicy.report.doctor import EXTRAS, REQUIRED
 from localpolicy.serving.recommend import recommend
 
 
@@ -49,6 +52,19 @@ def test_doctor_tells_what_is_found():
     done = lpi("doctor")
     for word in ("localpolicy", "torch", "cpu", "extra: spark"):
         assert word in done.stdout
+
+
+def test_doctor_looks_for_all_that_is_declared():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    not_for_users = {"check", "docs", "dev"}
+    extras = {extra: packages for extra, packages in project["optional-dependencies"].items()
+              if extra not in not_for_users}  # fmt: skip
+
+    def named(requirements: list[str]) -> tuple[str, ...]:
+        return tuple(re.split(r"[\[<>=; ]", each)[0] for each in requirements)
+
+    assert named(project["dependencies"]) == REQUIRED
+    assert {extra: named(packages) for extra, packages in extras.items()} == EXTRAS
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["gate", "--help"], ["train", "nowhere"]])

@@ -78,6 +78,9 @@ def test_names_are_given_where_they_are_asked_for(start, exported, tmp_path, dir
     answer = ask(client, names=True)
     assert answer["names"] == [f"the item {item}" for item in answer["items"]] and answer["logged"]
     assert "names" not in ask(client)
+    sides = client.post("/v1/preview", json={"history": HISTORY, "beta": 0.05, "k": 3}).json()
+    for side in (sides["logging"], sides["policy"]):
+        assert side["names"] == [f"the item {item}" for item in side["items"]]
     plain = ask(start(log=str(tmp_path / "other.db")), names=True)
     assert plain["names"] == [str(item) for item in plain["items"]]
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import threading
 from contextlib import suppress
 
@@ -14,9 +15,11 @@ import pytest
 from live import serving
 from test_rotation import everything
 
+from localpolicy.runtime.locks import lock_if_free
 from localpolicy.serving.database import Database
 from localpolicy.serving.records import now
 from localpolicy.serving.rotate import rotate
+from localpolicy.serving.service import NUMBERS, shared_numbers
 
 KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_KILLED_RECORDS", "300"))
 CLIENTS = 16  # whose records share one flush of the disk
@@ -153,3 +156,25 @@ def test_a_port_that_is_taken(exported, tmp_path):
         twice = serving(exported.folder, tmp_path / "log.db", "--port", port)
         with pytest.raises(AssertionError, match="cannot be listened on"), twice:
             pass
+
+
+def test_folders_of_killed_services_are_cleared_at_the_next_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folders = {name: tmp_path / f"{NUMBERS}{name}" for name in ("killed", "lives", "begins")}
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / "counter_1.db").touch()
+    for name in ("killed", "lives"):
+        os.utime(folders[name], (1, 1))
+    lives = lock_if_free(folders["lives"])
+    with shared_numbers() as mine:
+        assert {folder.name for folder in tmp_path.iterdir()} == {
+            f"{NUMBERS}lives", f"{NUMBERS}begins", mine.name
+        }  # fmt: skip
+        (mine / "counter_2.db").touch()
+        os.utime(mine, (1, 1))
+        with shared_numbers() as other:
+            assert mine.exists(), "it is held"
+        assert not other.exists()
+    assert not mine.exists()
+    os.close(lives)

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADS = ("what", "state", "details")
-REQUIRED = ("torch", "numpy", "pyarrow", "scipy", "duckdb", "pydantic", "typer", "pyyaml", "safetensors", "rich")
-EXTRAS = {
+REQUIRED = (
+    "torch", "numpy", "pyarrow", "scipy", "duckdb", "pydantic", "typer", "pyyaml", "safetensors", "rich", "jinja2"
+)  # fmt: skip
+EXTRAS = {  # those for users, as pyproject.toml has them
     "report": ("altair", "vl-convert-python"),
     "spark": ("pyspark",),
+    "serve": ("fastapi", "uvicorn", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "psycopg", "prometheus-client"),
     "sweep": ("optuna",),
     "track": ("tensorboard",),
+    "mlflow": ("mlflow",),
+    "trace": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
 
 

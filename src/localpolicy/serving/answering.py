@@ -300,8 +300,9 @@ def _preview(recommender: Recommender, items: list[Any], events: list[str], beta
 
     def side(mine: np.ndarray, other: np.ndarray) -> Side:
         best = top(mine[None], k).indices[0]
+        ids = [recommender.ids[index] for index in best]
         return Side(
-            items=[recommender.ids[index] for index in best], probabilities=np.exp(mine[best]).tolist(),
+            items=ids, names=recommender.called(ids), probabilities=np.exp(mine[best]).tolist(),
             other=np.exp(other[best]).tolist(),
         )  # fmt: skip
 

@@ -125,9 +125,10 @@ class PreviewRequest(Body):
 
 
 class Side(BaseModel):
-    """One of two lists: its best items, their probabilities, and those under the other policy."""
+    """One of two lists: its best items, what they are called, their probabilities, and those under the other policy."""
 
     items: list[int | str]
+    names: list[str]
     probabilities: list[float]
     other: list[float]
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError, LocalPolicyError
 from localpolicy.runtime.files import read_json, sha256
+from localpolicy.runtime.locks import lock_if_free
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
@@ -19,6 +23,8 @@ from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
 BACKLOG = 1024  # connections that wait to be accepted
+NUMBERS = "localpolicy-metrics-"  # begins the name of the folder where workers of one service put their metrics
+NEW = 60.0  # seconds: a folder that nobody holds may be one that is being made
 IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
 
 
@@ -71,8 +77,6 @@ def serve(
         + ("" if token or is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
-    if config.workers > 1 and not os.environ.get(FOLDER):
-        os.environ[FOLDER] = tempfile.mkdtemp(prefix="localpolicy-metrics-")
     if token:
         os.environ[TOKEN] = token
     server = uvicorn.Config(
@@ -83,10 +87,29 @@ def serve(
     )  # fmt: skip
     if config.workers == 1:
         uvicorn.Server(server).run(sockets=[bound])
-    else:
-        from uvicorn.supervisors import Multiprocess
+        return
+    from uvicorn.supervisors import Multiprocess
 
+    with shared_numbers() as numbers:
+        os.environ.setdefault(FOLDER, str(numbers))
         Multiprocess(server, sockets=[bound]).run()
+
+
+@contextmanager
+def shared_numbers() -> Iterator[Path]:
+    """A folder for the metrics of all workers, gone at the end; those that killed services left are cleared first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{NUMBERS}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > NEW and (lock := lock_if_free(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)  # another user's stays
+                os.close(lock)
+    with tempfile.TemporaryDirectory(prefix=NUMBERS, ignore_cleanup_errors=True) as folder:
+        lock = lock_if_free(Path(folder))  # held as long as this process lives
+        try:
+            yield Path(folder)
+        finally:
+            if lock is not None:
+                os.close(lock)
 
 
 def _check(config: ServeConfig) -> None:
