@@ -6,10 +6,13 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
 
+from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.metrics import COUNTERS, Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -41,7 +44,22 @@ def test_the_small_image_has_what_serving_imports():
     code += "print(json.dumps(list({name.split('.')[0] for name in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "pyarrow", "duckdb", "scipy", "safetensors", "onnx"} & set(json.loads(done.stdout))
-    installed = (DEPLOY / "Dockerfile").read_text().split("AS serve")[1].split("&&")[0]
-    for name in ("numpy", "pydantic", "pyyaml", "typer", "rich", "fastapi", "uvicorn", "onnxruntime", "psycopg",
-                 "prometheus-client"):  # fmt: skip
-        assert name in installed
+    lines = (DEPLOY / "requirements.txt").read_text().splitlines()[1:]
+    assert {re.split(r"[\[<>=]", line)[0] for line in lines} == {
+        "numpy", "pydantic", "pyyaml", "typer", "rich", "fastapi", "uvicorn", "onnxruntime", "psycopg",
+        "prometheus-client",
+    }  # fmt: skip
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert set(lines) <= {*project["dependencies"], *project["optional-dependencies"]["serve"]}, "the same bounds"
+
+
+def test_prometheus_gets_what_it_asks_for():
+    """Both stacks may have a token, and neither gives it to Prometheus."""
+    (container,) = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))[-1]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for words in (container["args"], compose["services"]["server"]["command"]):
+        changes = [word for before, word in pairwise(words) if before == "--set"]
+        given = ServeConfig.parse({"export": "served", "log": "log.db"}).with_changes(changes)
+        assert given.open_metrics and given.access_log

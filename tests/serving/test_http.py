@@ -437,6 +437,8 @@ def test_a_token_is_wanted_where_there_is_one(start):
         )
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
     assert client.get("/metrics").status_code == 401 and client.get("/healthz").status_code == 200
+    seen = start(token="s3cret", open_metrics=True)
+    assert seen.get("/metrics").status_code == 200 and seen.get("/v1/policies").status_code == 401
     answer = client.post("/v1/recommend", json={"history": [100]}, headers={"authorization": "Bearer s3cret"})
     assert answer.status_code == 200
 

@@ -94,6 +94,7 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     app.add_middleware(
         Limits, token=token, queue=config.queue, largest_body=config.largest_body, body_seconds=config.body_seconds,
         hosts=config.hosts or (() if is_loopback(config.host) else None), origins=config.origins,
+        open_metrics=config.open_metrics,
     )  # fmt: skip
     _errors(app)
     paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)) is not None)

@@ -48,6 +48,7 @@ class ServeConfig(Settings):
     seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")
     access_log: bool = Field(False, description="write a line of JSON about each answer to stderr")
+    open_metrics: bool = Field(False, description="/metrics needs no token: it counts, and names policies alone")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
 
     @property

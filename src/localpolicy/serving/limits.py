@@ -48,10 +48,11 @@ class Limits:
 
     def __init__(
         self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float,
-        hosts: Collection[str] | None = None, origins: Collection[str] = (),
+        hosts: Collection[str] | None = None, origins: Collection[str] = (), open_metrics: bool = False,
     ) -> None:  # fmt: skip
         self.app, self.token, self.queue, self.hosts, self.origins = app, token, queue, hosts, origins
         self.largest_body, self.body_seconds = largest_body, body_seconds
+        self.open = (*OPEN, "/metrics") if open_metrics else OPEN
         self.working = self.refused = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -72,7 +73,7 @@ class Limits:
             await refuse(send, 401, "expected 'Authorization: Bearer TOKEN' with this service's token.",
                          ((b"www-authenticate", b"Bearer"),))  # fmt: skip
             return
-        if path in OPEN:
+        if path in self.open:
             await self.app(scope, receive, send)
         elif path in UNCOUNTED or self.working < self.queue:
             await self._read(scope, receive, send, headers)
@@ -95,7 +96,7 @@ class Limits:
         await refuse(send, 429, f"{self.queue} requests wait already; try again.", ((b"retry-after", b"1"),))
 
     def _may(self, path: str, headers: dict[bytes, bytes]) -> bool:
-        if self.token is None or path in OPEN:
+        if self.token is None or path in self.open:
             return True
         given = headers.get(b"authorization", b"")
         return hmac.compare_digest(given, b"Bearer " + self.token.encode())
