@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -49,15 +50,15 @@ def mlflow(monkeypatch):
     return said
 
 
-def verdict(tmp_path, answer: str):
+def verdict(tmp_path, answer: str, **more):
     path = tmp_path / f"{answer}.json"
-    path.write_text(json.dumps({"answer": answer}))
+    path.write_text(json.dumps({"answer": answer, **more}))
     return path
 
 
 @pytest.mark.parametrize("answer", ["deploy", "do not deploy", "cannot tell", None])
 def test_the_gate_alone_makes_a_champion(answer, run, exported, mlflow, tmp_path):
-    gate = None if answer is None else verdict(tmp_path, answer)
+    gate = None if answer is None else verdict(tmp_path, answer, policy_sha256=run.manifest["policy_sha256"])
     made = register(run.folder, name="shop", export=exported.folder, gate=gate, uri="file:here")
     assert made["version"] == "1" and made["champion"] == (answer == "deploy") and mlflow.uri == "file:here"
     assert mlflow.aliases == ({("shop", "champion"): "1"} if answer == "deploy" else {})
@@ -86,6 +87,15 @@ def test_what_is_refused(run, exported, tmp_path, monkeypatch, mlflow):
         register(run.folder, name="shop", gate=verdict(tmp_path, "deploy"))
     with pytest.raises(DataError, match="holds no gate's answer"):
         register(run.folder, name="shop", export=exported.folder, gate=verdict(tmp_path, "perhaps"))
+    with pytest.raises(ConfigError, match="is about another run"):
+        register(run.folder, name="shop", export=exported.folder,
+                 gate=verdict(tmp_path, "deploy", policy_sha256="another"))  # fmt: skip
+    other = shutil.copytree(exported.folder, tmp_path / "other")
+    about = json.loads((other / "export.json").read_text())
+    (other / "export.json").write_text(json.dumps({**about, "policy_sha256": "another"}))
+    with pytest.raises(ConfigError, match="is not an export of"):
+        register(run.folder, name="shop", export=other, gate=verdict(tmp_path, "deploy"))
+    assert not mlflow.models and not mlflow.aliases
     for name in ("mlflow", "mlflow.pyfunc"):
         monkeypatch.setitem(sys.modules, name, None)
     asked = CliRunner().invoke(app, ["register", str(run.folder), "--name", "shop"])

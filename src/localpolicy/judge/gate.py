@@ -85,6 +85,7 @@ class Gate(Result):
     imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
     question: Question = BY_RULE  # what was asked of the log
     days: float | None = None  # that the log spans, where it has times
+    policy_sha256: str | None = None  # of the candidate's weights, where it is a run
 
     @property
     def answer(self) -> Answer:
@@ -159,6 +160,7 @@ class Gate(Result):
             "rules": self.rules.model_dump(mode="json"),
             "evaluation": self.evaluation.to_dict(),
             "deployed": None if self.deployed is None else self.deployed.to_dict(),
+            "policy_sha256": self.policy_sha256,
         }
 
 
@@ -277,7 +279,8 @@ def gate(
     checks = without_grounds(checks, prepared, training, question)
     imitates = not by_log and references[0].estimates_logging
     said = tuple(dict.fromkeys(notes))
-    return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared))
+    weights = None if candidate.run is None else candidate.run.manifest.get("policy_sha256")
+    return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared), weights)
 
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:

@@ -22,7 +22,7 @@ class Served(PythonModel):  # type: ignore[misc,unused-ignore]
         """Open the export."""
         self.recommender = Recommender(context.artifacts["export"])
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # MLflow takes hints as a schema
         """`model_input`: histories of item ids, or rows with `history` and perhaps `events`; `params`: k."""
         rows = model_input.to_dict("records") if hasattr(model_input, "to_dict") else list(model_input)
         asked = [row if isinstance(row, dict) else {"history": row} for row in rows]

@@ -13,6 +13,7 @@ from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 from localpolicy.serving.recommender import read_export
+from localpolicy.serving.service import is_export_of
 
 CHAMPION = "champion"
 LONGEST = 500  # characters of a parameter that MLflow keeps
@@ -32,12 +33,18 @@ def register(
     `gate` is what `lpi gate --json` wrote: where it says deploy, the version gets the alias champion, and else nobody's
     alias moves. `uri` is MLflow's server or folder, unless its own variable names one.
     """
-    finished, answer = Run(run), None if gate is None else _answer(Path(gate))
+    finished, (answer, judged) = Run(run), (None, None) if gate is None else _answer(Path(gate))
     if not finished.finished:
         raise ConfigError(f"{run} is not a finished run: train it first.")
     if answer is not None and export is None:
         raise ConfigError("a gate's answer is about a model: name the export too (--export), or leave --gate out.")
     described = None if export is None else read_export(Path(export))
+    if export is not None and not is_export_of(Path(export), finished.folder):
+        raise ConfigError(
+            f"{export} is not an export of {run}: export it again, or name the run that it was made from."
+        )
+    if judged not in (None, finished.manifest["policy_sha256"]):
+        raise ConfigError(f"{gate} is about another run than {run}: its policy has another digest.")
     mlflow = _mlflow()
     if uri is not None:
         mlflow.set_tracking_uri(uri)
@@ -74,12 +81,13 @@ def _mlflow() -> Any:
     return mlflow
 
 
-def _answer(path: Path) -> str:
+def _answer(path: Path) -> tuple[str, str | None]:
+    """What a gate said, and of which weights, where it says so."""
     content = read_json(path)
     answer = content.get("answer") if isinstance(content, dict) else None
     if answer not in ANSWERS:
         raise DataError(f"{path} holds no gate's answer; expected what 'lpi gate --json' writes.")
-    return str(answer)
+    return str(answer), content.get("policy_sha256")
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

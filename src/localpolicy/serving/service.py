@@ -33,7 +33,7 @@ def exported(path: Path) -> Path:
     if (path / "export.json").exists() or not (path / "policy.json").exists():
         return path
     made = path / "export"
-    if not (made / "export.json").exists() or not _is_of(made, path):
+    if not (made / "export.json").exists() or not is_export_of(made, path):
         from localpolicy.serving.export import export  # the only part that needs torch
 
         LOG.info("exporting %s to %s", path, made)
@@ -41,7 +41,7 @@ def exported(path: Path) -> Path:
     return made
 
 
-def _is_of(made: Path, run: Path) -> bool:
+def is_export_of(made: Path, run: Path) -> bool:
     """Whether an export is this run's as it is now."""
     written = read_json(made / "export.json")
     manifest = read_json(run / "manifest.json") if (run / "manifest.json").exists() else {}
