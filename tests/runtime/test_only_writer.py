@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from localpolicy.data.guess.guess import UnknownColumns
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError, WriteError
 from localpolicy.runtime.folders import only_writer, whole_folder
-from localpolicy.study.guess import UnknownColumns
 
 HOLD = """
 import sys, time

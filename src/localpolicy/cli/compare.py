@@ -78,8 +78,8 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
+        from localpolicy.data.guess.log import read_titles
         from localpolicy.report.comparison import write_comparison
-        from localpolicy.study.titles import read_titles
 
         write_comparison(result, html, titles=None if titles is None else read_titles(titles))
     write_and_print(

@@ -66,10 +66,10 @@ def go(
     """
     from localpolicy.cli.gate import EXIT
     from localpolicy.data.config import PrepareConfig
+    from localpolicy.data.guess.guess import UnknownColumns
     from localpolicy.data.rewards import pairs
     from localpolicy.report.go import go as go_on
     from localpolicy.report.go import go_tables
-    from localpolicy.study.guess import UnknownColumns
 
     started = max(STARTED, time.monotonic() - LONGEST_START)
     asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()

@@ -160,3 +160,17 @@ def in_one_unit(time: str, unit: str) -> str:
     scale = UNITS[unit]
     ranges = [(other / scale * RECENT, other / scale * LATEST) for name, other in UNITS.items() if name != unit]
     return " AND ".join(f"{time} NOT BETWEEN {1000 * first:.0f} AND {1000 * last:.0f}" for first, last in ranges)
+
+
+# ---------------------------------------------------------------------- rows without times
+
+SORTED = 0.95  # share of steps up (or down), from which rows are sorted by it: chance alone makes half
+FEWEST_STEPS = 50  # … of so many
+# How far it is from a sequence's first row to its last, as a share of all rows by that value: n random rows that were
+# sorted have (n - 1) / (n + 1). Episodes of a series and news rise step by step too, and stay near where they began.
+REACH = 0.25
+
+
+def seems_sorted(steps: int, up: float, reach: float) -> bool:
+    """Whether nearly every one of the `steps` within sequences goes up (or down), and all over the values."""
+    return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED and reach >= REACH

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy import __version__
+from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
@@ -28,7 +29,6 @@ from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Secti
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.study.titles import Titles
 
 BINS = 60  # of the divergence's histogram
 

@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 
 from localpolicy import __version__
 from localpolicy.data.config import PrepareConfig, go_fields
+from localpolicy.data.guess.guess import Guess, guess
+from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
+from localpolicy.data.guess.reading import Use
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
@@ -29,11 +32,6 @@ from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out
 from localpolicy.study.go_plan import counted_epochs, plan, prepare_log
 from localpolicy.study.go_time import FEW, Clock, held_out
-from localpolicy.study.guess import Guess, guess
-from localpolicy.study.log_columns import column_names
-from localpolicy.study.log_reading import Use
-from localpolicy.study.odd import COPY, plainly_written
-from localpolicy.study.titles import Titles, read_titles, title_column
 
 LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"

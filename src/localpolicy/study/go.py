@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from localpolicy.data.guess.guess import Guess
 from localpolicy.data.store import Prepared
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
@@ -32,7 +33,6 @@ from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.study.go_commands import write_commands
 from localpolicy.study.go_plan import IMPROVED, Plan
 from localpolicy.study.go_time import LEAST_TRAINING, PASSES, TRAINING_SHARE, Clock, affordable
-from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import Job, train_all
 
 NOTHING = "nothing to decide"

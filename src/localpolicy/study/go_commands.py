@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
+from localpolicy.data.guess.guess import Guess
 from localpolicy.data.reading import ROW
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.runtime.files import utf8, whole_file
 from localpolicy.study.go_plan import IMPROVED, Plan
-from localpolicy.study.guess import Guess
 
 
 def write_commands(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
@@ -32,7 +33,6 @@ from localpolicy.study.go_time import (
     Clock,
     epoch_seconds,
 )
-from localpolicy.study.guess import Guess
 from localpolicy.study.jobs import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from localpolicy.data.guess.log import LogColumns
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import COLUMNS, ROW
-from localpolicy.study.log_columns import LogColumns
 
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
 PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did

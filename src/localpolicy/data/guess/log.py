@@ -1,20 +1,23 @@
-"""What the columns of a log hold: shares, values, times and orders, by SQL over the file as `prepare` cuts it."""
+"""A log as a file, asked by SQL: what its columns hold, the titles of items, a copy with plain numbers."""
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from localpolicy.data.engines.duckdb import DuckDB
+from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
-from localpolicy.data.times import Notation, written
+from localpolicy.data.times import Notation, seems_sorted, written
 from localpolicy.errors import DataError
-from localpolicy.measure.row_order import seems_sorted
+from localpolicy.runtime.files import whole_file
 
 NO, YES = ("0", "0.0", "false", "no", "n", "f", "nein", "non"), ("1", "1.0", "true", "yes", "y", "t", "ja", "oui", "si")
 ANSWERS = {
@@ -155,3 +158,100 @@ def opened(path: Path, *, skip_malformed: bool = False) -> Iterator[tuple[DuckDB
             yield engine, table
         finally:
             engine.close()
+
+
+# ---------------------------------------------------------------------- titles
+
+
+Titles = Mapping[str, str]  # an item's id, as text -> its title
+# Names that mean a title, the surest first; compared in small letters without marks.
+NAMES = (
+    "title", "itemtitle", "itemname", "producttitle", "productname", "articlename", "movietitle", "trackname", "name",
+)  # fmt: skip
+
+
+def title_column(names: Sequence[str]) -> str | None:
+    """The column that holds titles, by its name."""
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
+    return next((plain[word] for word in NAMES if word in plain), None)
+
+
+def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
+    """The title of each item of a CSV or Parquet file. `item` is the column of the ids, where its name says nothing."""
+    path = Path(path)
+    names = column_names(path)
+    title, item = title_column(names), item or columns_meant(names).get("item_id")
+    if title is None or item is None:
+        raise DataError(
+            f"{path}: expected a column of item ids (such as item_id) and one of titles (such as title); its columns "
+            f"are {', '.join(names)}."
+        )
+    with opened(path) as (engine, table):
+        key, called = (f"CAST({alias(table, name)} AS VARCHAR)" for name in (item, title))
+        rows = engine.rows(
+            f"SELECT {key}, MIN({called}) FROM log WHERE {key} IS NOT NULL AND {called} IS NOT NULL GROUP BY 1"
+        )
+    return dict(rows)
+
+
+# ---------------------------------------------------------------------- numbers that are not plain
+
+# With decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log anew.
+NUMBER = "-?[0-9]+,[0-9]+"
+SIGN = "[$€£¥₹₽%]"
+SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
+WHOLE = "-?[0-9]+"
+COPY = ", plainly written.parquet"  # how the name of a log's copy ends
+LOOKED_AT = 1000  # rows that tell which columns to look at
+
+
+def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
+    """The log itself, or its copy under `folder` with decimal points; and what was read how."""
+    with opened(path, skip_malformed=skip_malformed) as (engine, table):
+        changed, notes = {}, []
+        for name in table.names:
+            column = alias(table, name)
+            if _has_signs(engine, column):
+                bare = f"trim(regexp_replace(CAST({column} AS VARCHAR), '{SIGN}', '', 'g'))"
+                changed[name] = f"replace({bare}, ',', '.')"
+                notes.append(f"{name} holds numbers with signs such as $ or %, read without them")
+            elif _has_commas(engine, column):
+                changed[name] = f"replace(CAST({column} AS VARCHAR), ',', '.')"
+                notes.append(f"{name} holds numbers with decimal commas, read as such")
+        if not changed:
+            return path, ()
+        columns = ", ".join(changed.get(name, alias(table, name)) for name in table.names)
+        copy = folder / f"{path.stem}{COPY}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(copy) as partial:
+            writer = None
+            for batch in engine.batches(f"SELECT {columns} FROM log"):
+                part = pa.Table.from_batches([batch]).rename_columns(list(table.names))
+                writer = writer or pq.ParquetWriter(partial, part.schema)
+                writer.write_table(part)
+            if writer is not None:
+                writer.close()
+    return copy, tuple(notes)
+
+
+def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:
+    """Of the values that there are, how many have this form."""
+    value = f"CAST({column} AS VARCHAR)"
+    query = f"SELECT AVG(CASE WHEN regexp_full_match({value}, '{pattern}') THEN 1.0 ELSE 0.0 END) FROM {rows}"
+    return float(engine.rows(f"{query} WHERE {column} IS NOT NULL AND {value} <> ''")[0][0] or 0.0)
+
+
+def _first(column: str) -> str:
+    return f"(SELECT {column} FROM log LIMIT {LOOKED_AT})"
+
+
+def _has_signs(engine: DuckDB, column: str) -> bool:
+    """Numbers that all have a sign of money or percent."""
+    return bool(_share(engine, column, SIGNED, rows=_first(column))) and _share(engine, column, SIGNED) == 1
+
+
+def _has_commas(engine: DuckDB, column: str) -> bool:
+    """Numbers with decimal commas; whole ones may stand among them."""
+    return (
+        bool(_share(engine, column, NUMBER, rows=_first(column))) and _share(engine, column, f"{NUMBER}|{WHOLE}") == 1
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from localpolicy.data.guess.event_words import says_nothing_came, worth
+from localpolicy.data.guess.reading import Reading
 from localpolicy.data.reading import ROW
 from localpolicy.limits import NO_ANSWER
-from localpolicy.study.event_words import says_nothing_came, worth
-from localpolicy.study.log_reading import Reading
 
 
 def settle_propensity(reading: Reading) -> None:

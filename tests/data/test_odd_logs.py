@@ -17,6 +17,8 @@ import pytest
 import localpolicy as lp
 from localpolicy.cli.go import go as go_verb
 from localpolicy.cli.options import complete
+from localpolicy.data.guess.guess import guess
+from localpolicy.data.guess.log import column_names, plainly_written
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords
@@ -25,9 +27,6 @@ from localpolicy.measure.row_order import tied_share
 from localpolicy.report.go import _written as written_frame
 from localpolicy.report.go import guess_table
 from localpolicy.study.go_plan import prepare_log
-from localpolicy.study.guess import guess
-from localpolicy.study.log_columns import column_names
-from localpolicy.study.odd import plainly_written
 
 
 def written(path, header: str, rows, mark: str = ","):
