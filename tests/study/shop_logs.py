@@ -43,3 +43,14 @@ def from_markdown(text: str, title: str) -> dict[str, list[str]]:
         name = first.strip()
         rows[f"{name}#{sum(key.partition('#')[0] == name for key in rows)}" if name in rows else name] = rest
     return rows
+
+
+def measured(content, policy: str, name: str) -> float:
+    """A figure over seeds, from the long table of a file."""
+    group, _, figure = name.rpartition(".")
+    (row,) = [
+        row
+        for row in content["measurements"]
+        if (row["policy"], row["seed"], row["group"], row["figure"]) == (policy, None, group or "all", figure)
+    ]
+    return row["mean"]

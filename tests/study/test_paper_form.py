@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localpolicy.study.grid import Point
-from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
-from localpolicy.study.paper.table1 import BanditRecipe
+from localpolicy.study.paper.recipe import BANDIT, POLICIES, SELECT, Recipe
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -36,7 +35,7 @@ def test_lpi_is_weighted_cross_entropy_towards_the_largest_q():
 
 
 def test_ratings():
-    settings, found = resolved(BanditRecipe().arm("lpi_cb", 0.1, 0).config)
+    settings, found = resolved(BANDIT.config("lpi_cb", BANDIT.points("lpi_cb")[1], 0))
     for key, value in {**WEIGHTED, "name": "lpi_cb_weighted", "advantage": "direct", "beta": 0.1}.items():
         assert found[key] == value, key
     assert settings["data"] == {"length": 200, "last": 50}

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from shop_logs import from_markdown, write_shop
+from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.measure.significance import paired
 from localpolicy.report.html.page import tables_page
@@ -17,7 +17,7 @@ from localpolicy.study.grid import Point
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, Recipe
 from localpolicy.study.paper.settings import PaperConfig
-from localpolicy.study.paper.table3 import COLUMNS, table3
+from localpolicy.study.paper.tables import COLUMNS, table3
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu", policies=("mle", "sqn", "lpi_rl"))
@@ -55,10 +55,12 @@ def test_they_have_fixed_settings_on_the_papers_positions():
 def test_what_is_the_papers_stays_as_it_is(made):
     plain, beside = made
     without, content = plain.to_dict(), beside.to_dict()
-    for part in ("policies", "leads", "breakdown", "published", "floor"):
+    for part in ("leads", "breakdown", "published", "floor"):
         assert content[part] == without[part], part
+    assert {name: content["policies"][name] for name in without["policies"]} == without["policies"]
+    assert content["measurements"][: len(without["measurements"])] == without["measurements"]
     assert [finding.because for finding in findings(beside)] == [finding.because for finding in findings(plain)]
-    assert "ours" not in without and plain.ours == []
+    assert not OURS.keys() & without["policies"].keys() and plain.ours == []
     assert main_table(beside).rows[: len(main_table(plain).rows)] == main_table(plain).rows
     assert claims(beside).markdown() == claims(plain).markdown()
     assert "ours" not in main_table(plain).note
@@ -66,20 +68,20 @@ def test_what_is_the_papers_stays_as_it_is(made):
 
 def test_every_form_of_the_table_has_them(made):
     _, table = made
-    assert [row.objective for row in table.ours] == list(OURS)
+    assert [row.name for row in table.ours] == list(OURS)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     shown = main_table(table)
     rows, latex = from_markdown(shown.markdown(), "Table 3: shop"), shown.latex()
     page = tables_page(table3_tables(table), title="Table 3")
     for row in table.ours:
-        there = content["ours"][row.objective]
-        assert there["seeds"] == [0, 1] and row.label.partition(",")[2] in page
+        seeds = [each["seed"] for each in content["policies"][row.name]["seeds"]]
+        assert seeds == [0, 1] and row.label.partition(",")[2] in page
         for cell, name in zip(rows[row.label], COLUMNS, strict=False):
-            assert float(cell) == pytest.approx(there["test"][name]["mean"], abs=5e-4)
-        assert float(rows[row.label][12]) == pytest.approx(there["js"]["mean"], abs=5e-4)
+            assert float(cell) == pytest.approx(measured(content, row.name, name), abs=5e-4)
+        assert float(rows[row.label][12]) == pytest.approx(measured(content, row.name, "JS"), abs=5e-4)
     assert latex.count("(ours) &") == len(OURS)
     assert all(len(row) == len(shown.columns) for row in shown.rows)
-    assert [each["slope"] for each in content["ours"]["lpi_rl_closed"]["improvement"]] == [
+    assert [each["improvement"]["slope"] for each in content["policies"]["lpi_rl_closed"]["seeds"]] == [
         each["slope"] for each in table.row("lpi_rl_closed").improvements
     ]
 
@@ -87,7 +89,7 @@ def test_every_form_of_the_table_has_them(made):
 def test_they_are_never_bold_whatever_their_figures(made):
     _, table = made
     for best in table.rows:  # one of them has the largest figure of any column
-        shown = main_table(replace(table, ours=[replace(best, objective="sqn_tied", chosen="")])).rows
+        shown = main_table(replace(table, ours=[replace(best, name="sqn_tied", label=LABELS["sqn_tied"])])).rows
         assert shown[-1][0].text == LABELS["sqn_tied"]
         assert not any(cell.best or cell.stars for cell in shown[-1])
         assert all(any(row[place].best for row in shown[:-1]) for place in range(1, 13))

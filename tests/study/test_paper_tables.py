@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from shop_logs import from_markdown, write_shop
+from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
@@ -21,15 +21,24 @@ from localpolicy.measure.metrics import metric
 from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.html.page import MISSING, tables_page
-from localpolicy.report.paper import choices, findings, main_table, table1_table, table2_tables, table3_tables
-from localpolicy.report.paper_files import breakdown_tables, dial_table, dialled, draw
+from localpolicy.report.paper import (
+    breakdown_tables,
+    choices,
+    dial_tables,
+    findings,
+    main_table,
+    table1_tables,
+    table2_table,
+    table3_tables,
+)
+from localpolicy.report.paper_files import draw
+from localpolicy.report.paper_files import made as made_and_written
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.data import DataSet, Table2, data_sets
-from localpolicy.study.paper.recipe import POLICIES, SELECT, Recipe
-from localpolicy.study.paper.table1 import BanditRecipe, table1
-from localpolicy.study.paper.table3 import COLUMNS, best_point, dial_figure, table3
+from localpolicy.study.paper.data import DataSet, data_sets
+from localpolicy.study.paper.recipe import BANDIT, POLICIES, SELECT, Recipe
+from localpolicy.study.paper.tables import COLUMNS, best_point, dial_figure, table1, table3
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -49,7 +58,7 @@ def made(tmp_path_factory):
 
 def test_every_policy_of_the_paper_has_its_row(made):
     _, _, table = made
-    assert [row.objective for row in table.rows] == list(POLICIES)
+    assert [row.name for row in table.rows] == list(POLICIES)
     assert [len(row.pooled.seeds) for row in table.rows] == [2] * 7
     assert list(table.row("lpi_rl").grid) == ["beta=0.1 td_weight=1", "beta=1 td_weight=1"]
 
@@ -81,7 +90,10 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
     name = "purchase.nDCG@20"
     each = [one.to_dict("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.pooled.seeds]
     assert row.pooled.estimate(name).mean == pytest.approx(np.mean(each))
-    assert row.to_dict()["by_seed"][name] == each
+    lines = table.to_dict()["measurements"]
+    mine = [line for line in lines if (line["policy"], line["group"], line["figure"]) == ("sqn", "purchase", "nDCG@20")]
+    assert [(line["seed"], line["mean"]) for line in mine[1:]] == list(enumerate(each)) and mine[0]["seed"] is None
+    assert all(line["split"] == "test" for line in lines)
     js = [one.to_dict("test")["divergence"]["js"]["mean"] for one in row.pooled.seeds]
     assert row.js.mean == pytest.approx(np.mean(js), rel=1e-5)
     # Kept positions are enough to find every figure of each seed again.
@@ -110,9 +122,9 @@ def test_the_table_says_what_the_json_says(made):
     for row in table.rows:
         cells = rows[row.label]
         for cell, name in zip(cells, COLUMNS, strict=False):
-            there = content["policies"][row.objective]["test"][name]["mean"]
-            assert float(cell.rstrip("*")) == pytest.approx(there, abs=5e-4), (row.objective, name)
-        assert float(cells[12]) == pytest.approx(content["policies"][row.objective]["js"]["mean"], abs=5e-4)
+            there = measured(content, row.name, name)
+            assert float(cell.rstrip("*")) == pytest.approx(there, abs=5e-4), (row.name, name)
+        assert float(cells[12]) == pytest.approx(measured(content, row.name, "JS"), abs=5e-4)
     grid = from_markdown(choices(table).markdown(), "How the points")
     assert float(grid["SQN"][1]) == pytest.approx(
         content["policies"]["sqn"]["grid"]["td_weight=1"]["validation"], abs=5e-5
@@ -182,7 +194,7 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     _, data, whole = made
     first = study(data, tmp_path / "here", keep="figures")
     part = table3(data, first, replace(RECIPE, policies=("mle", "sqn")))
-    assert [row.objective for row in part.rows] == ["mle", "sqn"]
+    assert [row.name for row in part.rows] == ["mle", "sqn"]
     left = sorted(path.name for path in (tmp_path / "here" / "runs").iterdir())
     assert left == ["mle-seed=101", "mle-seed=102"]  # references are needed again
     shutil.copytree(tmp_path / "here" / "figures", tmp_path / "there" / "figures")
@@ -192,8 +204,8 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     assert said.count("references first: mle-seed=101, mle-seed=102") == 1
     mine, theirs = second.to_dict(), whole.to_dict()
     for content in (mine, theirs):
-        for row in content["policies"].values():
-            del row["seconds"]
+        for seed in (seed for row in content["policies"].values() for seed in row["seeds"]):
+            del seed["seconds"]
     assert mine == theirs
     # Nothing is trained once all figures are there, whether or not there are weights.
     shutil.rmtree(tmp_path / "there" / "runs")
@@ -221,13 +233,13 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.study.measured.training", diverging)
     recipe = replace(RECIPE, policies=("pg", "reward_weighted", "lpi_rl"), seeds=1)
     table = table3(data, study(data, tmp_path / "out"), recipe)
-    assert [row.objective for row in table.rows] == ["reward_weighted", "lpi_rl"]
+    assert [row.name for row in table.rows] == ["reward_weighted", "lpi_rl"]
     assert table.failed == {"pg": "step 3: the term 'policy' is nan."}
     assert table.row("lpi_rl").chosen == "beta=1 td_weight=1"
     assert "PG could not be trained: step 3" in main_table(table).note
     shown = dial_figure(data, study(data, tmp_path / "out"), replace(RECIPE, seeds=1), "beta")
-    assert list(shown.points) == [1.0]
-    assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in dial_table(shown).note
+    assert [row.label for row in shown.rows] == ["β=1"]
+    assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in dial_tables(shown)[0].note
     assert shown.to_dict()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
     assert table.to_dict()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
     assert table.missing == []
@@ -235,13 +247,10 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
 
 def test_nothing_is_chosen_from_part_of_a_grid(made):
     _, _, table = made
-    grid = table.row("lpi_rl").grid
-    points = [point for point in RECIPE.points("lpi_rl") if point.name in grid]
-    found = {RECIPE.arm("lpi_rl", point, 0).name: grid[point.name] for point in points}
-    assert best_point(RECIPE, "lpi_rl", points, found).name == table.row("lpi_rl").chosen
-    for name in found:
-        some = {one: measured for one, measured in found.items() if one != name}
-        assert best_point(RECIPE, "lpi_rl", points, some) is None
+    found = {point: table.row("lpi_rl").grid[point.name] for point in RECIPE.points("lpi_rl")}
+    assert best_point(found).name == table.row("lpi_rl").chosen
+    for point in found:
+        assert best_point({**found, point: None}) is None
 
 
 def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
@@ -276,14 +285,13 @@ def test_what_cannot_be_made_is_refused(made, small, tmp_path):
 def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     folder, data, table = made
     shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta")
-    assert list(shown.points) == [0.1, 1.0]
-    there = shown.points[0.1][0].to_dict("validation")
-    assert shown.to_dict()["points"]["0.1"]["click"]["mean"] == there["metrics"]["click"]["nDCG@20"]["mean"]
-    assert shown.to_dict()["points"]["0.1"]["JS"]["mean"] == there["divergence"]["js"]["mean"]
-    rows = from_markdown(dial_table(shown).markdown(), "LPI over β: shop")
-    assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(
-        shown.to_dict()["points"]["1"]["JS"]["mean"], abs=5e-5
-    )
+    assert [row.name for row in shown.rows] == ["0.1", "1"]
+    there, content = shown.rows[0].pooled.seeds[0].to_dict("validation"), shown.to_dict()
+    assert measured(content, "0.1", "click.nDCG@20") == there["metrics"]["click"]["nDCG@20"]["mean"]
+    assert measured(content, "0.1", "JS") == there["divergence"]["js"]["mean"]
+    assert {line["split"] for line in content["measurements"]} == {"validation"} and not content["leads"]
+    rows = from_markdown(dial_tables(shown)[0].markdown(), "LPI over β: shop")
+    assert float(rows["β=1"][2].partition(" ")[0]) == pytest.approx(measured(content, "1", "JS"), abs=5e-5)
     for number, figure in enumerate((shown, table)):
         svg, png = draw(figure, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
@@ -327,7 +335,7 @@ def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
 def test_pictures_are_among_what_was_written(made, tmp_path, messages):
     folder, data, _ = made
     studies = [(data, study(data, folder / "out"))]
-    dialled("figure-beta", "beta", replace(RECIPE, seeds=1), studies, tmp_path)
+    made_and_written("figure-beta", replace(RECIPE, seeds=1), studies, tmp_path)
     (said,) = messages("localpolicy.report.paper_files")
     for form in ("json", "md", "tex", "html", "svg", "png"):
         assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
@@ -363,43 +371,43 @@ def ratings(tmp_path_factory):
 def test_table_1(ratings):
     folder, data = ratings
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
-    recipe = BanditRecipe(betas=(0.1, 1000.0), seeds=2, changes=(*changes, "train.batch_size=16"), device="cpu")
+    changes = (*changes, "train.batch_size=16")
+    recipe = replace(BANDIT, betas=(0.1, 1000.0), seeds=2, changes=changes, device="cpu")
     table = table1(data, study(data, folder / "out"), recipe)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]
-    rows = from_markdown(table1_table(table).markdown(), "Table 1: ratings")
+    rows = from_markdown(table1_tables(table)[0].markdown(), "Table 1: ratings")
     assert list(rows) == ["Logging (μ̂)", "𝓛_μ", "IPS", "LPI β=0.1", "LPI β=1000"]
     for row in table.rows:
-        there, cells = content["policies"][row.name], rows[row.label]
-        assert float(cells[0]) == pytest.approx(there["test"]["AR@1"]["mean"], abs=5e-5)
-        assert float(cells[1]) == pytest.approx(there["test"]["iAR@1"]["mean"], abs=5e-4)
-        assert float(cells[2]) == pytest.approx(there["test"]["JS"]["mean"], abs=5e-4)
-        assert float(cells[3]) == pytest.approx(there["entropy"], abs=5e-3)
-    assert not any(row[3].best for row in table1_table(table).rows), "JS is a distance"
-    assert any(row[2].best for row in table1_table(table).rows)
+        shown = zip(rows[row.label], ("AR@1", "iAR@1", "JS", "entropy"), (5e-5, 5e-4, 5e-4, 5e-3), strict=False)
+        for cell, name, near in shown:
+            assert float(cell) == pytest.approx(measured(content, row.name, name), abs=near)
+    assert not any(row[3].best for row in table1_tables(table)[0].rows), "JS is a distance"
+    assert any(row[2].best for row in table1_tables(table)[0].rows)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
-    assert "context alone" in table1_table(table).note
-    assert "seeds at each row: 2." in table1_table(table).note
-    some = replace(table, rows=[replace(table.rows[0], seeds=table.rows[0].seeds[:1]), *table.rows[1:]])
-    assert "seeds at each row: 1 or 2." in table1_table(some).note
+    assert "context alone" in table1_tables(table)[0].note
+    assert "seeds at each row: 2." in table1_tables(table)[0].note
+    first = table.rows[0].pooled
+    some = replace(table, rows=[replace(table.rows[0], pooled=replace(first, seeds=first.seeds[:1])), *table.rows[1:]])
+    assert "seeds at each row: 1 or 2." in table1_tables(some)[0].note
     for row in table.rows:
-        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
-        assert row.estimate("AR@1").se == max(errors)
+        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.pooled.seeds]
+        assert row.pooled.estimate("AR@1").se == max(errors)
     assert errors[0] != errors[1]
     paper = replace(table, data=replace(data, original=True))
     for row in table.rows:
-        ours, there = row.estimate("AR@1"), paper.published[row.name]["AR@1"]
+        ours, there = row.pooled.estimate("AR@1"), paper.published[row.name]["AR@1"]
         error = math.hypot(ours.plain_se, there.se)
-        assert paper.distance(row, "AR@1") == pytest.approx((ours.mean - there.value) / error)
-    assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.seeds)
+        assert paper.distance(row.name, "AR@1") == pytest.approx((ours.mean - there.value) / error)
+    assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.pooled.seeds)
     with pytest.raises(DataError, match="Table 3 needs both"):
         table3(data, study(data, folder / "other"), RECIPE)
 
 
 def test_table_2_counts_what_is_there(made):
     _, data, _ = made
-    (table,) = table2_tables(Table2([data]))
+    table = table2_table(data)
     rows = from_markdown(table.markdown(), "Table 2: shop")
     counts = data.data.manifest["counts"]
     assert rows["# of sequences"][0] == f"{counts['sequences']:,}"

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.significance import paired_family
+from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND
 from localpolicy.report.contents import Claim
-from localpolicy.report.table import Cell, Table, interval_text, largest_shown, number
+from localpolicy.report.table import NOTHING, Cell, Table, cells, interval_text, largest_shown, number, with_error
+from localpolicy.report.tables import bucket_table
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper.data import DataSet, Table2
-from localpolicy.study.paper.recipe import LABELS, POLICIES, SELECT, TUNED
-from localpolicy.study.paper.table1 import FIGURES, Table1
-from localpolicy.study.paper.table3 import COLUMNS, Row, Table3
+from localpolicy.study.paper.data import DataSet
+from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, SELECT, SYMBOLS, TUNED
+from localpolicy.study.paper.tables import COLUMNS, DIALLED, EVENTS, FIGURES, PaperTable, Row
 
-SEEN = ("purchase.nDCG@20", "click.nDCG@20")
+SEEN = DIALLED[:2]  # nDCG@20 of purchases and of clicks
 
 
-def findings(table: Table3) -> list[Claim]:
+def findings(table: PaperTable) -> list[Claim]:
     """The claims of section 4.2, in its order."""
     return [
         _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
@@ -30,7 +30,7 @@ def findings(table: Table3) -> list[Claim]:
     ]
 
 
-def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Claim:
+def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) -> Claim:
     """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
 
     It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
@@ -40,26 +40,30 @@ def _all_above(table: Table3, upper: Sequence[str], lower: Sequence[str]) -> Cla
     pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
     if len(pairs) < len(upper) * len(lower):
         return Claim(figure, rule, None, claim, "not all of them are trained")
-    tests = paired_family(
+    tests = _differences(pairs)
+    better = sum(test.sign > 0 for test in tests.values())
+    worse = sum(test.sign < 0 for test in tests.values())
+    (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
+    holds = True if better == len(tests) else False if worse else None
+    least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {test.difference:+.4f}±{test.se:.4f}"
+    because = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
+    return Claim(figure, rule, holds, claim, because)
+
+
+def _differences(pairs: Sequence[tuple[Row, Row]]) -> dict[tuple[str, str, str], Paired]:
+    """Paired tests of these rows in nDCG@20, by their names and the figure: all are read together."""
+    return paired_family(
         {
-            f"{_short(high)} - {_short(low)}, {name.partition('.')[0]}": (
-                high.pooled.values(name)[0],
-                *low.pooled.values(name),
-            )
+            (high.name, low.name, name): (high.pooled.values(name)[0], *low.pooled.values(name))
             for high, low in pairs
             for name in SEEN
         }
     )
-    better = sum(test.sign > 0 for test in tests.values())
-    worse = sum(test.sign < 0 for test in tests.values())
-    least, test = min(tests.items(), key=lambda pair: pair[1].difference)
-    holds = True if better == len(tests) else False if worse else None
-    text = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
-    return Claim(figure, rule, holds, claim, f"{text} {test.difference:+.4f}±{test.se:.4f}")
 
 
-def _largest_in_most(table: Table3) -> Claim:
-    claim, about = "LPI has the largest figure in most columns", ("every column", "the larger mean, in more than half")
+def _largest_in_most(table: PaperTable) -> Claim:
+    about = "every column", "the larger mean, in more than half"
+    claim = "LPI has the largest figure in most columns"
     if len(table.rows) < len(POLICIES):
         return Claim(*about, None, claim, "not all policies are trained")
     won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
@@ -68,45 +72,33 @@ def _largest_in_most(table: Table3) -> Claim:
     return Claim(*about, 2 * len(won) > len(COLUMNS), claim, because)
 
 
-def _ips_worst(table: Table3) -> Claim:
-    claim, about = (
-        "IPS-PG has the lowest figures and the largest JS",
-        ("every column and JS", "the smallest, the largest"),
-    )
+def _ips_worst(table: PaperTable) -> Claim:
+    about = "every column and JS", "the smallest, the largest"
+    claim = "IPS-PG has the lowest figures and the largest JS"
     if len(table.rows) < len(POLICIES):
         return Claim(*about, None, claim, "not all policies are trained")
-    lowest = sum(
-        min(table.rows, key=lambda row: row.pooled.estimate(name).mean).objective == "ips_pg" for name in COLUMNS
-    )
-    furthest = max(table.rows, key=lambda row: row.js.mean if row.js is not None else 0.0)
-    js = 0.0 if furthest.js is None else furthest.js.mean
-    return Claim(
-        *about,
-        lowest == len(COLUMNS) and furthest.objective == "ips_pg",
-        claim,
-        f"lowest in {lowest} of {len(COLUMNS)} columns; furthest: {_short(furthest)} at JS {js:.3f}",
-    )
+    lowest = sum(min(table.rows, key=lambda row: row.pooled.estimate(name).mean).name == "ips_pg" for name in COLUMNS)
+    furthest = max(table.rows, key=lambda row: row.js.mean)
+    far = f"furthest: {POLICIES[furthest.name]} at JS {furthest.js.mean:.3f}"
+    holds = lowest == len(COLUMNS) and furthest.name == "ips_pg"
+    return Claim(*about, holds, claim, f"lowest in {lowest} of {len(COLUMNS)} columns; {far}")
 
 
-def _above_noise(table: Table3) -> Claim:
+def _above_noise(table: PaperTable) -> Claim:
     """Not a claim of the paper, but reading its JS column assumes it."""
     claim = "all policies differ from μ̂ by more than another seed does"
-    others = [row for row in table.rows if row.objective != "mle" and row.js is not None]
+    others = [row for row in table.rows if row.name != "mle"]
     if table.floor is None or not others:
         return Claim("JS", BEYOND, None, claim, "the noise floor is not known")
     floor = Interval.from_estimate(table.floor["test"])
-    beyond = [row for row in others if row.js is not None and beyond_floor(Interval.from_estimate(row.js), floor)]
-    names = ", ".join(_short(row) for row in beyond) or "none"
+    beyond = [row.name for row in others if beyond_floor(Interval.from_estimate(row.js), floor)]
+    names = _names(beyond) or "none"
     because = f"above the floor of {interval_text(floor)}: {names}"
     return Claim("JS", BEYOND, len(beyond) == len(others), claim, because)
 
 
-def _rows(table: Table3, objectives: Sequence[str]) -> list[Row]:
+def _rows(table: PaperTable, objectives: Sequence[str]) -> list[Row]:
     return [row for name in objectives if (row := table.row(name)) is not None]
-
-
-def _short(row: Row) -> str:
-    return POLICIES[row.objective]
 
 
 def _names(objectives: Sequence[str]) -> str:
@@ -116,40 +108,36 @@ def _names(objectives: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- Table 1
 
 
-def table1_table(table: Table1) -> Table:
+def table1_tables(table: PaperTable) -> list[Table]:
     """Ours beside the paper's."""
-    every = [row.estimate("iAR@1").mean for row in table.rows]
+    every = [row.pooled.estimate("iAR@1").mean for row in table.rows]
     rows = []
     for row in table.rows:
-        ar, imputed, js = (row.estimate(name) for name in FIGURES)
         there = table.published.get(row.name, {})
+        mean = {name: row.pooled.estimate(name).mean for name in (*table.figures, *table.beside)}
         cells = [
             Cell(row.label),
-            Cell(number(ar.mean)),
-            Cell(number(imputed.mean, 3), best=largest_shown(imputed.mean, every, 3)),
-            Cell(number(js.mean, 3)),
-            Cell(number(row.estimate("entropy").mean, 2)),
-            Cell(f"{row.estimate('coverage@1').mean:.1%}"),
+            Cell(number(mean["AR@1"])),
+            Cell(number(mean["iAR@1"], 3), best=largest_shown(mean["iAR@1"], every, 3)),
+            Cell(number(mean["JS"], 3)),
+            Cell(number(mean["entropy"], 2)),
+            Cell(f"{mean['coverage@1']:.1%}"),
         ]
         for name in FIGURES if table.published else ():
-            distance = table.distance(row, name)
+            distance = table.distance(row.name, name)
             beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
-            cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else "—"))
+            cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else NOTHING))
         rows.append(cells)
-    heads = [
-        *FIGURES,
-        "entropy",
-        "shown first",
-        *((f"published {name}" for name in FIGURES) if table.published else ()),
-    ]
-    return Table(f"Table 1: {table.data.name}", ["policy", *heads], rows, _table1_note(table))
+    published = [f"published {name}" for name in FIGURES] if table.published else []
+    heads = ["policy", *FIGURES, "entropy", "shown first", *published]
+    return [Table(f"Table 1: {table.data.name}", heads, rows, _table1_note(table))]
 
 
-def _table1_note(table: Table1) -> str:
+def _table1_note(table: PaperTable) -> str:
     parts = _state(table, "a small network, short contexts, few epochs; it says that the recipe runs.")
     if table.rows:
-        errors = ", ".join(f"{name} {max(row.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
-        counts = sorted({len(row.seeds) for row in table.rows})
+        errors = ", ".join(f"{name} {max(row.pooled.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
+        counts = sorted({len(row.pooled.seeds) for row in table.rows})
         parts.append(
             f"Largest standard errors, clustered by user: {errors}; seeds at each row: {' or '.join(map(str, counts))}."
         )
@@ -160,25 +148,22 @@ def _table1_note(table: Table1) -> str:
             "that are some user's first."
         )
     parts += _references(table)
-    if table.published and not (table.data.original and table.data.source == "netflix"):
+    if table.published and not table.data.original:
         parts.append("Published figures are of the Netflix Prize: context alone, a difference means nothing.")
     return " ".join(parts)
 
 
-def _state(table: Table1 | Table3, fast: str) -> list[str]:
+def _state(table: PaperTable, fast: str = "") -> list[str]:
     """What it is made from, and what of it is missing."""
     return [
-        *([f"FAST VERSION: {fast}"] if table.recipe.fast else []),
+        *([f"FAST VERSION{f': {fast}' if fast else '.'}"] if table.recipe.fast else []),
         table.data.about,
         *([f"NOT COMPLETE: {len(table.missing)} arms are still to be trained."] if table.missing else []),
-        *(
-            f"{LABELS[name] if isinstance(table, Table3) else name} could not be trained: {reason}"
-            for name, reason in table.failed.items()
-        ),
+        *(f"{LABELS.get(name, name)} could not be trained: {reason}" for name, reason in table.failed.items()),
     ]
 
 
-def _references(table: Table1 | Table3) -> list[str]:
+def _references(table: PaperTable) -> list[str]:
     if table.floor is None:
         return []
     seeds = " and ".join(map(str, REFERENCE_SEEDS))
@@ -191,25 +176,20 @@ def _references(table: Table1 | Table3) -> list[str]:
 SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
 
 
-def table2_tables(counts: Table2) -> list[Table]:
-    """One table per data set."""
-    return [_counts(counts, data) for data in counts.sets]
-
-
-def _counts(counts: Table2, data: DataSet) -> Table:
-    counted, expected = counts.found(data), counts.expected(data)
+def table2_table(data: DataSet) -> Table:
+    """What a data set holds: counted, and published."""
+    content = data.counts()
+    counted, expected = content["found"], content["published"]
     there = {row["what"]: row for row in expected.get("counts", [])}
     names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
     rows = []
     for name in names:
-        row = there.get(name)
-        count = row["found"] if row is not None else counted.get(name, 0)
-        agrees = "—" if row is None else "yes" if row["agrees"] else "no"
-        published = "—" if row is None else f"{row['expected']:,}"
-        note = "" if row is None else row["note"]
-        rows.append(
-            [Cell(SHOWN.get(name, f"# of {name}")), Cell(f"{count:,}"), Cell(published), Cell(agrees), Cell(note)]
-        )
+        title, row = SHOWN.get(name, f"# of {name}"), there.get(name)
+        if row is None:
+            rows.append(cells(title, f"{counted[name]:,}", NOTHING, NOTHING, ""))
+        else:
+            agrees = "yes" if row["agrees"] else "no"
+            rows.append(cells(title, f"{row['found']:,}", f"{row['expected']:,}", agrees, row["note"]))
     reason = expected.get("reason") or ""
     note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
     return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)
@@ -231,49 +211,50 @@ OUR_PAIRS = (
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
-def table3_tables(table: Table3) -> list[Table]:
+def table3_tables(table: PaperTable) -> list[Table]:
     """The paper's table, whether its ordering holds, what our rows add, and how the points were chosen."""
     return [main_table(table), claims(table), *([our_gains(table)] if table.ours else []), choices(table)]
 
 
-def main_table(table: Table3) -> Table:
+def main_table(table: PaperTable) -> Table:
     """Policies by figures, the paper's under each."""
     heads = [f"{'p' if name.startswith('purchase') else 'c'}.{name.partition('.')[2]}" for name in COLUMNS]
-    truth = any(row.truth is not None for row in (*table.rows, *table.ours))
+    every = (*table.rows, *table.ours)
+    truth = any(row.truth is not None for row in every)
     rows: list[list[Cell]] = []
-    for row in table.rows:
-        js = Cell(number(None if row.js is None else row.js.mean, 3))  # never bold: a larger distance is not better
-        mine = [Cell(row.label), *(_cell(table, row, name) for name in COLUMNS), js]
-        rows.append([*mine, Cell(number(row.truth))] if truth else mine)
-        there, rest = table.published.get(row.objective), [Cell("—")] if truth else []
-        if there:
-            texts = [number(there[name].value, 3) if name in there else "—" for name in (*COLUMNS, "JS")]
-            rows.append([Cell("  published"), *map(Cell, texts), *rest])
+
+    def line(label: str, shown: Sequence[Cell], last: str = NOTHING) -> None:
+        rows.append([Cell(label), *shown, *([Cell(last)] if truth else [])])
+
+    for row in every:
+        js = Cell(number(row.js.mean, 3))  # never bold: a larger distance is not better
+        line(row.label, [*(_cell(table, row, name) for name in COLUMNS), js], number(row.truth))
+        if there := table.published.get(row.name):
+            texts = (number(there[name].value, 3) if name in there else NOTHING for name in (*COLUMNS, "JS"))
+            line("  published", cells(*texts))
         if there and table.data.original:
-            apart = [table.distance(row.objective, name) for name in (*COLUMNS, "JS")]
-            texts = ["—" if distance is None else f"{distance:+.1f}" for distance in apart]
-            rows.append([Cell("  difference / s.e."), *map(Cell, texts), *rest])
-    for row in table.ours:  # plain: bold and stars are for the paper's rows
-        figures = [number(row.pooled.estimate(name).mean, 3) for name in COLUMNS]
-        texts = [row.label, *figures, number(None if row.js is None else row.js.mean, 3)]
-        rows.append([*map(Cell, texts), *([Cell(number(row.truth))] if truth else [])])
+            apart = [table.distance(row.name, name) for name in (*COLUMNS, "JS")]
+            line("  difference / s.e.", cells(*(NOTHING if each is None else f"{each:+.1f}" for each in apart)))
     columns = ["policy", *heads, "JS", *(["true J"] if truth else [])]
     return Table(f"Table 3: {table.data.name}", columns, rows, _note(table))
 
 
-def _cell(table: Table3, row: Row, name: str) -> Cell:
+def _cell(table: PaperTable, row: Row, name: str) -> Cell:
+    """Bold and stars are for the paper's rows."""
     lead, mean = table.leads.get(name), row.pooled.estimate(name).mean
+    if row.name in OURS:
+        return Cell(number(mean, 3))
     stars = lead.test.stars if lead is not None and lead.best == row.pooled.name else ""
     return Cell(
         number(mean, 3), largest_shown(mean, [other.pooled.estimate(name).mean for other in table.rows], 3), stars
     )
 
 
-def _note(table: Table3) -> str:
+def _note(table: PaperTable) -> str:
     parts = _state(table, "few epochs, a small grid, one seed; its figures say that the recipe runs.")
     if not table.rows:
         return " ".join(parts)
-    for event in ("purchase", "click"):
+    for event in EVENTS:
         names = [name for name in COLUMNS if name.startswith(event)]
         estimates = [row.pooled.estimate(name) for row in table.rows for name in names]
         parts.append(
@@ -319,28 +300,17 @@ def _silent(row: Row) -> str:
     return f"{row.label}: its advantages are multiplied by {', '.join(f'{slope:.2f}' for slope in slopes)}."
 
 
-def our_gains(table: Table3) -> Table:
+def our_gains(table: PaperTable) -> Table:
     """What our rows add, one change at a time: paired differences on the same test positions."""
     pairs = [(table.row(upper), table.row(lower)) for upper, lower in OUR_PAIRS]
     known = [(high, low) for high, low in pairs if high is not None and low is not None]
-    tests = paired_family(
-        {
-            (high.objective, low.objective, name): (high.pooled.values(name)[0], *low.pooled.values(name))
-            for high, low in known
-            for name in SEEN
-        }
-    )
+    tests = _differences(known)
     rows = []
     for high, low in known:
-        cells = [
-            f"{test.difference:+.4f} ± {test.se:.4f}{test.stars}"
-            for name in SEEN
-            for test in [tests[high.objective, low.objective, name]]
-        ]
-        gain = None if high.truth is None or low.truth is None else high.truth - low.truth
-        rows.append(
-            [Cell(f"{high.label} − {low.label}"), *map(Cell, cells), Cell("—" if gain is None else f"{gain:+.4f}")]
-        )
+        shown = [tests[high.name, low.name, name] for name in SEEN]
+        gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
+        differences = [f"{test.difference:+.4f} ± {test.se:.4f}{test.stars}" for test in shown]
+        rows.append(cells(f"{high.label} − {low.label}", *differences, gain))
     note = (
         "Test split, means over seeds; ± one standard error by sequence. Stars: paired t-test, Holm-corrected over the "
         "table."
@@ -349,33 +319,56 @@ def our_gains(table: Table3) -> Table:
     return Table(f"What our rows add: {table.data.name}", heads, rows, note)
 
 
-def claims(table: Table3) -> Table:
+def claims(table: PaperTable) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
-    rows = [[Cell(finding.claim), Cell(SIGNS[finding.holds]), Cell(finding.because)] for finding in findings(table)]
+    rows = [cells(finding.claim, SIGNS[finding.holds], finding.because) for finding in findings(table)]
     note = "Beyond chance: paired t-test by sequence, p < .05, Holm-corrected over the differences of a claim."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
-def choices(table: Table3) -> Table:
+def choices(table: PaperTable) -> Table:
     """The validation figure at each point of the grids. The true J is shown, but did not choose."""
     truth, rows = any(row.truths for row in table.rows), []
     for row in table.rows:
         for point, arm in row.grid.items():
-            head = [Cell(POLICIES[row.objective]), Cell(point or "—")]
+            head = cells(POLICIES[row.name], point or NOTHING)
             if arm.failed:
-                rows.append([*head, Cell("failed"), *[Cell("—")] * (3 + truth)])
+                rows.append([*head, *cells("failed", *[NOTHING] * (3 + truth))])
                 continue
             js, chosen = arm.js("validation"), point == row.chosen
-            rows.append(
-                [
-                    *head,
-                    Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1),
-                    Cell(number(None if js is None else js.mean, 3)),
-                    Cell(f"{arm.epoch} of {arm.record['run']['epochs']}"),
-                    *([Cell(number(arm.truth["value"] if arm.truth else None))] if truth else []),
-                    Cell("chosen" if chosen else ""),
-                ]
-            )
+            figure = Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
+            true = [number(arm.truth["value"] if arm.truth else None)] if truth else []
+            epoch = f"{arm.epoch} of {arm.record['run']['epochs']}"
+            distance = number(None if js is None else js.mean, 3)
+            rows.append([*head, figure, *cells(distance, epoch, *true, "chosen" if chosen else "")])
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
     return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)
+
+
+# ---------------------------------------------------------------------- the numbers behind the figures
+
+
+def dial_tables(table: PaperTable) -> list[Table]:
+    """LPI over β or λ."""
+    symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
+    estimates = {row.label: [row.pooled.estimate(name, table.split) for name in DIALLED] for row in table.rows}
+    rows = [cells(label, *(with_error(each.mean, each.se) for each in every)) for label, every in estimates.items()]
+    parts = [*_state(table), f"LPI at {other}=1, validation split; errors by sequence."]
+    if table.floor is not None:
+        parts.append(f"Noise floor of JS: {table.floor['validation'].mean:.4f}.")
+    heads = [symbol, "purchase nDCG@20", "click nDCG@20", "JS"]
+    return [Table(f"LPI over {symbol}: {table.data.name}", heads, rows, " ".join(parts))]
+
+
+def breakdown_tables(table: PaperTable) -> list[Table]:
+    """nDCG@20 per sequence by number of events."""
+    about = (
+        "Test split, means over sequences. Stars: the largest against the second, paired t-test (* .05, ** .01, *** "
+        ".001), Holm-corrected over the columns."
+    )
+    note = " ".join([*_state(table), about])
+    return [
+        bucket_table(f"nDCG@20 by number of {event}s: {table.data.name}", table.breakdown(event), note)
+        for event in EVENTS
+    ]

@@ -12,17 +12,15 @@ import pyarrow as pa
 
 from localpolicy.errors import Stopped
 from localpolicy.report.html.page import MISSING, can_draw, tables_page, write_picture
-from localpolicy.report.paper import table1_table, table2_tables, table3_tables
-from localpolicy.report.table import Cell, Table, with_error
-from localpolicy.report.tables import bucket_table
+from localpolicy.report.paper import breakdown_tables, dial_tables, table1_tables, table2_table, table3_tables
+from localpolicy.report.table import Table
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.data import DataSet, Table2
+from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import TUNED, Recipe
-from localpolicy.study.paper.settings import PaperConfig, paper_config
-from localpolicy.study.paper.table1 import table1
-from localpolicy.study.paper.table3 import EVENTS, SYMBOLS, DialFigure, Table3, dial_figure, table3
+from localpolicy.study.paper.settings import paper_config
+from localpolicy.study.paper.tables import PaperTable, dial_figure, table1, table3
 
 LOG = logging.getLogger(__name__)
 DIALS = {  # the setting a figure turns, and where it does by default
@@ -72,48 +70,35 @@ def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:
     `settings` are those of `lpi paper`, by their names. A call that was stopped goes on where it was.
     """
     config, folder = paper_config(what, settings), Path(out)
-    if what in DIALS:
-        key, usual = DIALS[what]
-        return dialled(what, key, config.recipe(seeds=1, **usual), config.studies(folder, what), folder)
     if what == "table2":
-        counts = Table2(config.data_sets(folder, what))
-        return _written(what, table2_tables(counts), counts.to_dict(), folder)
-    return {"table1": _table1, "table3": _table3, "figure-breakdown": _breakdown}[what](what, config, folder)
+        sets = config.data_sets(folder, what)
+        content = {data.name: data.counts() for data in sets}
+        return _written(what, [table2_table(data) for data in sets], content, folder)
+    usual: dict[str, dict[str, Any]] = {
+        "figure-breakdown": {"policies": tuple(TUNED)},
+        **{name: dial for name, (_, dial) in DIALS.items()},
+    }
+    return made(what, config.recipe(what, **usual.get(what, {})), config.studies(folder, what), folder)
 
 
-def _table1(what: str, config: PaperConfig, out: Path) -> PaperResult:
-    results = [table1(*study, config.bandit_recipe()) for study in config.studies(out, what)]
-    return _written(what, [table1_table(result) for result in results], _by_data(results), out, results)
-
-
-def _table3(what: str, config: PaperConfig, out: Path) -> PaperResult:
-    results = [table3(*study, config.recipe()) for study in config.studies(out, what)]
-    tables = [table for result in results for table in table3_tables(result)]
-    return _written(what, tables, _by_data(results), out, results)
-
-
-def _breakdown(what: str, config: PaperConfig, out: Path) -> PaperResult:
-    recipe = config.recipe(policies=tuple(TUNED))
-    results = [table3(*study, recipe) for study in config.studies(out, what)]
-    drawn = [draw(result, out, _figure_name(what, result.data, results)) for result in results if result.rows]
-    tables = [table for result in results for table in breakdown_tables(result)]
-    content = {name: one["breakdown"] for name, one in _by_data(results).items()}
+def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:
+    """Trained, measured, drawn and written, on each data set."""
+    if what in DIALS:
+        results = [dial_figure(*study, recipe, DIALS[what][0]) for study in studies]
+    else:
+        results = [(table1 if what == "table1" else table3)(*study, recipe) for study in studies]
+    shown = {"table1": table1_tables, "table3": table3_tables, "figure-breakdown": breakdown_tables}
+    tables = [table for result in results for table in shown.get(what, dial_tables)(result)]
+    content = {result.data.name: result.to_dict() for result in results}
+    drawn = []
+    if what.startswith("figure"):
+        several = len(results) > 1
+        drawn = [
+            draw(result, out, f"{what}-{result.data.folder}" if several else what) for result in results if result.rows
+        ]
+    if what == "figure-breakdown":
+        content = {name: one["breakdown"] for name, one in content.items()}
     return _written(what, tables, content, out, results, drawn)
-
-
-def dialled(what: str, key: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:
-    """LPI over one of its hyperparameters."""
-    results = [dial_figure(*study, recipe, key) for study in studies]
-    drawn = [draw(result, out, _figure_name(what, result.data, results)) for result in results if result.points]
-    return _written(what, [dial_table(result) for result in results], _by_data(results), out, results, drawn)
-
-
-def _by_data(results: Sequence[Any]) -> dict[str, Any]:
-    return {result.data.name: result.to_dict() for result in results}
-
-
-def _figure_name(name: str, data: DataSet, results: Sequence[Any]) -> str:
-    return name if len(results) == 1 else f"{name}-{data.folder}"
 
 
 def _written(
@@ -121,7 +106,7 @@ def _written(
     tables: list[Table],
     content: Any,
     out: Path,
-    results: Sequence[Any] = (),
+    results: Sequence[PaperTable] = (),
     drawn: Sequence[Sequence[Path]] = (),
 ) -> PaperResult:
     """Write the tables in every form."""
@@ -140,46 +125,12 @@ def _written(
     return PaperResult(name, tables, content, every, tuple(arm for result in results for arm in result.missing))
 
 
-# ---------------------------------------------------------------------- the figures
-
-
-def dial_table(dial: DialFigure) -> Table:
-    """The numbers behind the picture."""
-    symbol = SYMBOLS[dial.key]
-    rows = [
-        [Cell(f"{symbol}={value:g}"), *(Cell(with_error(*dial.figure(seeds, name))) for name in (*EVENTS, "JS"))]
-        for value, seeds in dial.points.items()
-    ]
-    other = next(mark for key, mark in SYMBOLS.items() if key != dial.key)
-    floor = "" if dial.floor is None else f" Noise floor of JS: {dial.floor['validation'].mean:.4f}."
-    fast = "FAST VERSION. " if dial.fast else ""
-    incomplete = f" NOT COMPLETE: {len(dial.missing)} arms are still to be trained." if dial.missing else ""
-    failed = "".join(f" {name} could not be trained: {reason}" for name, reason in dial.failed.items())
-    about = f"LPI at {other}=1, validation split; errors by sequence."
-    note = f"{fast}{dial.data.about} {about}{floor}{incomplete}{failed}"
-    heads = [symbol, "purchase nDCG@20", "click nDCG@20", "JS"]
-    return Table(f"LPI over {symbol}: {dial.data.name}", heads, rows, note)
-
-
-def breakdown_tables(table: Table3) -> list[Table]:
-    """nDCG@20 per sequence by number of events: the numbers behind the picture."""
-    fast = "FAST VERSION. " if table.recipe.fast else ""
-    note = (
-        f"{fast}{table.data.about} Test split, means over sequences. Stars: the largest against the second, "
-        "paired t-test (* .05, ** .01, *** .001), Holm-corrected over the columns."
-    )
-    return [
-        bucket_table(f"nDCG@20 by number of {event}s: {table.data.name}", table.breakdown(event), note)
-        for event in EVENTS
-    ]
-
-
-def draw(figure: DialFigure | Table3, out: Path, name: str) -> list[Path]:
+def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
     """SVG and PNG; a line where nothing can be drawn."""
     if not can_draw():
         LOG.warning(MISSING)
         return []
     from localpolicy.report.html.paper_figures import breakdown_spec, dial_spec
 
-    spec = dial_spec(figure) if isinstance(figure, DialFigure) else breakdown_spec(figure)
+    spec = dial_spec(figure) if figure.over else breakdown_spec(figure)
     return [write_picture(spec, out / f"{name}.{form}") for form in ("svg", "png")]

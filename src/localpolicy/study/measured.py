@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, mean_estimate, t_quantile
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, finite, mean_estimate, t_quantile
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
@@ -73,6 +73,11 @@ class Measured:
         return Config.parse(self.record["config"])
 
     @property
+    def seed(self) -> int:
+        """Of its training."""
+        return int(self.record["run"]["seed"])
+
+    @property
     def selection_score(self) -> float:
         """The validation figure that picked its epoch."""
         return float(self.record["run"]["selected"]["value"])
@@ -92,11 +97,10 @@ class Measured:
         return self.record[split]  # type: ignore[no-any-return]
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
-        """The figure called `purchase.nDCG@20`, `AR@1`, `entropy` or `coverage@20`."""
+        """The figure called `purchase.nDCG@20`, `JS`, `AR@1`, `entropy` or `coverage@20`."""
         content, (group, _, figure) = self.to_dict(split), name.rpartition(".")
-        return _figure(
-            content["metrics"][group][figure] if group else {**content["rewards"], **content["policy"]}[name]
-        )
+        whole = {**content["rewards"], **content["policy"], "JS": content["divergence"]["js"]}
+        return _figure(content["metrics"][group][figure] if group else whole[name])
 
     def js(self, split: str) -> Estimate | None:
         """Mean JS from the references."""
@@ -136,33 +140,41 @@ class Pooled:
     seeds: list[Measured]
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The test values behind `purchase.nDCG@20` [n], and the sequence of each."""
-        group, _, metric_name = name.rpartition(".")
+        """The test values behind `purchase.nDCG@20` or `JS` [n], and the sequence of each."""
         first = self.seeds[0].scores
+        if name == "JS":
+            return np.mean([seed.scores.js["references"] for seed in self.seeds], axis=0), first.sequence
+        group, _, metric_name = name.rpartition(".")
         here = groups(first)[group]
         return np.mean([seed.scores.metric(metric_name)[here] for seed in self.seeds], axis=0), first.sequence[here]
 
-    def estimate(self, name: str) -> Estimate:
-        """The figure called `purchase.nDCG@20`."""
-        if name not in self._figures:
-            self._figures[name] = mean_estimate(*self.values(name))
-        return self._figures[name]
+    def estimate(self, name: str, split: str = "test") -> Estimate:
+        """The figure called `purchase.nDCG@20`, `JS` or `AR@1`: from the positions where they are kept."""
+        if (name, split) not in self._figures:
+            kept = split == "test" and (name == "JS" or "." in name)
+            every = [] if kept else [seed.estimate(name, split) for seed in self.seeds]
+            self._figures[name, split] = mean_estimate(*self.values(name)) if kept else seed_mean(every)
+        return self._figures[name, split]
 
     @cached_property
-    def _figures(self) -> dict[str, Estimate]:
+    def _figures(self) -> dict[tuple[str, str], Estimate]:
         """A cache: tables, notes and tests ask for the same estimates."""
         return {}
 
-    def by_seed(self, name: str) -> list[float]:
-        """The same of each seed alone."""
-        return [seed.estimate(name).mean for seed in self.seeds]
+    def js(self, split: str = "test") -> Estimate | None:
+        """Mean JS from the references, where there are any."""
+        return None if any(seed.js(split) is None for seed in self.seeds) else self.estimate("JS", split)
 
-    def js(self) -> Estimate | None:
-        """Mean JS from the references on test positions."""
-        if any(not seed.scores.js for seed in self.seeds):
-            return None
-        first = self.seeds[0].scores
-        return mean_estimate(np.mean([seed.scores.js["references"] for seed in self.seeds], axis=0), first.sequence)
+    def rows(self, figures: Iterable[str], split: str = "test") -> list[dict[str, Any]]:
+        """Of the long table: each figure over seeds (seed null) and of each; with the paper's error beside ours."""
+        rows = []
+        for name in figures:
+            alone = [(seed.seed, seed.estimate(name, split)) for seed in self.seeds]
+            for seed, value in [(None, self.estimate(name, split)), *alone]:
+                around = value.within_unit() if "." in name else Interval.from_estimate(value)
+                row = Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split)
+                rows.append({**row.to_dict(), "plain_se": finite(value.plain_se)})
+        return rows
 
 
 def seed_mean(estimates: Sequence[Estimate]) -> Estimate:

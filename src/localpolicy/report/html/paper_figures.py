@@ -10,17 +10,16 @@ import altair as alt
 from localpolicy.judge.leads import Bucket
 from localpolicy.measure.estimate import Estimate, Interval, t_quantile
 from localpolicy.report.html.charts import CONFIG, DARK, GREY, Datum, bar
-from localpolicy.study.paper.data import DataSet
-from localpolicy.study.paper.recipe import POLICIES, TUNED
-from localpolicy.study.paper.table3 import EVENTS, SYMBOLS, DialFigure, Table3
+from localpolicy.study.paper.recipe import POLICIES, SYMBOLS, TUNED
+from localpolicy.study.paper.tables import DIALLED, EVENTS, PaperTable
 
 COLOURS = ("#0072b2", "#d98f00", "#009e73", "#882255")
 PANEL = (320, 240)  # width and height
 
 
-def dial_spec(dial: DialFigure) -> dict[str, Any]:
+def dial_spec(table: PaperTable) -> dict[str, Any]:
     """Two panels over a hyperparameter: nDCG@20 by event, and JS with its floor."""
-    symbol, shown = SYMBOLS[dial.key], {name: _points(dial, name) for name in (*EVENTS, "JS")}
+    symbol, shown = SYMBOLS[table.over], {name.partition(".")[0]: _points(table, name) for name in DIALLED}
     js = shown.pop("JS")
     colour = alt.Color("series:N", scale=_colours(list(shown)), title=None)
     # By value first: that is the order in which points are drawn.
@@ -28,8 +27,8 @@ def dial_spec(dial: DialFigure) -> dict[str, Any]:
         [each for at in zip(*shown.values(), strict=True) for each in at], symbol, "validation nDCG@20", colour
     )
     right = _panel(js, symbol, "validation JS, in nats", alt.value(DARK), zero=True)
-    if dial.floor is not None:
-        floor = dial.floor["validation"].mean
+    if table.floor is not None:
+        floor = table.floor["validation"].mean
         base = alt.Chart(alt.InlineData([{"y": floor, "said": f"noise floor {floor:.3f}"}]))
         rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(y="y:Q")
         low = floor < max(point["y"] for point in js) / 8  # no room between it and the axis
@@ -37,16 +36,17 @@ def dial_spec(dial: DialFigure) -> dict[str, Any]:
             x=alt.value(0), y="y:Q", text="said:N"
         )
         right = right + rule + words
-    return _spec(left | right, dial.data, dial.fast)
+    return _spec(left | right, table)
 
 
-def _points(dial: DialFigure, name: str) -> list[Datum]:
+def _points(table: PaperTable, name: str) -> list[Datum]:
     """A series of the figure: nDCG@20 of an event, or JS."""
-    figure, points = "JS" if name == "JS" else "nDCG@20", []
-    for value, seeds in dial.points.items():
-        mean, se = dial.figure(seeds, name)
-        points.append({"x": value, "series": name, "y": mean, **bar(Interval.of(mean, se), figure)})
-    return points
+    series, _, figure = name.partition(".")
+    values = {row.name: row.pooled.estimate(name, table.split) for row in table.rows}
+    return [
+        {"x": float(at), "series": series, "y": value.mean, **bar(Interval.from_estimate(value), figure or series)}
+        for at, value in values.items()
+    ]
 
 
 def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zero: bool = False) -> Any:
@@ -61,12 +61,12 @@ def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zer
     return (bars + lines).properties(width=PANEL[0], height=PANEL[1])
 
 
-def breakdown_spec(table: Table3) -> dict[str, Any]:
+def breakdown_spec(table: PaperTable) -> dict[str, Any]:
     """Grouped bars: one panel per event, one group per bucket, stars over the best."""
     policies = [POLICIES[name] for name in TUNED if table.row(name) is not None]
     panels = [_bars(buckets, event, policies) for event in EVENTS if (buckets := table.breakdown(event))]
     # Shared offsets would give the bars of one panel the other's width.
-    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"), table.data, table.recipe.fast)
+    return _spec(alt.hconcat(*panels).resolve_scale(xOffset="independent"), table)
 
 
 def _bars(buckets: Sequence[Bucket], event: str, policies: Sequence[str]) -> Any:
@@ -114,8 +114,8 @@ def _interval(estimate: Estimate) -> Interval:
     return Interval(estimate.mean, estimate.mean - reach, estimate.mean + reach)
 
 
-def _spec(chart: Any, data: DataSet, fast: bool) -> dict[str, Any]:
-    title = alt.Title(f"{data.name}: FAST VERSION" if fast else data.name, fontSize=13, fontWeight="normal")
-    spec: dict[str, Any] = chart.properties(title=title).to_dict()
+def _spec(chart: Any, table: PaperTable) -> dict[str, Any]:
+    name = f"{table.data.name}: FAST VERSION" if table.recipe.fast else table.data.name
+    spec: dict[str, Any] = chart.properties(title=alt.Title(name, fontSize=13, fontWeight="normal")).to_dict()
     spec["config"] = CONFIG  # in place of the caller's theme
     return spec

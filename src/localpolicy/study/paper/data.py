@@ -64,6 +64,20 @@ class DataSet:
         }
 
     @property
+    def expected(self) -> dict[str, Any]:
+        """Published counts beside those found, where the source has any."""
+        reader = READERS.get(self.source)
+        if reader is None or "rows" not in self.data.manifest:
+            return {}
+        return compare(self.data.manifest, reader.editions, reader.preset)
+
+    def counts(self) -> dict[str, Any]:
+        """Table 2, for machines: what is counted, and what was published."""
+        counts = self.data.manifest["counts"]
+        found = {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
+        return {**self.to_dict(), "found": found, "published": self.expected}
+
+    @property
     def about(self) -> str:
         """One sentence."""
         counts = self.data.manifest["counts"]
@@ -156,29 +170,3 @@ def _data_set(data: Prepared, source: str, *, name: str) -> DataSet:
     rows = sum(data.manifest.get("rows", {}).values())
     original = reader is not None and any(rows == edition.rows for edition in reader.editions)
     return DataSet(name, data, source, original)
-
-
-@dataclass(frozen=True)
-class Table2:
-    """The counts of some data sets."""
-
-    sets: list[DataSet]
-
-    def found(self, data: DataSet) -> dict[str, int]:
-        """The counts of one, by what is counted; its own events where it has neither clicks nor purchases."""
-        counts = data.data.manifest["counts"]
-        return {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
-
-    def expected(self, data: DataSet) -> dict[str, Any]:
-        """Published counts beside those found, where the source has any."""
-        reader = READERS.get(data.source)
-        if reader is None or "rows" not in data.data.manifest:
-            return {}
-        return compare(data.data.manifest, reader.editions, reader.preset)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {
-            data.name: {**data.to_dict(), "found": self.found(data), "published": self.expected(data)}
-            for data in self.sets
-        }

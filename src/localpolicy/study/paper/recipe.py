@@ -1,4 +1,4 @@
-"""The paper's recipe for click-and-purchase logs (section 4.2), and every figure that it publishes in a table.
+"""The paper's recipes, for ratings (section 4.1) and clicks and purchases (4.2), and every figure that its tables have.
 
 Source: Dawen Liang and Nikos Vlassis, "Local Policy Improvement for Recommender Systems", 2022: Table 1 (Netflix) and
 Table 3 (YooChoose, RetailRocket). The counts of Table 2 stand with the readers that should find them
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,8 +125,10 @@ OURS = {
     "lpi_rl_closed": "LPI, closed form (ours)",
 }
 LABELS = POLICIES | OURS
+BANDIT_LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS", "lpi_cb": "LPI"}
 # Those with a critic: what each has to tune.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
+SYMBOLS = {"beta": "β", "td_weight": "λ"}
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 
@@ -141,15 +143,19 @@ def paper_form(objective: str) -> list[str]:
     return [f"objective.name={name}", *settings]
 
 
-def our_form(name: str) -> str:
-    """The objective of one of our rows: `lpi_rl_closed` is `lpi_rl`."""
-    return name.rpartition("_")[0]
+def greek(point: str) -> str:
+    """β=0.1 λ=1."""
+    for name, symbol in SYMBOLS.items():
+        point = point.replace(f"{name}=", f"{symbol}=")
+    return point
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides the table, data aside."""
+    """What decides a table, data aside."""
 
+    preset: str = "rl"
+    select: str = SELECT  # the rule that keeps an epoch
     betas: tuple[float, ...] = (0.1, 0.3, 1.0)
     lambdas: tuple[float, ...] = (0.3, 1.0, 3.0)
     seeds: int = 3
@@ -161,47 +167,51 @@ class Recipe:
 
     def config(self, objective: str, point: Point, seed: int) -> Config:
         """One arm's configuration: the paper's, or ours; and what was changed."""
-        if objective in OURS:
-            return self._our_config(objective, seed)
-        preset = {group: dict(settings) for group, settings in PRESETS["rl"].items()}
-        preset["train"] |= {"select": SELECT, "min_history": 0}
-        fixed = [*paper_form(objective), f"train.seed={seed}", f"train.device={self.device}"]
-        return point.apply(Config.parse(preset).with_changes([*self.changes, *fixed]))
-
-    def _our_config(self, name: str, seed: int) -> Config:
-        """Ours at the paper's size: tied heads, early stopping, our own rule for epoch and β; the table's positions."""
-        positions = ["data.length=20", "train.min_history=0"]
-        fixed = [f"objective.name={our_form(name)}", f"train.seed={seed}", f"train.device={self.device}"]
-        return Config.parse(PRESETS["fixed"]).with_changes([*positions, *self.changes, *fixed])
+        fixed = [f"train.seed={seed}", f"train.device={self.device}"]
+        if objective in OURS:  # at the paper's size: tied heads, early stopping, our own rule for epoch and β
+            own = ["data.length=20", "train.min_history=0", f"objective.name={objective.rpartition('_')[0]}"]
+            return Config.parse(PRESETS["fixed"]).with_changes([*own, *self.changes, *fixed])
+        preset = {group: dict(settings) for group, settings in PRESETS[self.preset].items()}
+        preset["train"] |= {"select": self.select, "min_history": 0}
+        return point.apply(Config.parse(preset).with_changes([*self.changes, *paper_form(objective), *fixed]))
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
         """One policy at one point and seed."""
         words = [objective, *(f"{key.rpartition('.')[2]}={value}" for key, value in point.settings), f"seed={seed}"]
         return Arm("-".join(words), self.config(objective, point, seed))
 
+    def arms(self, objective: str, point: Point) -> list[Arm]:
+        """The same at every seed."""
+        return [self.arm(objective, point, seed) for seed in range(self.seeds)]
+
     def points(self, objective: str) -> list[Point]:
         """The grid of one policy: a single point where it has no hyperparameter."""
-        values = {"beta": self.betas, "td_weight": self.lambdas}
+        values, tuned = {"beta": self.betas, "td_weight": self.lambdas}, TUNED | {"lpi_cb": ("beta",)}
         return grid(
-            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in TUNED.get(objective, ())]
+            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in tuned.get(objective, ())]
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For `table3.json`."""
+        """For machines."""
         return {
+            "preset": self.preset,
             "fast": self.fast,
             "grid": {"beta": list(self.betas), "td_weight": list(self.lambdas)},
             "seeds": list(range(self.seeds)),
             "reference_seeds": list(REFERENCE_SEEDS),
-            "select": SELECT,
+            "select": self.select,
             "changes": list(self.changes),
             "ours": list(self.ours),
         }
 
 
-# A small honest version: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
+BANDIT = Recipe("bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), (), seeds=1, policies=tuple(BANDIT_LABELS))
+# Small honest versions: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
 FAST_CHANGES = ("train.epochs=8", "train.batch_size=64", "train.learning_rate=0.003")
 FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=FAST_CHANGES, fast=True)
+SMALL_NETWORK = ("data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1")
+SMALL_BATCHES = ("train.epochs=10", "train.batch_size=32", "train.learning_rate=0.003")
+FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)
 
 
 def references(recipe: Recipe) -> list[Arm]:
@@ -229,5 +239,3 @@ def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation
                 f"the {split} split of {data.data.path} has {len(holding)} sequences with a {event}; at least 2 are "
                 "needed to measure by. Give a larger log, or hold out more of it."
             )
-    if recipe.seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {recipe.seeds}.")

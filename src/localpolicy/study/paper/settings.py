@@ -16,8 +16,7 @@ from localpolicy.runtime.folders import refuse_foreign
 from localpolicy.settings import Settings
 from localpolicy.study.arms import Study
 from localpolicy.study.paper.data import RATINGS, SHOPS, DataSet, data_sets
-from localpolicy.study.paper.recipe import FAST, OURS, Recipe
-from localpolicy.study.paper.table1 import FAST_CHANGES, BanditRecipe
+from localpolicy.study.paper.recipe import BANDIT, FAST, FAST_BANDIT, OURS, Recipe
 
 
 class PaperConfig(Settings):
@@ -73,32 +72,19 @@ class PaperConfig(Settings):
         }  # fmt: skip
         return [(data, Study(data.data, out / data.folder, **shared)) for data in sets]
 
-    def recipe(self, **usual: Any) -> Recipe:
+    def recipe(self, what: str = "table3", **usual: Any) -> Recipe:
         """The paper's recipe, or the fast one; `usual` holds where nothing else is given."""
-        base = replace(FAST if self.fast else Recipe(), **usual)
+        whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (Recipe(), FAST)
+        base = replace(fast if self.fast else whole, **usual)
         given: dict[str, Any] = {
-            "betas": self.betas,
-            "lambdas": self.lambdas,
-            "seeds": self.seeds,
-            "policies": self.only,
-        }
+            "betas": self.betas, "lambdas": self.lambdas, "seeds": self.seeds, "policies": self.only,
+        }  # fmt: skip
         return replace(
             base,
             **{name: value for name, value in given.items() if value},
             changes=(*base.changes, *self.set),
             device=self.device,
             ours=tuple(OURS) if self.ours else (),
-        )
-
-    def bandit_recipe(self) -> BanditRecipe:
-        """That of ratings."""
-        given: dict[str, Any] = {"betas": self.betas, "seeds": self.seeds}
-        return replace(
-            BanditRecipe(),
-            **{name: value for name, value in given.items() if value},
-            changes=(*(FAST_CHANGES if self.fast else ()), *self.set),
-            device=self.device,
-            fast=self.fast,
         )
 
 

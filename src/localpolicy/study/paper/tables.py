@@ -1,0 +1,283 @@
+"""The paper's tables 1 and 3, and its figures of LPI over β and over λ: each is rows of policies, measured over seeds.
+
+Table 1 is the contextual bandit on ratings (section 4.1). iAR@1 believes a factorisation about every film that a user
+did not rate, and likes collapse: entropy and the number of films that are ever shown first stand beside it.
+
+Table 3 is of seven policies on clicks and purchases (section 4.2). One seed picks the hyperparameters, on validation by
+the rule that keeps epochs; further seeds are trained at the chosen point alone, and the test split is read there alone.
+What the paper leaves open is decided here, and said with the table: the grids of β and λ, and which μ̂ divergences are
+taken from (two of other seeds, with the floor between). Rows of ours may stand beside the paper's (`Recipe.ours`): its
+claims, stars and bold figures are of its own seven rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
+from localpolicy.measure.estimate import Estimate, as_json, finite
+from localpolicy.measure.imputation import imputation_at
+from localpolicy.study.arms import Arm, Study
+from localpolicy.study.grid import Point
+from localpolicy.study.measured import Measured, Pooled
+from localpolicy.study.paper.data import DataSet
+from localpolicy.study.paper.recipe import (
+    BANDIT_LABELS,
+    LABELS,
+    METRICS,
+    SYMBOLS,
+    TUNED,
+    Published,
+    Recipe,
+    check,
+    greek,
+    published_table1,
+    published_table3,
+    references,
+)
+
+EVENTS = ("purchase", "click")
+FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1
+COLUMNS = METRICS  # of Table 3
+DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy of a table: its figures over seeds; where it was tuned, its grid and the point chosen."""
+
+    name: str  # an objective, with its β where each β has a row
+    label: str  # as the paper calls it
+    pooled: Pooled
+    grid: dict[str, Measured] = field(default_factory=dict)  # by point
+    chosen: str = ""
+
+    @property
+    def js(self) -> Estimate:
+        """Distance from the references."""
+        return self.pooled.estimate("JS")
+
+    @property
+    def improvements(self) -> list[dict[str, Any]]:
+        """How β was chosen and how far the critic was believed, of each seed in closed form."""
+        return [about for seed in self.pooled.seeds if (about := seed.record["run"].get("improvement")) is not None]
+
+    @property
+    def truths(self) -> list[dict[str, Any]]:
+        """J(π) and J(μ) of each seed, where they were measured."""
+        return [seed.truth for seed in self.pooled.seeds if seed.truth is not None]
+
+    @property
+    def truth(self) -> float | None:
+        """J(π), the mean over seeds."""
+        return float(np.mean([truth["value"] for truth in self.truths])) if self.truths else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """How it was trained; its figures are rows of the long table."""
+        return {
+            "label": self.label,
+            "chosen": self.chosen,
+            "grid": {
+                point: {"failed": measured.failed} if measured.failed else _trained(measured)
+                for point, measured in self.grid.items()
+            },
+            "seeds": [
+                {"seed": seed.seed, **_trained(seed), "seconds": seed.record["run"]["seconds"]}
+                for seed in self.pooled.seeds
+            ],
+        }
+
+
+def _trained(arm: Measured) -> dict[str, Any]:
+    run = arm.record["run"]
+    return {
+        "validation": arm.selection_score,
+        "js": as_json(arm.js("validation")),
+        "epoch": arm.epoch,
+        "weights": run["weights"],
+        "truth": arm.truth,
+        **({"improvement": run["improvement"]} if "improvement" in run else {}),
+    }
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table or figure on one data set, whole or as far as it has come."""
+
+    data: DataSet
+    recipe: Recipe
+    figures: tuple[str, ...]
+    beside: tuple[str, ...]  # what one must know to read them
+    rows: list[Row]
+    floor: dict[str, Estimate] | None
+    missing: list[str]  # arms that are still to be trained
+    failed: dict[str, str]  # what could not be trained, and why
+    published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)  # by row: what the paper printed
+    ours: list[Row] = field(default_factory=list)  # not the paper's
+    quality: dict[str, float] = field(default_factory=dict)  # of the imputation, on ratings held out of it
+    over: str = ""  # the hyperparameter that a figure turns
+
+    @property
+    def split(self) -> str:
+        """Where the figures were measured."""
+        return "validation" if self.over else "test"
+
+    @property
+    def _ranked(self) -> list[str]:
+        """Figures whose values at test positions are kept."""
+        return [] if self.over else [name for name in self.figures if "." in name]
+
+    @cached_property
+    def leads(self) -> dict[str, Lead]:
+        """By column: the best against the second."""
+        return column_leads([row.pooled for row in self.rows], self._ranked)
+
+    @property
+    def length(self) -> int:
+        """Actions of a sequence that count."""
+        return self.recipe.config("mle", Point(), 0).data.length
+
+    def row(self, name: str) -> Row | None:
+        """One policy's row, where it is done."""
+        return next((row for row in (*self.rows, *self.ours) if row.name == name), None)
+
+    def breakdown(self, event: str) -> list[Bucket]:
+        """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
+        shown = [row.pooled for row in self.rows if row.name in TUNED]
+        return breakdown(shown, event) if shown else []
+
+    def distance(self, name: str, figure: str) -> float | None:
+        """(ours - published) in standard errors of the difference; None unless the data is the paper's."""
+        row, there = self.row(name), self.published.get(name, {}).get(figure)
+        if row is None or there is None or not self.data.original:
+            return None
+        return there.distance(row.pooled.estimate(figure))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: the long table of figures, who was measured, and what was published."""
+        every = (*self.rows, *self.ours)
+        against = [each for row in every for seed in row.pooled.seeds for each in seed.record["against"]]
+        return {
+            "data": self.data.to_dict(),
+            "recipe": self.recipe.to_dict(),
+            "policies": {row.name: row.to_dict() for row in every},
+            "measurements": [
+                {**line, "policy": row.name}
+                for row in every
+                for line in row.pooled.rows((*self.figures, *self.beside), self.split)
+            ],
+            "leads": as_json(self.leads),
+            "floor": as_json(self.floor),
+            "published": {
+                policy: {
+                    name: {"value": each.value, "se": finite(each.se), "distance": self.distance(policy, name)}
+                    for name, each in printed.items()
+                }
+                for policy, printed in self.published.items()
+            },
+            "breakdown": {event: as_json(self.breakdown(event)) for event in EVENTS} if self._ranked else {},
+            "imputation": self.quality,
+            # Every μ̂ that a row was measured against, by its weights: more than two where one was trained again.
+            "references": list({each["weights"]: each for each in against}.values()),
+            "missing": self.missing,
+            "failed": self.failed,
+        }
+
+
+def _each(
+    data: DataSet, study: Study, recipe: Recipe, arms: Mapping[tuple[str, str], Sequence[Arm]], **about: Any
+) -> PaperTable:
+    """A table of all these policies, by name and label: train what is not there, and put it together."""
+    measured = study.measure_each(arms)
+    missing, floor = study.stopped, study.floor()
+    good = {key: [seed for seed in each if not seed.failed] for key, each in measured.items()}
+    rows = [Row(name, label, Pooled(label, seeds)) for (name, label), seeds in good.items() if seeds]
+    failed = {seed.name: seed.failed for each in measured.values() for seed in each if seed.failed}
+    return PaperTable(data, recipe, rows=rows, floor=floor, missing=missing, failed=failed, **about)
+
+
+def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
+    """Every β has a row of its own."""
+    folder = study.out / "imputation"
+    imputation = imputation_at(folder, data.data)  # here, once: many processes read it
+    arms = {
+        (f"{name} {greek(point.name)}".strip(), f"{BANDIT_LABELS[name]} {greek(point.name)}".strip()): recipe.arms(
+            name, point
+        )
+        for name in recipe.policies
+        for point in recipe.points(name)
+    }
+    study = replace(study, imputation=folder, references=references(recipe))
+    # The published figures are of the Netflix Prize.
+    published = published_table1() if data.source in ("netflix", "movielens") else {}
+    shown: dict[str, Any] = {"figures": FIGURES, "beside": BESIDE, "published": published}
+    return _each(data, study, recipe, arms, **shown, quality=imputation.quality)
+
+
+def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperTable:
+    """LPI at every value of `key`, the other at 1; arms are those of Table 3 where it was made in the same folder."""
+    check(data, recipe, splits=("validation",))
+    arms = {}
+    for value in sorted(recipe.betas if key == "beta" else recipe.lambdas):
+        settings = {"beta": "1", "td_weight": "1"} | {key: f"{value:g}"}
+        point = Point(tuple((f"objective.{name}", text) for name, text in settings.items()))
+        arms[f"{value:g}", f"{SYMBOLS[key]}={value:g}"] = recipe.arms("lpi_rl", point)
+    study = replace(study, references=references(recipe))
+    return _each(data, study, recipe, arms, figures=DIALLED, beside=(), over=key)
+
+
+def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
+    """Train what is wanted and not there, and put the table together from all that is there."""
+    check(data, recipe)
+    study = replace(study, references=references(recipe))
+    points = {objective: recipe.points(objective) for objective in (*recipe.policies, *recipe.ours)}
+
+    def best(by_arm: Mapping[str, Measured]) -> dict[str, Point]:
+        """The points that can be chosen by now."""
+        every = {objective: best_point(_grid(recipe, objective, each, by_arm)) for objective, each in points.items()}
+        return {objective: point for objective, point in every.items() if point is not None}
+
+    def further_seeds(by_arm: Mapping[str, Measured]) -> list[Arm]:
+        return [arm for objective, point in best(by_arm).items() for arm in recipe.arms(objective, point)[1:]]
+
+    # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
+    # choose: all their seeds are trained beside; ours before the paper's, since the closed form takes longest.
+    grids = sorted(points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
+    first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
+    first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]
+    by_arm = study.measure([*study.references, *first], then=further_seeds)
+    missing, floor = study.stopped, study.floor()
+    rows, failed = {}, {}
+    for objective, each in points.items():
+        grid = _grid(recipe, objective, each, by_arm)
+        known = {point.name: measured for point, measured in grid.items() if measured is not None}
+        reasons = [measured.failed for measured in known.values() if measured.failed]
+        if (point := best_point(grid)) is not None:
+            every = [by_arm.get(arm.name) for arm in recipe.arms(objective, point)]
+            seeds = [seed for seed in every if seed is not None and not seed.failed]
+            chosen = greek(point.name).replace(" ", ", ")
+            label = f"{LABELS[objective]} ({chosen})" if chosen else LABELS[objective]
+            rows[objective] = Row(objective, label, Pooled(LABELS[objective], seeds), known, point.name)
+        elif len(reasons) == len(each):
+            failed[objective] = reasons[0]
+    theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
+    published, beside = published_table3(data.source), ("JS", "entropy", "coverage@20")
+    return PaperTable(data, recipe, COLUMNS, beside, theirs, floor, missing, failed, published, ours)
+
+
+def _grid(
+    recipe: Recipe, objective: str, points: Sequence[Point], by_arm: Mapping[str, Measured]
+) -> dict[Point, Measured | None]:
+    """What is known of each point, by the seed that chooses."""
+    return {point: by_arm.get(recipe.arm(objective, point, 0).name) for point in points}
+
+
+def best_point(grid: Mapping[Point, Measured | None]) -> Point | None:
+    """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
+    good = {point: each.selection_score for point, each in grid.items() if each is not None and not each.failed}
+    return max(good, key=lambda point: good[point], default=None) if None not in grid.values() else None
