@@ -27,7 +27,7 @@ from localpolicy.serving.rotate import rotate
 from localpolicy.training.train import train
 
 KILLS, PAIRS, FULL = (
-    int(os.environ.get(name, often)) for name, often in (("KILLS", "3"), ("PAIRS", "0"), ("FULL", "0"))
+    int(os.environ.get(name, often)) for name, often in (("KILLS", "2"), ("PAIRS", "0"), ("FULL", "0"))
 )
 SMALL = ("--device", "cpu", "--epochs", "1", "--set", "model.width=4", "--set", "train.batch_size=64")
 VERBS = {

@@ -58,7 +58,8 @@ def test_unknown_metrics_are_refused_by_name():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_metrics_against_ranx():
+def test_metrics_against_ranx(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # what it compiles takes half a minute, and has forty lists to measure
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ranx = pytest.importorskip("ranx")
