@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from localpolicy.errors import DataError
+from localpolicy.model.histories import batch_from
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
@@ -25,6 +27,7 @@ from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.limits import Limits
 from localpolicy.serving.metrics import ACCESS
+from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import new_id, now
 
 HISTORY = [{"item": 100, "event": "click"}, {"item": 103, "event": "none"}]
@@ -489,11 +492,11 @@ def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tm
     assert ask(client)["policy"] == "d" * 16 and client.get("/v1/policies").json()["refused"] is None
 
 
-@pytest.mark.parametrize(("more", "swapped"), [(["context"], True), (["context", "wish"], False)])
+@pytest.mark.parametrize(("more", "swapped"), [(["context", "none"], True), (["context", "wish"], False)])
 def test_an_export_that_knows_fewer_events_is_swapped_in_only_if_clients_cannot_send_them(
     exported, tmp_path, more, swapped
 ):
-    """As on the way back to a policy that learnt from what people did. No client sends `context`."""
+    """As on the way back to a policy that learnt from what people did."""
     folder = shutil.copytree(exported.folder, tmp_path / "served")
     slot = Slot(folder, 1)
     assert slot.refresh()
@@ -504,6 +507,22 @@ def test_an_export_that_knows_fewer_events_is_swapped_in_only_if_clients_cannot_
     if not swapped:
         assert "the event 'wish'" in slot.refused and "restart the server" in slot.refused
     assert Slot(folder, 1).refresh(), "a restart takes it"
+
+
+def test_what_was_left_alone_is_no_history_to_a_policy_that_never_saw_such_events(exported, run):
+    policy = Recommender(exported.folder)
+    past, events = [100, 101, 102], ["click", "none", "purchase"]
+    knows = policy.logits([past], [events])
+    policy._codes.pop("none")
+    without = policy.logits([past], [events])
+    assert np.array_equal(without, policy.logits([[100, 102]], [["click", "purchase"]]))
+    assert not np.array_equal(without, knows)
+    index = {item: number for number, item in enumerate(policy.ids)}
+    batch = batch_from([past], [events], index=index, names=["click", "purchase"])
+    other = batch_from([[100, 102]], [["click", "purchase"]], index=index, names=["click", "purchase"])
+    assert batch.item.tolist() == other.item.tolist() and batch.event.tolist() == other.event.tolist()
+    with pytest.raises(DataError, match="no event 'wish'"):
+        policy.logits([past], [["click", "wish", "purchase"]])
 
 
 def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):

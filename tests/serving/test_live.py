@@ -11,12 +11,16 @@ import tempfile
 import threading
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from live import serving
+from scipy.special import softmax
 from test_rotation import everything
 
 from localpolicy.runtime.locks import lock_if_free
 from localpolicy.serving.database import Database
+from localpolicy.serving.export import export
+from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import now
 from localpolicy.serving.rotate import rotate
 from localpolicy.serving.service import NUMBERS, shared_numbers
@@ -121,33 +125,45 @@ def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_
     assert ids == {one["request"] for _, one in found}
 
 
-def test_a_swap_drops_no_request(exported, tmp_path):
+def test_a_swap_drops_no_request_and_each_list_has_the_chances_of_who_made_it(run, exported, tmp_path):
+    """A float export, then the same run with rounded rows: nearly the same law under another version."""
     served = shutil.copytree(exported.folder, tmp_path / "served")
-    about = json.loads((served / "export.json").read_text())
+    rounded = export(run.folder, out=tmp_path / "new", int8=True)
+    assert rounded.version == f"{exported.version}-int8"
+    histories = [[100], [101, 103], [102, 104, 105], [106]]
     seen: list[str] = []
     wrong: list[tuple[int, dict]] = []
     swapped = threading.Event()
 
-    def ask() -> None:
+    def ask(history: list[int]) -> None:
         connection = server.connect()
         while not swapped.is_set():
-            status, found = server.call("POST", "/v1/recommend", {"history": [100]}, over=connection)
+            status, found = server.call("POST", "/v1/recommend", {"history": history}, over=connection)
             (seen.append(found["policy"]) if status == 200 else wrong.append((status, found)))
-            if "b" * 16 in seen:
+            if rounded.version in seen:
                 swapped.set()
         connection.close()
 
     with serving(served, tmp_path / "log.db", "--set", "poll_seconds=0.05") as server:
-        clients = [threading.Thread(target=ask) for _ in range(4)]
+        clients = [threading.Thread(target=ask, args=(history,)) for history in histories]
         for client in clients:
             client.start()
-        new = shutil.copytree(served, tmp_path / "new")
-        (new / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
         served.rename(tmp_path / "old")
-        new.rename(served)
+        (tmp_path / "new").rename(served)
         for client in clients:
             client.join(120)
-    assert not wrong and set(seen) == {exported.version, "b" * 16}
+    assert not wrong and set(seen) == {exported.version, rounded.version}
+    # Each one's own softmax, asked alone: whoever is answered together with others gets the same.
+    laws = {(policy.version, *history): softmax(policy.logits([history])[0].astype(float))
+            for policy in (exported, Recommender(served)) for history in histories}  # fmt: skip
+    for history in histories:
+        one, other = laws[exported.version, *history], laws[rounded.version, *history]
+        assert np.abs(one / other - 1).max() > 1e-4, "they can be told apart"
+    rows = Database(tmp_path / "log.db").rows("SELECT policy, history, items, propensities FROM requests")
+    assert len(rows) == len(seen)
+    for version, history, items, propensities in rows:
+        law = laws[version, *(item for item, _ in json.loads(history))]
+        assert json.loads(propensities)[0] == pytest.approx(law[exported.index[json.loads(items)[0]]], rel=1e-5)
 
 
 def test_a_port_that_is_taken(exported, tmp_path):

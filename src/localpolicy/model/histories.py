@@ -165,10 +165,15 @@ def batch_from(
         given = list(events[number])
         if len(given) != len(history):
             raise DataError(f"history {number} has {len(history)} items and {len(given)} events.")
-        unknown = next((name for name in given if name not in codes), None)
+        # What was shown and left alone is no history to a policy that learnt from what people did.
+        unknown = next((name for name in given if name not in codes and name != NO_ANSWER), None)
         if unknown is not None:
             raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
-        pairs = [(index[item], codes[name]) for item, name in zip(history, given, strict=True) if item in index]
+        pairs = [
+            (index[item], codes[name])
+            for item, name in zip(history, given, strict=True)
+            if item in index and name in codes
+        ]
         items.append([item for item, _ in pairs])
         given_events.append([event for _, event in pairs])
     return batch_of_histories(items, given_events, length=length)

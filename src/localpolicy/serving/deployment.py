@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from localpolicy.errors import LocalPolicyError, RunError
-from localpolicy.limits import CONTEXT
+from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.recommender import Recommender
 
@@ -62,7 +62,8 @@ class Slot:
         """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
         if self.loaded is None:
             return
-        missing = sorted(set(self.loaded.events) - {*made.events, CONTEXT})  # no client sends that one
+        # Nobody sends context, and any policy takes none.
+        missing = sorted(set(self.loaded.events) - {*made.events, NO_ANSWER, CONTEXT})
         if missing:
             raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients may send now: such "
                            "requests would be refused. If yours do not send it, restart the server with this export; "

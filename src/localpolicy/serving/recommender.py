@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.limits import NO_ANSWER
 from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
@@ -115,8 +116,8 @@ class Recommender:
         return self._sessions["policy" if beta is None else "dial"].run(feed)
 
     def check_events(self, events: Sequence[str]) -> None:
-        """Raise unless the policy knows all of these."""
-        unknown = next((name for name in events if name not in self._codes), None)
+        """Raise unless the policy knows all of these. What was shown and left alone is no history to one without it."""
+        unknown = next((name for name in events if name not in self._codes and name != NO_ANSWER), None)
         if unknown is not None:
             raise DataError(f"no event '{unknown}'{nearest(str(unknown), self._codes)}")
 
@@ -149,7 +150,7 @@ class Recommender:
         return {"items": items, "events": codes, "lengths": lengths}
 
     def _encode(self, number: int, history: Sequence[Hashable], events: Sequence[str] | None) -> list[tuple[int, int]]:
-        """(index, event code) of the tokens of one history; items the policy never saw are left out."""
+        """(index, event code) of the tokens of one history; items and answers the policy never saw are left out."""
         if events is None:
             events = [self.default_event] * len(history)
         if len(events) != len(history):
@@ -158,7 +159,7 @@ class Recommender:
         known = [
             (self.index[item], self._codes[name])
             for item, name in zip(history, events, strict=True)
-            if item in self.index
+            if item in self.index and name in self._codes
         ]
         return [(START, 0), *known][-self.length :]
 
