@@ -168,7 +168,7 @@ def measure(task: tuple[str, int], *, minutes: float) -> dict[str, Any]:
             "kind": kind, "number": number, "seed": seed, "answer": result.answer, "sentence": result.sentence,
             "question": None if result.verdict is None else result.verdict.question.kind, "new": new, "old": old,
             "error": error, "seconds": round(took, 1),
-            "checks": {} if result.verdict is None else {check.name: check.outcome for check in result.verdict.checks},
+            "checks": {each.figure: each.outcome for each in (result.verdict.checks if result.verdict else ())},
             "slope": result.chosen.manifest.get("improvement", {}).get("slope"),
         }  # fmt: skip
     return line

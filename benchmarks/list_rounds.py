@@ -150,13 +150,13 @@ def rounds(world: World, *, seed: int, count: int, requests: int, always: bool, 
         verdict = lp.gate(run.folder, against=["log"])
         before, after, estimated = (world.value(policy) for policy in (serving, candidate, estimate))
         improvement = run.manifest["improvement"]
-        value = next((check for check in verdict.checks if check.name == "value"), None)
+        value = next((check for check in verdict.checks if check.figure == "value"), None)
         deploys = verdict.answer == "deploy" or (always and verdict.answer != "do not deploy")
         print(
             json.dumps(
                 {"seed": seed, "round": number + 1, "serving": round(before, 4), "candidate": round(after, 4),
                  "change": round(after / before - 1, 4), "estimate_loses": round(1 - estimated / before, 4),
-                 "gate": verdict.answer, "estimated": None if value is None else value.reason, "deployed": deploys,
+                 "gate": verdict.answer, "estimated": None if value is None else value.because, "deployed": deploys,
                  "beta": improvement["beta"], "slope": improvement["slope"], "said": improvement["said"],
                  "examined": improvement.get("places", {}).get("examined"),
                  "seconds": round(time.perf_counter() - began, 1)},

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from localpolicy.judge.gate_checks import agreement_check, gain_check
+from localpolicy.judge.gate_ranks import agreement_check, gain_check
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.evaluation import Evaluation

@@ -127,7 +127,7 @@ def judge(name: str, data: Path, *, minutes: float, cores: set[int], busy: int) 
                 verdict = json.loads((folder / "go" / "verdict.json").read_text())
                 line |= {"answer": verdict["answer"], "sentence": verdict["sentence"], "read": verdict["read"]}
                 line["checks"] = [
-                    f"{each['name']}: {each['outcome']}: {each['reason']}" for each in verdict.get("checks", ())
+                    f"{each['figure']}: {each['outcome']}: {each['because']}" for each in verdict.get("checks", ())
                 ]
             if not busy:
                 words = pinned(

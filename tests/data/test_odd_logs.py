@@ -382,7 +382,7 @@ def test_days_alone_are_no_order_of_time(tmp_path):
     data = prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)
     assert tied_share(data) == pytest.approx(6 / 7), "of seven steps, one is to another day"
     check = order_check(data)
-    assert check is not None and check.outcome == "cannot tell" and check.reason.startswith("86% of the rows")
+    assert check is not None and check.outcome == "cannot tell" and check.because.startswith("86% of the rows")
     timed = written(tmp_path / "timed.csv", "user,item,event,date", [(*row[:3], f"{row[3]}T10:00:{n % 8:02d}")
                                                                      for n, row in enumerate(rows)])  # fmt: skip
     assert not guess(timed).unsure

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate_answers import (
     Answers,
     answers,
@@ -16,11 +17,10 @@ from localpolicy.judge.gate_answers import (
     ranks_of,
     together,
 )
-from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_rules import GateRules
 
 RULES = GateRules()
-GAIN = Check("gain", "cannot tell", "")
+GAIN = check("gain", "cannot tell", "")
 
 
 def policy(name: str, logp: np.ndarray, reward: np.ndarray, ndcg: float = 0.5):
@@ -57,13 +57,13 @@ def test_worth_and_number_of_answers_decide_together():
     reward, mu, dearer, cheaper = log()
     old = policy("old", mu, reward)
 
-    def asked(logp: np.ndarray, ndcg: float) -> Check:
+    def asked(logp: np.ndarray, ndcg: float) -> Claim:
         return answers_check(policy("new", logp, reward, ndcg), old, mu, GAIN, RULES)
 
     told = asked(dearer, 0.4)
-    assert told.outcome == "yes" and "+30.0%" in told.reason, "+50 % worth and -20 % of the ranks"
+    assert told.outcome == "yes" and "+30.0%" in told.because, "+50 % worth and -20 % of the ranks"
     torn = asked(dearer, 0.2)
-    assert torn.outcome == "cannot tell" and "-10.0%" in torn.reason and "may be fewer of them" in torn.plain
+    assert torn.outcome == "cannot tell" and "-10.0%" in torn.because and "may be fewer of them" in torn.plain
     assert asked(dearer, 0.26).outcome == "cannot tell", "+2 %, and not significantly above 0"
     assert asked(cheaper, 0.5).outcome == "no"
     rarer = asked(cheaper, 0.7)
@@ -76,7 +76,7 @@ def test_worth_and_number_of_answers_decide_together():
     assert answers_check(policy("new", dearer, reward), old, None, GAIN, RULES).outcome == "cannot tell"
     few, mu_few, dearer_few, _ = log(20)
     short = answers_check(policy("new", dearer_few, few), policy("old", mu_few, few), mu_few, GAIN, RULES)
-    assert short.outcome == "cannot tell" and "too few" in short.reason
+    assert short.outcome == "cannot tell" and "too few" in short.because
 
 
 def test_what_nobody_answered_has_no_rank():
@@ -113,4 +113,4 @@ def test_a_baseline_blocks_by_both_figures_alone():
     assert baselines_by_answers(new, old, [torn], mu, RULES).outcome == "yes"
     far = policy("far", np.where(np.arange(400) == 0, 0.0, -20.0), reward, 0.9)
     alone = baselines_by_answers(new, old, [far], mu, RULES)
-    assert alone.outcome == "not asked" and "far" in alone.reason
+    assert alone.outcome == "not asked" and "far" in alone.because

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 
+from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
-from localpolicy.judge.gate_checks import Check
 from localpolicy.judge.gate_grounds import training_check, without_grounds
 from localpolicy.measure.question import Question
 from localpolicy.report.gate import gate_headline
@@ -20,7 +19,7 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
     """Before: "the simple baseline 'popularity' does better. Deploy that one", of a model that was hardly trained."""
     popularity, noise = np.full(50, -3.0), 0.1 * np.cos(np.arange(50))
 
-    def asked(gain: float, *, late: bool) -> Check | None:
+    def asked(gain: float, *, late: bool) -> Claim | None:
         logp = {"mle": popularity + gain + noise, "another": popularity - 1}
         scores = SimpleNamespace(logp_reference=logp, sequence=np.arange(50))
         config = SimpleNamespace(train=SimpleNamespace(epochs=9))
@@ -28,11 +27,11 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
         return training_check(SimpleNamespace(scores=scores), popularity, {"mle": run}, RULES)
 
     cut = asked(-0.5, late=True)
-    assert cut is not None and cut.outcome == "cannot tell" and "mle stopped in epoch 7 of 9" in cut.reason
+    assert cut is not None and cut.outcome == "cannot tell" and "mle stopped in epoch 7 of 9" in cut.because
     assert asked(0.0, late=True) is not None, "what it has learned is not significantly more"
     assert asked(0.5, late=True) is None, "it has learned the log"
     assert asked(-0.5, late=False) is None, "trained to its end it is worse"
-    gain = Check("gain", "no", "")
+    gain = check("gain", "no", "")
     monkeypatch.setattr("localpolicy.judge.gate_grounds.order_check", lambda data: None)
     liking, value = Question("liking", ""), Question("value", "")
     for question, outcomes in (
@@ -41,5 +40,5 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
         (Question("nothing", ""), ["no"]),
     ):
         assert [each.outcome for each in without_grounds([gain], None, cut, question)] == outcomes, question.kind
-    verdict = Gate([cut, replace(gain, outcome="not asked")], SimpleNamespace(name="new", divergence=None), None, RULES)
+    verdict = Gate([cut, gain.as_fact("")], SimpleNamespace(name="new", divergence=None), None, RULES)
     assert "the time was over" in verdict.sentence and gate_headline(verdict).next_step.startswith("Train for longer")

@@ -82,7 +82,7 @@ def test_a_policy_that_buries_bad_films_is_not_refused_for_it(world):
     assert found.question.kind == "liking" and found.metric == "liked@1" and found.answer == "deploy"
     taken = [each.estimate("all.nDCG@20").mean for each in (found.evaluation, found.deployed)]
     assert taken[0] < taken[1], "by the nDCG of everything taken it would have been refused"
-    agreement = next(check for check in found.checks if check.name == "agreement")
+    agreement = next(check for check in found.checks if check.figure == "agreement")
     assert agreement.outcome == "yes" and agreement.low > 0
     assert any("chose themselves what to rate" in note for note in found.notes)
     assert found.sentence.startswith("Deploy better.csv instead of imitates.csv: what it ranks first was liked better")
@@ -93,7 +93,7 @@ def test_a_policy_that_shows_what_people_dislike_is_refused(world):
     data, files = world
     found = gate(files["worse"], against=[files["imitates"]], data=data, rules=RULES)
     assert found.answer == "do not deploy" and "what it ranks first was liked less" in found.sentence
-    assert next(check for check in found.checks if check.name == "agreement").outcome == "no"
+    assert next(check for check in found.checks if check.figure == "agreement").outcome == "no"
 
 
 def test_the_candidates_are_what_the_person_rated_from_there_on(world):
@@ -132,7 +132,7 @@ def test_one_held_out_rating_each_cannot_tell(tmp_path, recwarn):
         store.write_items(np.arange(FILMS), np.ones(FILMS, np.int64))
     files = [lists(tmp_path / f"{name}.csv", rng.random(FILMS)) for name in "ab"]
     found = gate(files[0], against=[files[1]], data=Prepared(tmp_path / "data"), config={"min_history": 1})
-    said = {check.name: (check.outcome, check.reason) for check in found.checks}
+    said = {check.figure: (check.outcome, check.because) for check in found.checks}
     assert found.metric == "liked@1" and found.answer == "cannot tell"
     for name in ("gain", "baselines"):
         assert said[name][0] == "cannot tell" and "--split random or time" in said[name][1]

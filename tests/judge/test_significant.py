@@ -7,8 +7,9 @@ import pytest
 from measured import scores
 from scipy import stats
 
+from localpolicy.judge.claims import Claim
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate_checks import Check, gain_check, segment_check
+from localpolicy.judge.gate_ranks import gain_check, segment_check
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
 from localpolicy.judge.leads import column_leads
@@ -92,7 +93,7 @@ def test_how_sure_a_loss_of_value_must_be_is_the_rules_to_say():
     assert value(0, 5, confidence=0.99) == "cannot tell"
 
 
-def segment(lost: int) -> Check:
+def segment(lost: int) -> Claim:
     """The check where so many of 10 positions are lost: one history, one item, all new, so the same 3 times."""
     new, old = (measured(rank=hits(count, 10), history=np.zeros(10)) for count in (0, lost))
     return segment_check(new, old, "all.HR@1", GateRules(min_segment=10))
@@ -100,9 +101,9 @@ def segment(lost: int) -> Check:
 
 def test_a_loss_that_one_of_three_segments_would_show_by_chance_is_let_pass():
     assert 0.05 / 3 < sure_of(4, 0, 10) < 0.05
-    assert segment(4).passed is True and "none of 3 loses significantly" in segment(4).reason
+    assert segment(4).holds is True and "none of 3 loses significantly" in segment(4).because
     assert sure_of(6, 0, 10) < 0.05 / 3
-    assert segment(6).passed is False
+    assert segment(6).holds is False
 
 
 def two_columns(name: str, clicks: int, purchases: int) -> Evaluation:

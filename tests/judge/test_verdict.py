@@ -362,14 +362,14 @@ def test_two_seeds_of_one_recipe_are_no_verdict(runs):
 
 def test_without_propensities_rewards_weigh_the_ranks(runs):
     found = gate(runs["interactions.lpi_rl2"], against=[runs["interactions.mle0"]])
-    checks = {check.name: check for check in found.checks}
+    checks = {check.figure: check for check in found.checks}
     assert found.question.kind == "rewards" and found.metric == "reward-weighted.nDCG@20"
     values, _ = found.evaluation.values(found.metric)
     scores = found.evaluation.scores
     ndcg = np.where(scores.rank <= 20, 1 / np.log2(scores.rank + 1), 0.0)
     assert values.mean() == pytest.approx((ndcg * scores.reward).sum() / scores.reward.sum())
-    assert checks["divergence"].outcome == "not asked" and "no budget" in checks["divergence"].reason
-    assert checks["value"].outcome == "not asked" and "no propensities" in checks["value"].reason
+    assert checks["divergence"].outcome == "not asked" and "no budget" in checks["divergence"].because
+    assert checks["value"].outcome == "not asked" and "no propensities" in checks["value"].because
     with pytest.raises(RunError, match="states no propensities"):
         gate(runs["interactions.lpi_rl2"], against=["log"])
 
@@ -379,7 +379,7 @@ def test_each_rule_can_say_no(runs):
 
     def failed(against, **rules):
         verdict = gate(new, against=against, rules=GateRules(**{**LENIENT, **rules}))
-        return [(check.name, check.outcome) for check in verdict.checks if check.outcome in ("no", "cannot tell")]
+        return [(check.figure, check.outcome) for check in verdict.checks if check.outcome in ("no", "cannot tell")]
 
     assert failed([deployed, other]) == []
     assert failed([deployed], max_js=1e-6) == [("divergence", "no")]
@@ -395,30 +395,30 @@ def test_each_rule_can_say_no(runs):
 def test_a_segment_that_loses_significantly_says_no(runs):
     new, rules = runs["interactions.lpi_rl2"], GateRules(metric="all.nDCG@20")
     found = gate(new, against=[runs["interactions.mle0"]], rules=rules)
-    from localpolicy.judge.gate_checks import segment_check
+    from localpolicy.judge.gate_ranks import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
     rules = GateRules(min_segment=10)
-    assert segment_check(worse, found.deployed, "all.nDCG@20", rules).passed is True
+    assert segment_check(worse, found.deployed, "all.nDCG@20", rules).holds is True
     rank = worse.scores.rank
     rank[worse.scores.repeat] = 30.0
     check = segment_check(worse, found.deployed, "all.nDCG@20", rules)
-    assert check.passed is False and "repeat (-" in check.reason and "new (" not in check.reason
+    assert check.holds is False and "repeat (-" in check.because and "new (" not in check.because
     generous = GateRules(min_segment=10, max_segment_loss=1.0)
-    assert segment_check(worse, found.deployed, "all.nDCG@20", generous).passed is True
+    assert segment_check(worse, found.deployed, "all.nDCG@20", generous).holds is True
 
 
 def test_without_overlap_the_value_cannot_be_told(runs):
     found = gate(
         runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=GateRules(overlap={"min_effective": 1.0})
     )
-    value = next(check for check in found.checks if check.name == "value")
-    assert "decisions, effective sample" in value.reason and value.n
+    value = next(check for check in found.checks if check.figure == "value")
+    assert "decisions, effective sample" in value.because and value.n
     strict = GateRules(overlap={"min_effective": 1e9})
     refused = gate(runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=strict)
-    value = next(check for check in refused.checks if check.name == "value")
+    value = next(check for check in refused.checks if check.figure == "value")
     assert refused.checks[0] is value and value.outcome == refused.answer == "cannot tell", "ranks do not step in"
-    assert value.needed and {check.outcome for check in refused.checks if check.name in BY_RANK[:-1]} == {"not asked"}
+    assert value.needed and {check.outcome for check in refused.checks if check.figure in BY_RANK[:-1]} == {"not asked"}
 
 
 def test_the_verbs(runs, tmp_path):

@@ -149,14 +149,14 @@ def test_a_policy_whose_lists_earn_less_is_not_deployed():
         log = drawn(3_000, seed)
         check = value_check(judged("new", *log, PI), None, GateRules())
         answers.append(check.outcome)
-        assert check.unit == "lists" and "its first place alone: +" in check.reason
+        assert check.unit == "lists" and "its first place alone: +" in check.because
     assert "yes" not in answers
 
 
 def test_a_gain_of_the_first_place_is_no_gain_where_the_list_cannot_be_told():
     check = value_check(judged("new", *drawn(900, 0), PI), None, GateRules())
-    assert check.outcome == "cannot tell" and "no estimate of new" in check.reason and check.needed > 900
-    low = float(check.reason.rpartition("first place alone: ")[2].partition("(")[2].partition(" to ")[0])
+    assert check.outcome == "cannot tell" and "no estimate of new" in check.because and check.needed > 900
+    low = float(check.because.rpartition("first place alone: ")[2].partition("(")[2].partition(" to ")[0])
     assert low > 0, "the first place gains significantly, and says so"
 
 

@@ -20,7 +20,8 @@ import localpolicy as lp
 from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.judge.gate import Check, Gate, GateRules
+from localpolicy.judge.claims import Claim, check
+from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.runs.run import Run
 from localpolicy.study.go_plan import Plan, make_plan, plan, prepare_log
 from localpolicy.study.go_time import Clock, held_out
@@ -65,7 +66,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     verdict = json.loads((out / "verdict.json").read_text())
     assert done.exit_code == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]]
     assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
-    assert {check["name"] for check in verdict["checks"]} >= {
+    assert {check["figure"] for check in verdict["checks"]} >= {
         "gain",
         "other events",
         "baselines",
@@ -133,16 +134,16 @@ def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
 
 def test_a_deploy_names_what_falls_unasked():
     """Before: "no check speaks against it", beside a significant loss of an event that was not asked about."""
-    value = Check("value", "yes", "", plain="its estimated reward is higher")
-    lost = Check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
-    far = Check("divergence", "not asked", "", high=0.2, plain="it may move further")
+    value = check("value", "yes", "", plain="its estimated reward is higher")
+    lost = check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
+    far = check("divergence", "not asked", "", high=0.2, plain="it may move further")
 
-    def said(*checks: Check) -> str:
+    def said(*checks: Claim) -> str:
         return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
 
     assert said(far).endswith("and no check speaks against it.")
     assert said(lost).endswith("and no check that was asked speaks against it, but it ranks view events lower.")
-    lower = replace(lost, name="gain", plain="it ranks what people took lower")
+    lower = replace(lost, figure="gain", plain="it ranks what people took lower")
     assert "but it ranks what people took lower." in said(lower) and "but" not in said(replace(lower, high=0.1))
 
 

@@ -73,7 +73,7 @@ def test_the_noise_floor_is_one_number(shown):
     assert shown["compare"].floor == pytest.approx(floor, rel=1e-5)
     assert shown["gate"].evaluation.divergence.floor_js.overall == pytest.approx(floor, rel=1e-5)
     assert shown["sweep"].floor["test"] == pytest.approx(floor, rel=1e-5)
-    reason = next(check.reason for check in shown["gate"].checks if check.name == "divergence")
+    reason = next(check.because for check in shown["gate"].checks if check.figure == "divergence")
     assert f"floor {floor.mean:.4f}" in reason
     assert f"noise floor {floor.mean:.3f}" in shown["evaluate"].summary()
 
@@ -117,7 +117,7 @@ def test_the_deciding_figure_is_one_figure(shown):
     value = shown["evaluate"].estimate(figure).mean
     assert f"{figure} {value:.4f}" in shown["evaluate"].summary()
     assert f"lpi {value:.4f}" in shown["compare"].summary()
-    reason = next(check.reason for check in shown["gate"].checks if check.name == "gain")
+    reason = next(check.because for check in shown["gate"].checks if check.figure == "gain")
     assert f"-> {value:.4f}" in reason
 
 
@@ -215,7 +215,7 @@ def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, t
             )
     terminal = " ".join(done.stdout.split())
     for check in told["checks"]:
-        assert " ".join(check["reason"].split()) in terminal, "the terminal says what the file says"
+        assert " ".join(check["because"].split()) in terminal, "the terminal says what the file says"
     page = parse(tmp_path / "go" / "report.html")
     drawn = specs(page)["s1-frontier"]["datasets"]
     points = {point["policy"]: point for point in drawn["points"]}

@@ -154,7 +154,7 @@ def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
         check = value_check(judged, None, GateRules(estimator=estimator))
         assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
         refused = value_check(judged, None, GateRules(estimator=estimator, min_effective_share=0.99))
-        assert refused.outcome == "cannot tell" and "effective sample" in refused.reason
+        assert refused.outcome == "cannot tell" and "effective sample" in refused.because
 
 
 def test_the_rule_is_the_same_by_default_everywhere(log):

@@ -113,9 +113,9 @@ def test_a_policy_learns_from_whole_lists_and_is_judged_by_them(tmp_path):
     assert run.manifest["improvement"]["slope"] > 0 and after > 1.1 * before
     gate = lp.gate(run.folder, against=["log"], config={"min_history": 0})
     value = gate.checks[0]
-    assert value.name == "value" and value.unit == "lists" and value.n == len(data["test"])
-    assert "first place" not in value.reason and gate.evaluation.off_policy.beside == {}
-    assert value.low is not None and value.low <= after - before <= value.high, value.reason
+    assert value.figure == "value" and value.unit == "lists" and value.n == len(data["test"])
+    assert "first place" not in value.because and gate.evaluation.off_policy.beside == {}
+    assert value.low is not None and value.low <= after - before <= value.high, value.because
     windows = Windows(data, "test", run.config.data)
     log = decisions(score(policy, windows, events=data.events, min_history=0))
     np.testing.assert_allclose(log.weight.reshape(-1, K)[:, -1], log.whole_weight)

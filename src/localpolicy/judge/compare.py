@@ -14,14 +14,14 @@ from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.like_with_like import Pair, like_with_like
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, names_of, refuse_incomparable, window_of
+from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, window_of
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluation import Evaluation, paid_events
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import AT_K, EvaluateConfig, refuse_unknown_metric
 from localpolicy.measure.off_policy.reward_model import ItemMeans
-from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
@@ -72,15 +72,9 @@ def compare(
         raise RunError("nothing to compare: name at least one run.")
     folders = {run.folder.resolve() for run in compared}
     extra = [run for run in others if run.folder.resolve() not in folders]
-    names = names_of([*compared, *extra], taken=BASELINES if baselines else ())
-    prepared = data_for([*compared, *extra], data)
-    split = settings_of(config, 1).split
-    opened = [
-        open_candidate(run, name, prepared, split=split, device=device)
-        for run, name in zip([*compared, *extra], names, strict=True)
-    ]
+    split, taken = settings_of(config, 1).split, BASELINES if baselines else ()
+    prepared, opened = open_all([*compared, *extra], data, split=split, taken=taken, device=device)
     every = [each.candidate for each in opened]
-    refuse_incomparable(every)
     people = people_of(candidate.policy for candidate in every)
     references = every[len(compared) :] + [
         candidate
@@ -101,7 +95,9 @@ def compare(
     candidates = every[: len(compared)]
     for run, beta in dials:
         at = [each.folder.resolve() for each in compared].index(as_run(run).folder.resolve())
-        candidates.append(open_candidate(run, names[at], prepared, split=split, beta=beta, device=device).candidate)
+        candidates.append(
+            open_candidate(run, every[at].name, prepared, split=split, beta=beta, device=device).candidate
+        )
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
     baseline = baseline_of(candidates, baseline)

@@ -8,178 +8,47 @@ Rules are a small YAML file; each becomes one check.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from localpolicy.data.batches import WindowConfig
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.gate_answers import NAME as ANSWERS
+from localpolicy.judge.claims import Claim
 from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, of_the_log
-from localpolicy.judge.gate_baselines import baselines_check
-from localpolicy.judge.gate_checks import (
-    Check,
+from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
+from localpolicy.judge.gate_ranks import (
     agreement_check,
+    baselines_check,
     coverage_check,
-    divergence_checks,
     events_check,
     gain_check,
-    reference_fit_check,
     segment_check,
 )
-from localpolicy.judge.gate_grounds import training_check, without_grounds
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.judge.like_with_like import has_likeliest, like_with_like
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.candidates import (
-    DATA,
-    Candidate,
-    RunLike,
-    as_list,
-    as_run,
-    names_of,
-    refuse_incomparable,
-    window_of,
-)
+from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
 from localpolicy.measure.evaluation import Evaluation, deciding_figure, paid_events
 from localpolicy.measure.liking import SELF_CHOSEN
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.reward_model import ItemMeans
-from localpolicy.measure.opening import data_for, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.opening import open_all, open_likeliest, shared_seeds
 from localpolicy.measure.question import Question, question_of
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of
-from localpolicy.measure.score import Scorer
 from localpolicy.measure.summary import AGREEMENT, LIKED
-from localpolicy.results import Result
 
-__all__ = ["Check", "Gate", "GateRules", "gate", "read_rules"]
+__all__ = ["Gate", "GateRules", "gate", "read_rules"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
-NO_OBJECTION = "no check speaks against it"
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
-Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 DAY = 86_400_000  # ms
-BY_RULE = Question("metric", "the rules name the figure")
-
-
-@dataclass(frozen=True, repr=False)
-class Gate(Result):
-    """What a gate says: the answer, and every check behind it."""
-
-    checks: list[Check]
-    evaluation: Evaluation
-    deployed: Evaluation | None  # None: the policy that wrote the log
-    rules: GateRules
-    metric: str = ""
-    notes: tuple[str, ...] = ()  # what differs between those compared, in words
-    imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
-    question: Question = BY_RULE  # what was asked of the log
-    days: float | None = None  # that the log spans, where it has times
-    policy_sha256: str | None = None  # of the candidate's weights, where it is a run
-
-    @property
-    def answer(self) -> Answer:
-        """No where a check says so; cannot tell where one that was asked for could not be answered."""
-        if self.question.kind == "nothing":
-            return "nothing to decide"
-        outcomes = {check.outcome for check in self.checks}
-        return "do not deploy" if "no" in outcomes else "cannot tell" if "cannot tell" in outcomes else "deploy"
-
-    @property
-    def deploy(self) -> bool:
-        """Whether the answer is yes."""
-        return self.answer == "deploy"
-
-    @property
-    def against(self) -> str:
-        """What is deployed now."""
-        return "the policy that wrote the log" if self.deployed is None else self.deployed.name
-
-    @property
-    def sentence(self) -> str:
-        """The answer as one says it to somebody who decides."""
-        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
-        if self.answer == "nothing to decide":
-            return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = next(check for check in self.checks if check.name in ("gain", "value", ANSWERS))
-        if self.deploy:
-            fell = [check for check in self.checks if _fell(check)]
-            rest = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else NO_OBJECTION
-            return f"Deploy {new} instead of {old}: {gain.plain}, and {rest}."
-        failed = [check for check in self.checks if check.outcome == "no"]
-        instead = next((check.instead for check in failed if check.instead), None)
-        if instead is not None:
-            return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
-        if failed:
-            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
-            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
-        unsure = [check for check in self.checks if check.outcome == "cannot tell"]
-        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{self._more(unsure)}"
-
-    def _more(self, unsure: Sequence[Check]) -> str:
-        """How much of such a log would tell."""
-        known = [check for check in unsure if check.needed is not None and check.n]
-        if not known:
-            return ""
-        most = max(known, key=lambda check: (check.needed or 0) / (check.n or 1))
-        assert most.needed is not None and most.n
-        days = ""
-        if self.days is not None:
-            count = _rounded(math.ceil(self.days * most.needed / most.n))
-            days = f" ({count:,} day{'s' if count > 1 else ''} of such a log)"
-        return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
-
-    def summary(self) -> str:
-        """The answer in a sentence."""
-        return self.sentence.removesuffix(".")
-
-    def to_arrow(self) -> pa.Table:
-        """One row per check: its outcome, value, interval, n and reason."""
-        return pa.Table.from_pylist([check.to_dict() for check in self.checks])
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "answer": self.answer,
-            "deploy": self.deploy,
-            "sentence": self.sentence,
-            "question": self.question._asdict(),
-            "metric": self.metric,
-            "checks": [check.to_dict() for check in self.checks],
-            "notes": list(self.notes),
-            "rules": self.rules.model_dump(mode="json"),
-            "evaluation": self.evaluation.to_dict(),
-            "deployed": None if self.deployed is None else self.deployed.to_dict(),
-            "policy_sha256": self.policy_sha256,
-        }
-
-
-def _fell(check: Check) -> bool:
-    """Whether a check that was not asked found a significant loss, which the answer must then name."""
-    if check.outcome != "not asked" or not check.plain:
-        return False
-    return check.name in ("other events", "segments") or (check.name == "gain" and (check.high or 0.0) < 0)
-
-
-def _clauses(checks: Sequence[Check]) -> str:
-    """The first two checks in words: more would make no sentence."""
-    more = f" (and {len(checks) - 2} more)" if len(checks) > 2 else ""
-    return " and ".join(check.plain for check in checks[:2]) + more
-
-
-def _rounded(count: int) -> int:
-    """To two digits: more would pretend to know."""
-    return int(float(f"{count:.1e}"))
 
 
 def gate(
@@ -203,45 +72,42 @@ def gate(
         raise RunError("a gate needs what is deployed: name it with --against.")
     rules = rules_of(rules)
     by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
-    run, others = as_run(run), [as_run(like) for like in (against[1:] if by_log else against)]
-    names = names_of([run, *others], taken=BASELINES if rules.baselines else ())
-    prepared = data_for([run, *others], data)
-    settings = settings_of(config, 1)
-    opened = [
-        open_candidate(like, name, prepared, split=settings.split, beta=beta if number == 0 else None, device=device)
-        for number, (like, name) in enumerate(zip((run, *others), names, strict=True))
-    ]
-    candidate, references = opened[0].candidate, [each.candidate for each in opened[1:]]
-    refuse_incomparable([candidate, *references])
+    runs = [as_run(like) for like in (run, *(against[1:] if by_log else against))]
+    split = settings_of(config, 1).split
+    prepared, opened = open_all(
+        runs, data, split=split, beta=beta, taken=BASELINES if rules.baselines else (), device=device
+    )
+    candidate, *references = [each.candidate for each in opened]
+    old = None if by_log else references[0]
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.
-    people = people_of(each.policy for each in (candidate, *references))
-    measured_alike = _Measure(prepared, window_of(candidate), settings, rules, ItemMeans.fit(prepared), people)
-    estimates = [
-        _likeliest(reference, prepared, settings.split, device) for reference in references if _is_estimate(reference)
-    ]
-    evaluation = measured_alike(candidate, estimates)
-    question = _asked(prepared, settings.split, candidate, references[0] if not by_log else None, rules)
+    values, people = ItemMeans.fit(prepared), people_of(each.policy for each in (candidate, *references))
+
+    def measured(policy: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
+        return measure(
+            [policy], prepared, references, window=window_of(candidate), config=settings, rules=rules.overlap,
+            values=values, people=people,
+        )[policy.name]  # fmt: skip
+
+    estimates = [_likeliest(each, prepared, split, device) for each in references if _is_estimate(each)]
+    evaluation, deployed = measured(candidate, estimates), None if old is None else measured(old)
+    question = _asked(prepared, split, candidate, old, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
+    taken = {each.origin.objective for each in (candidate, *references[:1])}
     simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
-    popularity = measured_alike(simple[0], [])
-    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
-    notes += [*([] if by_log else chosen_because), *filter_notes(prepared, settings.split)]
-    notes += [SELF_CHOSEN] if metric == LIKED else []
-    taken = {candidate.origin.objective, *(reference.origin.objective for reference in references[:1])}
-    beside = [baseline for baseline in simple if baseline.name not in taken] if rules.baselines else []
-    measured = [popularity if baseline.name == popularity.name else measured_alike(baseline, []) for baseline in beside]
-    deployed = None if by_log else measured_alike(references[0], [])
+    popular = measured(simple[0])
+    beside = [each for each in simple if each.name not in taken and rules.baselines]
+    baselines = [popular if each is simple[0] else measured(each) for each in beside]
+    checks: list[Claim] = []
     by_value = by_log or question.kind == "value"
-    checks: list[Check] = []
-    if deployed is not None:
+    if old is not None and deployed is not None:
         pair = like_with_like(
-            candidate, references[0], (evaluation, deployed),
-            lambda other: measured_alike(open_likeliest(other, prepared, split=settings.split, device=device), []),
+            candidate, old, (evaluation, deployed),
+            lambda other: measured(open_likeliest(other, prepared, split=split, device=device)),
         )  # fmt: skip
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         checks = [
-            gain if pair.refusal is None else replace(gain, outcome="cannot tell"),
+            gain if pair.refusal is None else replace(gain, holds=None),
             events_check(evaluation, deployed, metric, paid_events(prepared), rules),
             *([agreement_check(evaluation, deployed, rules)] if metric == LIKED else []),
             *([] if by_value else [value_check(evaluation, deployed, rules, decides=False)]),
@@ -250,37 +116,33 @@ def gate(
         ]
     if by_value:
         value = value_check(evaluation, deployed, rules)
-        baselines = baselines_by_value(evaluation, deployed, measured, rules)
-        checks = [value, *_not_asked(checks, BY_RANK, "the value decides"), baselines]
-    elif question.kind == "rewards" and deployed is not None and not both_imitate(candidate, references[0]):
+        checks = [value, *_as_facts(checks, BY_RANK, "the value decides")]
+        checks.append(baselines_by_value(evaluation, deployed, baselines, rules))
+    elif question.kind == "rewards" and old is not None and deployed is not None and not both_imitate(candidate, old):
         log = of_the_log(evaluation, {each.name for each in estimates if each.estimates_logging})
         answer = answers_check(pair.new, pair.old, log, checks[0], rules)
-        if pair.refusal is not None and answer.outcome != "no":
-            answer = replace(answer, outcome="cannot tell", reason=f"{answer.reason}. {pair.refusal}")
-        baselines = baselines_by_answers(evaluation, deployed, measured, log, rules)
-        checks = [answer, *_not_asked(checks, BY_RANK, "the log does not say what was shown"), baselines]
+        answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
+        checks = [answer, *_as_facts(checks, BY_RANK, "the log does not say what was shown")]
+        checks.append(baselines_by_answers(evaluation, deployed, baselines, log, rules))
     else:
-        checks.append(baselines_check(evaluation, measured, metric, rules))
-    if any(each.leaks for each in opened[:2]) and checks[0].outcome != "no":
-        reason = f"{checks[0].reason}. One of the two was trained on some of these rows (see the notes)"
-        checks[0] = replace(checks[0], outcome="cannot tell", reason=reason)
-    checks += [
-        *divergence_checks(evaluation.divergence, rules),
-        *(
-            [reference_fit_check(evaluation, popularity.scores.logp, prepared.n_items, rules)]
-            if rules.reference_fit
-            else []
-        ),
-    ]
+        checks.append(baselines_check(evaluation, baselines, metric, rules))
+    if any(each.leaks for each in opened[:2]):
+        checks[0] = checks[0].in_doubt("One of the two was trained on some of these rows (see the notes)")
+    checks += divergence_checks(evaluation.divergence, rules)
+    if rules.reference_fit:
+        checks.append(reference_fit_check(evaluation, popular.scores.logp, prepared.n_items, rules))
     if question.kind == "nothing":
-        checks = _not_asked(checks, {check.name for check in checks}, "there is nothing to decide")
+        checks = _as_facts(checks, {check.figure for check in checks}, "there is nothing to decide")
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
-    training = training_check(evaluation, popularity.scores.logp, trained, rules)
-    checks = without_grounds(checks, prepared, training, question)
-    imitates = not by_log and references[0].estimates_logging
-    said = tuple(dict.fromkeys(notes))
-    weights = None if candidate.run is None else candidate.run.manifest.get("policy_sha256")
-    return Gate(checks, evaluation, deployed, rules, metric, said, imitates, question, log_days(prepared), weights)
+    training = training_check(evaluation, popular.scores.logp, trained, rules)
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
+    notes += [SELF_CHOSEN] if metric == LIKED else []
+    return Gate(
+        without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
+        tuple(dict.fromkeys(notes)), old is not None and old.estimates_logging, question, log_days(prepared),
+        None if candidate.run is None else candidate.run.manifest.get("policy_sha256"),
+    )  # fmt: skip
 
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:
@@ -323,18 +185,13 @@ def two_seeds(new: Candidate, old: Candidate) -> bool:
     return alike and new.facts.get(DATA) is not None and new.facts.get(DATA) == old.facts.get(DATA)
 
 
-def _not_asked(checks: Sequence[Check], names: Collection[str], why: str) -> list[Check]:
-    """The same as facts that refuse nothing.
+def _as_facts(checks: Sequence[Claim], names: Collection[str], why: str) -> list[Claim]:
+    """The same, with those of these names as facts that refuse nothing.
 
     Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
     log's items lower: where the value decides, the two rules would contradict each other.
     """
-    return [
-        replace(check, outcome="not asked", reason=f"not asked, since {why}: {check.reason}", needed=None, instead=None)
-        if check.name in names and check.outcome != "not asked"
-        else check
-        for check in checks
-    ]
+    return [check.as_fact(why) if check.figure in names and check.asked else check for check in checks]
 
 
 def log_days(data: Prepared) -> float | None:
@@ -344,24 +201,6 @@ def log_days(data: Prepared) -> float | None:
         return None
     span = (max(int(each.max()) for each in times) - min(int(each.min()) for each in times)) / DAY
     return span if span > 0 else None
-
-
-@dataclass(frozen=True)
-class _Measure:
-    """All are measured alike."""
-
-    data: Prepared
-    window: WindowConfig
-    settings: EvaluateConfig
-    rules: GateRules
-    values: Scorer
-    people: np.ndarray | None  # the sequences that all have lists for; None: all
-
-    def __call__(self, candidate: Candidate, references: Sequence[Candidate]) -> Evaluation:
-        return measure(
-            [candidate], self.data, references, window=self.window, config=self.settings, rules=self.rules.overlap,
-            values=self.values, people=self.people,
-        )[candidate.name]  # fmt: skip
 
 
 def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:

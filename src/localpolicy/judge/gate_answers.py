@@ -27,13 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
-from localpolicy.judge.gate_checks import Check, outcome_of
+from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, check, outcome_of, too_few, would_tell
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.judge.gate_value import LEFT_OUT
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy.overlap import effective_sample
-from localpolicy.measure.significance import Paired, more_needed, paired, paired_family, sequences_of
+from localpolicy.measure.significance import Paired, paired, paired_family, sequences_of
 
 NAME = "reward per answer"
 CAP = 30.0
@@ -91,17 +90,17 @@ def ranks_of(evaluation: Evaluation) -> np.ndarray:
     return np.asarray(scores.metric(RANKS) * answered / max(float(answered.mean()), SMALL))
 
 
-def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain: Check, rules: GateRules) -> Check:
+def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain: Claim, rules: GateRules) -> Claim:
     """The reward per answer gains significantly, and so do worth and number of answers together."""
     if gain.plain == ALIKE:
-        return replace(gain, name=NAME)
+        return replace(gain, figure=NAME, rule=CHECKS[NAME][0], claim=CHECKS[NAME][1])
     unsure = "what its answers would be worth cannot be told from this log"
     if log is None:
         reason = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
-        return Check(NAME, "cannot tell", reason, plain=unsure)
+        return check(NAME, "cannot tell", reason, plain=unsure)
     mine, theirs, clusters = answers(new, log, rules), answers(old, log, rules), new.scores.sequence
     if mine.refusal or theirs.refusal:
-        return Check(NAME, "cannot tell", mine.refusal or theirs.refusal, n=len(clusters), plain=unsure)
+        return check(NAME, "cannot tell", mine.refusal or theirs.refusal, n=len(clusters), plain=unsure)
     test = paired(mine.values, theirs.values, clusters, confidence=rules.confidence)
     both = together(new, old, mine, theirs, rules)
     base = float(theirs.values.mean())
@@ -112,32 +111,28 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
         f"({ranks_of(old).mean():.4f} -> {ranks_of(new).mean():.4f}): {both.difference:+.1%}, "
         f"interval {both.low:+.1%} to {both.high:+.1%}"
     )
-    fields = (test.difference, test.low, test.high, test.n)
-    if (sequences := sequences_of(clusters)) < rules.min_sequences:
-        enough = math.ceil(test.n * rules.min_sequences / max(sequences, 1))
-        reason += f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
-        return Check(NAME, "cannot tell", reason, *fields, enough, plain=f"{sequences} sequences are too few")
+    if (few := too_few(clusters, rules)) is not None:
+        plain = f"{sequences_of(clusters)} sequences are too few"
+        return check(NAME, "cannot tell", reason + few[1], *test.numbers, few[0], plain=plain)
     outcome, told = outcome_of(test.low, test.high, base, rules)
     least = rules.min_gain / max(abs(base), SMALL)
     if (outcome == "yes" and both.low <= least) or (outcome == "no" and test.high < 0 <= both.high):
         more, fewer = ("more", "fewer") if outcome == "yes" else ("less", "more")
         plain = f"its answers would be worth {more}, but there may be {fewer} of them, and what was shown is unknown"
-        return Check(NAME, "cannot tell", reason, *fields, plain=plain)
+        return check(NAME, "cannot tell", reason, *test.numbers, plain=plain)
     said = {"yes": "its answers would be worth more", "no": "its answers would be worth no more"}
     plain, needed = said.get(outcome, "its answers would not significantly be worth more"), None
     if outcome == "cannot tell" and both.high < 0:  # more of such a log would hardly turn this into a yes
         plain += ", and there may be fewer of them"
     elif outcome == "cannot tell":
         wanted = max(test.difference, rules.smallest_gain * abs(base)) - rules.min_gain
-        needed = more_needed(test, wanted, confidence=rules.confidence)
-        needed = None if needed is not None and needed <= test.n else needed
-        told = "" if needed is None else f". About {needed:,} answers would tell"
-    return Check(NAME, outcome, reason + told, *fields, needed, plain=plain, unit="answers")
+        needed, told = would_tell(test, wanted, rules, unit="answers")
+    return check(NAME, outcome, reason + told, *test.numbers, needed, plain=plain, unit="answers")
 
 
 def baselines_by_answers(
     new: Evaluation, old: Evaluation, baselines: Sequence[Evaluation], log: np.ndarray | None, rules: GateRules
-) -> Check:
+) -> Claim:
     """No simple baseline's answers would significantly be worth more, alone and with their number.
 
     One whose answers the log says too little of neither blocks nor passes, and is named.
@@ -146,15 +141,14 @@ def baselines_by_answers(
         return LEFT_OUT
     mine = None if log is None else answers(new, log, rules)
     if log is None or mine is None or mine.refusal:
-        return Check("baselines", "not asked", "what the new policy's answers would be worth is not known")
+        return check("baselines", "not asked", "what the new policy's answers would be worth is not known")
     known = {each.name: (each, found) for each in baselines if not (found := answers(each, log, rules)).refusal}
     unknown = [each.name for each in baselines if each.name not in known]
     refused = f"Not judged, since the log says too little of their answers: {', '.join(unknown)}" if unknown else ""
     if not known:
-        return Check("baselines", "not asked", refused)
-    clusters, tests = new.scores.sequence, {}
-    for name, (_, found) in known.items():
-        tests[name] = (mine.values, found.values, clusters)
+        return check("baselines", "not asked", refused)
+    clusters = new.scores.sequence
+    tests = {name: (mine.values, found.values, clusters) for name, (_, found) in known.items()}
     told = paired_family(tests, confidence=rules.confidence)
     best = min(told, key=lambda name: told[name].difference)
     figures = ", ".join(f"{name} {found.values.mean():.4f}" for name, (_, found) in known.items())
@@ -164,7 +158,6 @@ def baselines_by_answers(
         f"{test.high:+.4f})"
     )
     reason = ". ".join(filter(None, [reason, refused]))
-    fields = (test.difference, test.low, test.high, test.n)
     for name in sorted(told, key=lambda name: told[name].difference):
         baseline, found = known[name]
         if told[name].sign < 0 and together(baseline, new, found, mine, rules).sign > 0:
@@ -176,5 +169,5 @@ def baselines_by_answers(
             )
             plain = f"answers to the simple baseline {name} would be worth more"
             instead = name if above else None
-            return Check("baselines", "no", f"{reason}: {plain}", *fields, instead=instead, plain=plain)
-    return Check("baselines", "yes", reason, *fields, plain="no simple baseline's answers would be worth more")
+            return check("baselines", "no", f"{reason}: {plain}", *test.numbers, instead=instead, plain=plain)
+    return check("baselines", "yes", reason, *test.numbers, plain="no simple baseline's answers would be worth more")

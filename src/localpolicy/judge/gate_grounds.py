@@ -1,18 +1,21 @@
-"""What must hold before anything can be judged: sequences in the order of time, and estimates that learned the log.
+"""What the gate's checks rest on: sequences in the order of time, estimates that learned the log, distances from these.
 
-Where one does not hold no other check decides: its figures speak of the file, or of the training's clock.
+Where the rows are not in the order of time, or the clock ended training, no other check decides: its figures speak of
+the file, or of the clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from localpolicy.data.store import Prepared
-from localpolicy.judge.gate_checks import Check
+from localpolicy.errors import ConfigError
+from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.question import Question, question_of
 from localpolicy.measure.row_order import sorted_by, tied_share
@@ -20,23 +23,20 @@ from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 
 MOST_TIED = 0.5  # of the steps within sequences
+CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensities has learnt them
 
 
-def without_grounds(checks: Sequence[Check], data: Prepared, training: Check | None, question: Question) -> list[Check]:
+def without_grounds(checks: Sequence[Claim], data: Prepared, training: Claim | None, question: Question) -> list[Claim]:
     """The same, or what takes away the ground from them, with all of them as facts that refuse nothing."""
     doubt = (
         None if question.kind == "nothing" else order_check(data) or (training if question.kind != "value" else None)
     )
     if doubt is None:
         return list(checks)
-    idle = [
-        replace(check, outcome="not asked", reason=f"not asked, since {doubt.plain}: {check.reason}", instead=None)
-        for check in checks
-    ]
-    return [doubt, *idle]
+    return [doubt, *(each.as_fact(doubt.plain) for each in checks)]
 
 
-def order_check(data: Prepared) -> Check | None:
+def order_check(data: Prepared) -> Claim | None:
     """In rows that no time orders, but something else, what models learn is how the file was written."""
     column, tied = sorted_by(data), tied_share(data)
     if column is not None:
@@ -51,12 +51,12 @@ def order_check(data: Prepared) -> Check | None:
     else:
         return None
     reason = f"{why}. A model of sequences predicts that order, and its figures say nothing of people. {remedy}"
-    return Check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
+    return check("order", "cannot tell", reason, plain="the order of the rows is not that of time")
 
 
 def training_check(
     evaluation: Evaluation, popularity: np.ndarray, estimates: Mapping[str, Run], rules: GateRules
-) -> Check | None:
+) -> Claim | None:
     """Where the clock ended training before the estimates had learned the log, verdicts would speak of the clock alone.
 
     Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
@@ -79,4 +79,80 @@ def training_check(
         f"the time was over before the models had learned significantly more of the log than popularity: "
         f"{'; '.join(said)}. What was measured says nothing of what these models can do. Train for longer"
     )
-    return Check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
+    return check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
+
+
+def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Claim:
+    """Every reference predicts the log significantly better than uniform, and no worse than popularity.
+
+    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, even if that is uniform.
+    """
+    scores, (tests, reasons), beaten_by = new.scores, ({}, []), set()
+    for name, logp in scores.logp_reference.items():
+        over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
+        over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        learned = over_uniform.low > 0 and over_popular.high > 0
+        among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
+            true = np.log(scores.propensity[known])
+            learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
+        tests[name] = learned
+        if not learned:
+            beaten_by.add("popularity" if over_uniform.low > 0 else "chance")
+        reasons.append(
+            f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
+            f"{popularity.mean():.3f} (n {len(logp):,})"
+        )
+    if not tests:
+        return check("reference fit", "not asked", "no reference to measure the distance from")
+    if all(tests.values()):
+        return check("reference fit", "yes", "; ".join(reasons), n=len(scores))
+    bad, what = ", ".join(name for name, learned in tests.items() if not learned), " or ".join(sorted(beaten_by))
+    reason = (
+        f"{'; '.join(reasons)}. {bad} predicts the log no better than {what}, so no distance can be measured from it: "
+        "train it longer"
+    )
+    plain = f"a reference predicts the log no better than {what}, so no distance can be measured from it"
+    return check("reference fit", "cannot tell", reason, n=len(scores), plain=plain)
+
+
+def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Claim]:
+    """JS within the budget, and within so many times the floor. A budget below the floor is refused."""
+    asked = rules.max_js is not None or rules.max_floor_ratio is not None
+    if divergence is None:
+        reason = "no reference estimates the logging policy: give an mle run with --against"
+        plain = "its distance from the log is not known"
+        return [check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
+    js = divergence.js.overall
+    floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
+    beside = (
+        "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
+    )
+    names = ", ".join(reference.name for reference in divergence.references)
+    if rules.max_js is not None and floor is not None and rules.max_js < floor:
+        raise ConfigError(
+            f"max_js: a budget of {rules.max_js:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
+            "copy of the deployed policy would fail it. Raise the budget."
+        )
+    low, high = js.mean - 1.96 * js.se, js.mean + 1.96 * js.se
+    reason = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
+    if rules.max_js is None:
+        outcome: Outcome = "not asked"
+        reason += "; no budget set (max_js)"
+    else:
+        outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
+        reason += f"; budget {rules.max_js:g}"
+    plain = f"it {'moves' if outcome == 'no' else 'may move'} further from the log than the budget allows"
+    checks = [check("divergence", outcome, reason, js.mean, low, high, js.n, plain=plain)]
+    if rules.max_floor_ratio is not None:
+        ratio = divergence.above_floor
+        if ratio is None:
+            reason = f"{beside}, and max_floor_ratio asks for it"
+            plain = "the noise floor is not known"
+            checks.append(check("divergence over floor", "cannot tell", reason, plain=plain))
+        else:
+            reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
+            within: Outcome = "yes" if ratio <= rules.max_floor_ratio else "no"
+            plain = f"it moves {ratio:.1f} times as far from the log as noise does"
+            checks.append(check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
+    return checks

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from localpolicy.judge.gate_checks import TOO_LITTLE, Check, Outcome, outcome_of
+from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluation import Evaluation
@@ -23,7 +23,6 @@ from localpolicy.measure.off_policy.value_bound import value_of
 from localpolicy.measure.significance import sample_needed
 
 NO_PROPENSITIES = "the log has no propensities"
-LEFT_OUT = Check("baselines", "not asked", "simple baselines are left out (baselines: false)")
 
 
 class Valued(NamedTuple):
@@ -58,7 +57,7 @@ def base_value(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -
     return Valued(None, NO_PROPENSITIES) if log is None else Valued(logged(log))
 
 
-def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Check:
+def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Claim:
     """The estimated gain in reward is significant; where it does not decide, that it is no significant loss.
 
     Paired: what luck gave the log it gave both.
@@ -71,7 +70,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         if reason != NO_PROPENSITIES:
             reason = f"no estimate of {new.name}: {reason}{_first_place(new, deployed, rules)}"
         plain = "its reward cannot be estimated from this log"
-        return Check("value", outcome, reason, n=_count(new), needed=mine.needed, plain=plain, unit=unit)
+        return check("value", outcome, reason, n=_count(new), needed=mine.needed, plain=plain, unit=unit)
     if base.found is None:
         assert deployed is not None
         reason = (
@@ -79,7 +78,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
             "If the deployed policy wrote the log, judge against what it showed: --against log"
         )
         plain = f"the reward of {deployed.name} cannot be estimated from this log"
-        return Check("value", "cannot tell", reason, n=_count(new), needed=base.needed, plain=plain, unit=unit)
+        return check("value", "cannot tell", reason, n=_count(new), needed=base.needed, plain=plain, unit=unit)
     gap = mine.found - base.found
     interval = skewed(gap, confidence=rules.confidence)
     old, whose = base.found.mean, "the log's own" if deployed is None else f"{deployed.name}'s"
@@ -111,11 +110,11 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     if outcome == "cannot tell":
         smallest = rules.smallest_gain * abs(old)
         gain = max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin
-        needed = would_tell(gap, gain - gap.unknown, rules)
+        needed = _would_tell(gap, gain - gap.unknown, rules)
         reason += "" if needed is None else f". About {needed:,} {unit} would tell"
     reason += _first_place(new, deployed, rules)
-    fields = (gap.mean, interval.low, interval.high, len(gap.values), needed)
-    return Check("value", outcome, reason, *fields, plain=plain, unit=unit)
+    numbers = (gap.mean, interval.low, interval.high, len(gap.values))
+    return check("value", outcome, reason, *numbers, needed, plain=plain, unit=unit)
 
 
 def unit_of(evaluation: Evaluation) -> str:
@@ -143,7 +142,7 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
     return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
 
 
-def would_tell(gap: Contributions, gain: float, rules: GateRules) -> int | None:
+def _would_tell(gap: Contributions, gain: float, rules: GateRules) -> int | None:
     """Decisions, or lists, with which a difference of `gain` would be told from none, if they vary as those seen do."""
     spread = clustered_se(gap.values, gap.clusters) * math.sqrt(len(gap.values))
     return sample_needed(gain / spread, confidence=rules.confidence) if gain > 0 and spread > 0 else None
@@ -165,7 +164,7 @@ def family(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Bo
 
 def baselines_by_value(
     new: Evaluation, deployed: Evaluation | None, baselines: list[Evaluation], rules: GateRules
-) -> Check:
+) -> Claim:
     """No simple baseline earns significantly more, as the distribution it is served as.
 
     One whose value is refused neither blocks nor passes, and is named. One that is not told from the new policy does
@@ -179,25 +178,25 @@ def baselines_by_value(
     unknown = [name for name in values if name not in known]
     refused = f"Not judged, since the log says too little of their reward: {', '.join(unknown)}" if unknown else ""
     if mine is None or not known:
-        return Check("baselines", "not asked", refused or "the value of the new policy is not known")
+        return check("baselines", "not asked", refused or "the value of the new policy is not known")
     tests = family({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     best = min(known, key=lambda name: mine.mean - known[name].mean)
     figures = ", ".join(f"{name} {found.mean:.4f}" for name, found in known.items())
     gap, (low, high) = mine.mean - known[best].mean, tests[best]
     reason = f"estimated J {mine.mean:.4f} against {figures}; against {best} {gap:+.4f} ({low:+.4f} to {high:+.4f})"
     reason = ". ".join(filter(None, [reason, refused]))
-    fields, unit = (gap, low, high, len(mine.values)), unit_of(new)
+    numbers, unit = (gap, low, high, len(mine.values)), unit_of(new)
     better = [name for name, bounds in tests.items() if bounds.high < 0]
     if better:
         name = min(better, key=lambda each: mine.mean - known[each].mean)
         gains = base is not None and skewed(known[name] - base, confidence=rules.confidence).low > rules.min_gain
         plain = f"the simple baseline {name} earns more"
-        return Check(
-            "baselines", "no", f"{reason}: {name} earns more", *fields, instead=name if gains else None, plain=plain,
+        return check(
+            "baselines", "no", f"{reason}: {name} earns more", *numbers, instead=name if gains else None, plain=plain,
             unit=unit,
         )  # fmt: skip
     open_ones = [name for name, bounds in tests.items() if bounds.low <= 0]
     beaten = "it earns more than every simple baseline that can be judged"
     told = f". Not told from {', '.join(open_ones)}" if open_ones else f": {beaten}"
     plain = "no simple baseline earns more" if open_ones else beaten
-    return Check("baselines", "yes", reason + told, *fields, plain=plain, unit=unit)
+    return check("baselines", "yes", reason + told, *numbers, plain=plain, unit=unit)

@@ -6,7 +6,7 @@ know, rows it was trained on, one seed on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,16 @@ from localpolicy.catalogue.logits import Logits
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.measure.baselines import is_baseline, load_baseline
-from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_run, open_data, open_run
+from localpolicy.measure.candidates import (
+    DATA,
+    Candidate,
+    RunLike,
+    as_run,
+    names_of,
+    open_data,
+    open_run,
+    refuse_incomparable,
+)
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.score import Deployable, device_of
@@ -133,6 +142,24 @@ def open_candidate(
             return Opened(replace(candidate, policy=on_data(candidate.policy, data)))
         return Opened(candidate)
     return _elsewhere(candidate, run, data, split)
+
+
+def open_all(
+    runs: Sequence[Run], data: Prepared | Path | str | None, *, split: str, beta: float | None = None,
+    taken: Collection[str] = (), device: str = "auto",
+) -> tuple[Prepared, list[Opened]]:  # fmt: skip
+    """The rows that all are measured on, and each policy on them, the first at `beta`; what is incomparable is refused.
+
+    Names are those of the folders; none may be `taken`.
+    """
+    names, prepared = names_of(runs, taken=taken), data_for(runs, data)
+    betas = [beta, *[None] * (len(runs) - 1)]
+    opened = [
+        open_candidate(run, name, prepared, split=split, beta=each, device=device)
+        for run, name, each in zip(runs, names, betas, strict=True)
+    ]
+    refuse_incomparable([each.candidate for each in opened])
+    return prepared, opened
 
 
 def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:

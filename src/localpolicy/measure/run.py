@@ -9,20 +9,12 @@ from typing import Any
 
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
-from localpolicy.measure.candidates import (
-    RunLike,
-    as_list,
-    as_run,
-    names_of,
-    own_logging,
-    refuse_incomparable,
-    window_of,
-)
+from localpolicy.measure.candidates import RunLike, as_list, as_run, own_logging, window_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.opening import data_for, open_candidate, shared_seeds
+from localpolicy.measure.opening import open_all, shared_seeds
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.run import Run
@@ -54,15 +46,9 @@ def evaluate(
     (default: the run's folder, under `evaluation/`).
     """
     run, others = as_run(run), [as_run(other) for other in as_list(against)]
-    names = names_of([run, *others])
-    prepared = data_for([run, *others], data)
     split = settings_of(config, 1).split
-    opened = [
-        open_candidate(each, name, prepared, split=split, beta=beta if each is run else None, device=device)
-        for each, name in zip((run, *others), names, strict=True)
-    ]
-    candidate, references = opened[0].candidate, [each.candidate for each in opened[1:]]
-    refuse_incomparable([candidate, *references])
+    prepared, opened = open_all([run, *others], data, split=split, beta=beta, device=device)
+    candidate, *references = [each.candidate for each in opened]
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += filter_notes(prepared, split)
     if not references and (own := own_logging(candidate)):

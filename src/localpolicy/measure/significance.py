@@ -43,6 +43,11 @@ class Paired:
     holm_p: float  # corrected for the family of tests it belongs to; `p` where it was made alone
 
     @property
+    def numbers(self) -> tuple[float, float, float, int]:
+        """The difference, its interval, and how many positions are behind it."""
+        return self.difference, self.low, self.high, self.n
+
+    @property
     def sign(self) -> int:
         """+1 or -1 where the difference is significant at the confidence asked for, else 0."""
         return int(self.low > 0) - int(self.high < 0)

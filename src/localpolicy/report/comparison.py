@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.estimate import Interval, Measurement
+from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.score import Deployable
@@ -51,7 +51,7 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """For `--json`: every figure, and the claims."""
     section = comparison_section(comparison, samples=False)
-    return {**comparison.to_dict(), "claims": [asdict(claim) for claim in section.claims]}
+    return {**comparison.to_dict(), "claims": as_json(section.claims)}
 
 
 def comparison_section(

@@ -11,7 +11,8 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
       measurements  [{policy, seed, split, round, group, figure, mean, se, low, high, n}]    the long table
       gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline
       floor, logging_value                       {mean, low, high}, or null
-      claims        [{figure, rule, holds, claim, because}]    holds: true, false, or null where nobody can tell
+      claims        [{figure, rule, holds, claim, because, ...}]    holds: true, false, or null where nobody can tell;
+                                                 judge/claims.py has the others
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from localpolicy.judge.claims import Claim as Claim
 from localpolicy.measure.estimate import Interval, Measurement, as_json, group_and_figure
 from localpolicy.measure.significance import Paired
 
@@ -48,17 +50,6 @@ class PolicyInfo:
     js_histogram: Sequence[tuple[float, float, int]] = ()  # (from, to, contexts)
     run: str | None = None  # its folder, relative to the report
     digest: str | None = None  # of its weights
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A figure, the rule it is judged by, whether it holds here, in one plain sentence, and the numbers behind it."""
-
-    figure: str  # as in the long table
-    rule: str
-    holds: bool | None  # None: cannot tell
-    claim: str
-    because: str
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,7 @@ class Section:
             "gains": as_json(self.gains),
             "floor": None if self.floor is None else asdict(self.floor),
             "logging_value": None if self.logging_value is None else asdict(self.logging_value),
-            "claims": [asdict(claim) for claim in self.claims],
+            "claims": as_json(self.claims),
             "samples": [asdict(sample) for sample in self.samples],
         }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from localpolicy.judge.gate import Check, Gate
-from localpolicy.report.contents import Claim, Contents, Headline, KeyNumber, Section
+from localpolicy.judge.claims import Claim
+from localpolicy.judge.verdict import Gate
+from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
@@ -16,21 +17,6 @@ NEXT = {
 GROUNDS = {  # what to do where nothing can be judged, by the check that says so
     "order": "Prepare the log with its times, and ask again.",
     "training": "Train for longer (more minutes), and ask again.",
-}
-CLAIMS = {  # what holds where a check says yes
-    "reward per answer": "its answers would be worth more",
-    "gain": "it gains in the figure that decides",
-    "other events": "no other event loses significantly",
-    "value": "its estimated reward is high enough",
-    "agreement": "it orders what people rated at least as well as before",
-    "segments": "no segment loses significantly",
-    "coverage": "its lists still reach enough of the catalogue",
-    "baselines": "no simple baseline does better",
-    "divergence": "it stays within the budget of divergence",
-    "divergence over floor": "it stays within the allowed multiple of the noise floor",
-    "order": "its rows are in the order of time",
-    "training": "the models were trained for long enough",
-    "reference fit": "the estimates of the log predict it better than chance",
 }
 REMEDY = {  # by the check that said no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
@@ -54,7 +40,7 @@ MEANINGS = {
 
 def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
-    rows = [[Cell(check.name), Cell(MARKS[check.outcome]), Cell(check.reason)] for check in verdict.checks]
+    rows = [[Cell(check.figure), Cell(MARKS[check.outcome]), Cell(check.because)] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
     note = " ".join([verdict.sentence, *(f"Note: {note}." for note in verdict.notes)])
     return Table(title, ["check", "ok", "why"], rows, note)
@@ -62,12 +48,12 @@ def gate_table(verdict: Gate) -> Table:
 
 def gate_headline(verdict: Gate) -> Headline:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
-    told = [check for check in verdict.checks if check.outcome != "not asked" or check.name == "divergence"]
-    numbers = [_number(check, verdict) for check in told if check.name in NAMES and check.value is not None]
+    told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
+    numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
     step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
-    step = GROUNDS.get(verdict.checks[0].name, step)
-    failed = {check.name for check in verdict.checks if check.outcome == "no"}
+    step = GROUNDS.get(verdict.checks[0].figure, step)
+    failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     if instead is None and len(failed) == 1:
         step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])
     return Headline(verdict.sentence, numbers, step)
@@ -75,12 +61,7 @@ def gate_headline(verdict: Gate) -> Headline:
 
 def gate_claims(verdict: Gate) -> list[Claim]:
     """Every check that was asked for."""
-    rule = f"the gate's rules, with {verdict.rules.confidence:.0%} confidence"
-    return [
-        Claim(check.name, rule, check.passed, CLAIMS.get(check.name, check.name), check.reason)
-        for check in verdict.checks
-        if check.outcome != "not asked"
-    ]
+    return [check for check in verdict.checks if check.asked]
 
 
 def gate_contents(verdict: Gate) -> Contents:
@@ -94,15 +75,15 @@ def gate_contents(verdict: Gate) -> Contents:
     return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
 
 
-def _number(check: Check, verdict: Gate) -> KeyNumber:
-    value = f"{check.value:.3f}" if check.name == "divergence" else f"{check.value:+.4f}"
-    meaning = MEANINGS[check.name]
+def _number(check: Claim, verdict: Gate) -> KeyNumber:
+    value = f"{check.value:.3f}" if check.figure == "divergence" else f"{check.value:+.4f}"
+    meaning = MEANINGS[check.figure]
     divergence = verdict.evaluation.divergence
-    if check.name == "divergence" and divergence is not None and divergence.floor_js is not None:
+    if check.figure == "divergence" and divergence is not None and divergence.floor_js is not None:
         meaning += f" Two estimates of the log differ by {divergence.floor_js.overall.mean:.3f}: that much is noise."
-    if check.name != "divergence" and check.low is not None and check.high is not None:
+    if check.figure != "divergence" and check.low is not None and check.high is not None:
         share = f"{verdict.rules.confidence:.0%}"
         meaning += (
             f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} {check.unit}."
         )
-    return KeyNumber(value, NAMES[check.name].format(metric=verdict.metric), meaning)
+    return KeyNumber(value, NAMES[check.figure].format(metric=verdict.metric), meaning)

@@ -300,7 +300,7 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
 
 def loop_json(loop: Loop, by_arm: Mapping[str, Trajectory]) -> dict[str, Any]:
     """For machines: every figure, the claims, and what went wrong."""
-    content = {**loop.to_dict(), "claims": [asdict(claim) for claim in loop_claims(by_arm)]}
+    content = {**loop.to_dict(), "claims": [claim.to_dict() for claim in loop_claims(by_arm)]}
     for name, trajectory in by_arm.items():
         content["arms"][name] |= {
             "symptoms": [asdict(symptom) for symptom in trajectory[1]],

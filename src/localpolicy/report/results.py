@@ -11,7 +11,7 @@ from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate import Gate
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.baselines import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists

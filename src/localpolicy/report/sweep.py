@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,7 @@ def claims(sweep: Sweep) -> list[Claim]:
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """For `sweep.json`: every point, and the claims."""
-    return {**sweep.to_dict(), "claims": [asdict(claim) for claim in claims(sweep)]}
+    return {**sweep.to_dict(), "claims": [claim.to_dict() for claim in claims(sweep)]}
 
 
 def _lead(sweep: Sweep, chosen: Tried) -> Claim:

@@ -1,0 +1,184 @@
+"""The gate's checks by ranks: each a question about two policies on the same rows, with n, interval and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, too_few, would_tell
+from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.significance import ENOUGH, Values, paired, paired_family, sequences_of
+from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
+
+
+def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
+    """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    if not len(mine):
+        return check("gain", "cannot tell", unmeasured(name), n=0, plain=f"no row can be judged by {name}")
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
+    words = gain_words(name)
+    reason = (
+        f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
+        f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
+        f"be above {rules.min_gain:g}" + (f". Note: {said}" if said else "")
+    )
+    if rules.min_sequences <= sequences < ENOUGH:
+        reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
+    outcome: Outcome = "cannot tell"
+    needed, plain = None, words["cannot tell"]
+    if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
+        outcome, plain = "no", "the two rank everything alike"
+        reason = (
+            f"{name} {old.mean():.4f} of both, over {test.n:,} positions of {sequences:,} sequences. The two rank "
+            "everything alike: nothing would change" + (f". Note: {said}" if said else "")
+        )
+    elif (few := too_few(clusters, rules)) is not None:
+        needed, told = few
+        reason += told
+    else:
+        outcome, told = outcome_of(test.low, test.high, float(old.mean()), rules)
+        reason += told
+        plain = words["lower" if outcome == "no" and test.high < 0 else outcome]
+        plain += TOO_LITTLE if outcome == "no" and test.low > rules.min_gain else ""
+        if outcome == "cannot tell":
+            needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain, rules)
+            reason += told
+    return check("gain", outcome, reason, *test.numbers, needed, plain=plain)
+
+
+def unmeasured(name: str) -> str:
+    """Why a figure has no position, and what to do."""
+    if name not in (LIKED, AGREEMENT):
+        return f"{name}: no held-out position has it. Hold out more sequences"
+    return (
+        f"{name} compares items that one person rated after one another, and no held-out sequence has two (a split by "
+        "last events leaves one). Prepare the data with --split random or time"
+    )
+
+
+def gain_words(name: str) -> dict[str, str]:
+    """What came of a figure such as purchase.nDCG@20, in words, by outcome."""
+    if name == LIKED:
+        first = "what it ranks first was liked"
+        return {
+            "yes": f"{first} better", "no": f"{first} no better", "lower": f"{first} less",
+            "cannot tell": f"{first} not significantly better",
+        }  # fmt: skip
+    group = name.rpartition(".")[0]
+    named = {"all": "what people took", "repeat": "repeats", "new": "new items", WEIGHTED: "what is worth most"}
+    what = named.get(group, f"{group} events")
+    return {
+        "yes": f"it ranks {what} higher", "no": f"it ranks {what} no higher", "lower": f"it ranks {what} lower",
+        "cannot tell": f"it does not significantly rank {what} higher",
+    }  # fmt: skip
+
+
+def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
+    """Beside the value at the top: rated items are not significantly ordered worse than before."""
+    (mine, clusters), (old, _) = new.values(AGREEMENT), deployed.values(AGREEMENT)
+    if not len(mine):
+        return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    reason = (
+        f"pairs of rated items ordered as the person rated them: {old.mean():.4f} -> {mine.mean():.4f}, difference "
+        f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    plain = "it orders what people rated worse than before"
+    outcome: Outcome = "no" if test.high < 0 else "yes"
+    return check("agreement", outcome, reason, *test.numbers, plain=plain)
+
+
+def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
+    """No other event loses significantly more than allowed, Holm-corrected over them."""
+    if name == LIKED:
+        return check("other events", "not asked", "ratings are judged together")
+    measured, metric_name = groups(new.scores), name.rpartition(".")[2]
+    others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
+    tests = {}
+    for event in others:
+        (mine, clusters), (old, _) = (policy.values(f"{event}.{metric_name}") for policy in (new, deployed))
+        tests[event] = mine + rules.max_event_loss, old, clusters
+    return _no_sure_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
+
+
+def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
+    """No segment loses significantly more than allowed, Holm-corrected over the segments."""
+    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    tests = {}
+    for label, here in segments(new.scores, new.counts, new.known).items():
+        if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
+            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
+    nothing = f"no segment has {rules.min_segment} positions"
+    return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
+
+
+def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
+    """`values` of the new policy have the allowed loss added."""
+    if not values:
+        return check(name, "not asked", nothing)
+    tests = paired_family(values, confidence=rules.confidence)
+    lost = {
+        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"
+        for label, test in tests.items()
+        if test.sign < 0
+    }
+    worst = min(tests.values(), key=lambda test: test.difference)
+    fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)
+    if lost:
+        where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
+        plain = f"it ranks {where} lower"
+        return check(name, "no", f"falls significantly for: {', '.join(lost.values())}", *fields, plain=plain)
+    label = next(label for label, test in tests.items() if test is worst)
+    reason = (
+        f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
+        f"({fields[1]:+.4f} to {fields[2]:+.4f}, n {worst.n:,})"
+    )
+    return check(name, "yes", reason, *fields)
+
+
+def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
+    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
+    name = f"coverage@{new.settings['lists']}"
+    mine, old = new.policy[name], deployed.policy[name]
+    assert not isinstance(mine, Estimate) and not isinstance(old, Estimate)
+    ratio = mine / old if old > 0 else np.inf
+    reason = (
+        f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
+    )
+    outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
+    plain = f"its lists reach {ratio:.0%} of the items that the deployed policy's lists reach"
+    return check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
+
+
+def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str, rules: GateRules) -> Claim:
+    """Significantly better than every simple baseline (Holm); one that is better itself should be deployed."""
+    if not baselines:
+        return LEFT_OUT
+    mine, clusters = new.values(name)
+    if not len(mine):
+        plain = f"no held-out row can be judged by {name}"
+        return check("baselines", "cannot tell", unmeasured(name), n=0, plain=plain)
+    theirs = {baseline.name: baseline.values(name)[0] for baseline in baselines}
+    tests = paired_family({each: (mine, theirs[each], clusters) for each in theirs}, confidence=rules.confidence)
+    best, test = min(tests.items(), key=lambda pair: pair[1].difference)
+    figures = ", ".join(f"{label} {values.mean():.4f}" for label, values in theirs.items())
+    reason = (
+        f"{name} {mine.mean():.4f} against {figures}; against {best} {test.difference:+.4f} "
+        f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    numbers, unsure = test.numbers, f"it is not significantly better than the simple baseline {best}"
+    if (few := too_few(clusters, rules)) is not None:
+        return check("baselines", "cannot tell", reason + few[1], *numbers, few[0], plain=unsure)
+    if test.sign < 0:
+        return check("baselines", "no", f"{reason}: {best} is what should be deployed", *numbers, instead=best)
+    if all(each.sign > 0 for each in tests.values()):
+        return check("baselines", "yes", reason, *numbers, plain="it beats every simple baseline")
+    wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
+    needed, told = would_tell(test, wanted, rules)
+    reason = f"{reason}: not significantly better than {best}{told}"
+    return check("baselines", "cannot tell", reason, *numbers, needed, plain=unsure)

@@ -1,0 +1,154 @@
+"""The gate by value: of policies and baselines alike, where the log has propensities."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gate_examples import made, small_config, valued
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError, on_command_line
+from localpolicy.judge.gate import BY_RANK, GateRules, gate
+from localpolicy.judge.gate_value import baselines_by_value, family, value_check
+from localpolicy.measure.off_policy.estimators import Contributions
+from localpolicy.measure.off_policy.intervals import skewed
+from localpolicy.measure.opening import _elsewhere
+from localpolicy.measure.truth import true_value
+from localpolicy.report.gate import gate_table
+from localpolicy.runs.config import Config
+from localpolicy.simulation.bandit import BanditConfig, BanditWorld
+from localpolicy.simulation.prepared import write_prepared
+from localpolicy.training.train import train
+
+
+def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
+    rng = np.random.default_rng(0)
+    reward = (rng.random(20_000) < 0.3).astype(float)
+    shares = {"high": np.where(reward > 0, 1.3, 0.9), "log": np.ones(20_000)}
+    policies = {name: valued(name, weight / weight.mean(), reward) for name, weight in shares.items()}
+    rules = GateRules()
+    assert baselines_by_value(policies["high"], None, [policies["log"]], rules).outcome == "yes"
+    lost = baselines_by_value(policies["log"], None, [policies["high"]], rules)
+    assert lost.outcome == "no" and lost.instead == "high" and lost.value < 0
+    beaten = baselines_by_value(policies["log"], policies["high"], [policies["high"]], rules)
+    assert beaten.outcome == "no" and beaten.instead is None, "it earns no more than what is deployed"
+    same = valued("same", np.where(np.arange(20_000) % 2, 0.9, 1.1), reward)
+    unsure = baselines_by_value(policies["log"], None, [same], rules)
+    assert unsure.outcome == "yes" and "Not told from same" in unsure.because, "it does not block a gain"
+    one = np.zeros(20_000)
+    one[0] = 1e6
+    unknown = valued("unknown", np.maximum(one, 1e-9), reward)
+    alone = baselines_by_value(policies["high"], None, [unknown], rules)
+    assert alone.outcome == "not asked" and "unknown" in alone.because, "neither blocks nor passes, and is named"
+    partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)
+    assert partly.outcome == "yes" and "too little of their reward: unknown" in partly.because
+    assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
+
+
+def test_intervals_of_several_differences_are_holms():
+    """The clearest of three at 1 - α/3, the next at 1 - α/2; after one that is not significant the level stays."""
+    rng = np.random.default_rng(0)
+    gaps = {
+        name: Contributions(rng.normal(mean, 1, 400), np.arange(400), np.zeros(400), np.zeros(400))
+        for name, mean in {"small": 0.01, "large": 1.0, "middle": 0.5}.items()
+    }
+    found = family(gaps, 0.95)
+    for name, level in {"large": 0.05 / 3, "middle": 0.05 / 2, "small": 0.05}.items():
+        assert found[name] == pytest.approx(skewed(gaps[name], confidence=1 - level))
+    alike = {name: gaps["small"] for name in ("one", "two")}
+    assert family(alike, 0.95)["two"] == pytest.approx(skewed(gaps["small"], confidence=1 - 0.05 / 2))
+
+
+def test_a_deployed_policy_far_from_the_log_is_not_the_log():
+    """100 items shown at random; D stakes .95 on the best, of which the log says little: its value is refused.
+
+    The log's mean (.31) stood for D's (.87) here, and X (.38) was to be deployed instead of D.
+    """
+    rng = np.random.default_rng(0)
+    worth = np.clip(0.3 + 0.12 * rng.standard_normal(100), 0.02, 0.6)
+    worth[7] = 0.9
+    better, staked = np.exp(worth / 0.25) / np.exp(worth / 0.25).sum(), np.full(100, 0.05 / 99)
+    staked[7] = 0.95
+    action = rng.choice(100, 3_000)
+    reward = (rng.random(3_000) < worth[action]).astype(float)
+    new, deployed = (valued(name, 100 * policy[action], reward) for name, policy in (("X", better), ("D", staked)))
+    assert staked @ worth > 2 * better @ worth and value_check(new, None, GateRules()).outcome == "yes"
+    check = value_check(new, deployed, GateRules())
+    assert check.outcome == "cannot tell" and "no estimate of D, which is deployed" in check.because
+    assert check.because.endswith("--against log"), "the way out, as it is typed"
+
+
+def test_who_learnt_from_what_people_did_is_judged_by_the_log_it_wrote(small):
+    """It is not measured on what was shown; the way out is said."""
+    policy = SimpleNamespace(origin=SimpleNamespace(kind="interactions"))
+    with on_command_line(), pytest.raises(RunError, match=r"RUN wrote this log as it served.*--against log\.$"):
+        _elsewhere(SimpleNamespace(name="RUN", policy=policy), None, small, "test")
+
+
+def test_a_value_must_significantly_be_no_worse_than_the_deployed_one():
+    rng = np.random.default_rng(1)
+    count = 20_000
+    reward = (rng.random(count) < 0.3).astype(float)
+    log_like = np.where(rng.random(count) < 0.5, 0.9, 1.1)
+    good, same, bad = (
+        valued(name, weight / weight.mean(), reward)
+        for name, weight in (
+            ("good", log_like * (1 + reward)),
+            ("same", log_like),
+            ("bad", log_like * (1.2 - 0.4 * reward)),
+        )
+    )
+    rules = GateRules()
+    assert value_check(good, same, rules).outcome == "yes"
+    assert value_check(bad, same, rules).outcome == "no"
+    equal = value_check(same, None, rules, decides=False)
+    assert equal.outcome == "yes" and equal.low < 0, "no worse by 5 % is enough where it does not decide"
+    assert value_check(same, None, rules).outcome == "no", "all of the interval is below the smallest gain worth having"
+    little = value_check(good, same, GateRules(smallest_gain=9.0))
+    assert little.low > 0 and little.outcome == "no" and little.plain.endswith("by as much as is worth having")
+    unsure = value_check(same, None, GateRules(smallest_gain=0.0))
+    assert unsure.outcome == "cannot tell" and (unsure.value <= 0 or unsure.needed > count)
+    assert value_check(same, None, GateRules(value_margin=0.0), decides=False).outcome == "cannot tell"
+    nothing = made("x", np.ones(3))
+    assert value_check(nothing, None, rules, decides=False).outcome == "not asked", "no propensities"
+    refused = valued("far", np.r_[np.full(99, 1e-6), 1e6], np.ones(100))
+    assert value_check(refused, None, rules).outcome == "cannot tell"
+
+
+def policy_of_a_moving_world(data, name, tmp_path, **objective):
+    settings = {"data": {"length": 4}, "model": {"width": 16}, "train": {"epochs": 6, "batch_size": 128}}
+    settings["train"] |= {"learning_rate": 0.01, "seed": {"mle": 0}.get(name, 1)}
+    return train(data, out=tmp_path / name, config=Config.parse({**settings, "objective": {"name": name, **objective}}))
+
+
+def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_path):
+    world = BanditWorld(BanditConfig(contexts=12, items=8, appeal=2.0), seed=1)
+    write_prepared(world, tmp_path / "data", sequences=6_000, seed=2)
+    data = Prepared(tmp_path / "data")
+    mle, lpi = (policy_of_a_moving_world(data, name, tmp_path) for name in ("mle", "lpi_cb"))
+    config = {"min_history": 3}
+    verdict = gate(lpi, against=[mle], config=config)
+    assert verdict.answer == "deploy" and verdict.checks[0].figure == "value"
+    assert {check.outcome for check in verdict.checks if check.figure in BY_RANK[:-1]} == {"not asked"}
+    ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
+    assert ranks.checks[0].figure == "gain" and ranks.checks[0].outcome != "not asked", (
+        "a metric that was named decides"
+    )
+    truth = [true_value(run.policy(), world).value for run in (mle, lpi)]
+    assert truth[1] > truth[0] + 0.03
+
+
+def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_path):
+    run = train(small, out=tmp_path / "run", config=small_config(epochs=1))
+    rules = GateRules(baselines=False, overlap={"min_effective": 1.0, "max_share": 1.0, "max_bias": 1e9})
+    found = gate(run, against=["log"], rules=rules)
+    assert found.deployed is None and found.against == "the policy that wrote the log"
+    value = found.checks[0]
+    assert value.figure == "value" and "against the log's own" in value.because and value.n
+    assert "its lower end must be above 0" in value.because, "no worse is no reason to deploy"
+    assert found.question.kind == "value" and found.days is None
+    assert "the policy that wrote the log" in gate_table(found).title
+    json.dumps(found.to_dict(), allow_nan=False)
