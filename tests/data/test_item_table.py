@@ -169,7 +169,7 @@ def test_blanks_around_column_names_are_no_part_of_them(tmp_path: Path) -> None:
 
 
 def test_a_category_of_too_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localpolicy.data.item_table.MOST_VALUES", 2)
+    monkeypatch.setattr("localpolicy.data.item_columns.MOST_VALUES", 2)
     with pytest.raises(DataError, match="'brand' has 3 values for 9 items; a category has at most 2"):
         prepared(tmp_path, pa.table({name: TABLE[name] for name in ("item_id", "brand")}))
 
