@@ -191,15 +191,10 @@ def measure(task: Task, raw: Path | None, out: Path, *, device: str = "auto", **
     file.parent.mkdir(parents=True, exist_ok=True)
     truth = out / task.log / "truth.npy"
     known = _true_value(run, data, np.load(truth)) if truth.exists() else scored.truth and scored.truth.value
-    values = {name: _values(scored, name) for name in log.figures if _has(scored, name)}
+    values = {name: _values(scored, name) for name in log.figures if name in scored.figures}
     values |= {} if known is None else {"J": np.array([known])}
     values |= {"sequence": scored.scores.sequence, "history": scored.scores.history}
     np.savez_compressed(file, allow_pickle=False, facts=np.array(json.dumps(facts)), **values)
-
-
-def _has(scored: Evaluation, name: str) -> bool:
-    group, _, metric = name.rpartition(".")
-    return name in {**scored.rewards, **scored.policy} if not group else metric in scored.metrics.get(group, {})
 
 
 def _values(scored: Evaluation, name: str) -> np.ndarray:

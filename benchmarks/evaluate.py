@@ -58,7 +58,7 @@ def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
     from localpolicy.data.store import Prepared
     from localpolicy.data.store_writer import writing
-    from localpolicy.measure.evaluation import evaluate_policy
+    from localpolicy.measure.measurements import evaluate_policy
     from localpolicy.measure.metrics import EvaluateConfig
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run

@@ -23,7 +23,7 @@ from improvement import dialled, distance
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.model.policy import Policy

@@ -119,7 +119,7 @@ def evaluation(name: str, sequence: np.ndarray, reward: np.ndarray, **columns: n
     scores = Scores(sequence=sequence, reward=reward, events=["shown"], settings={}, shown=np.zeros(1), **made)
     value = value_of_scores(scores, largest_reward=1.0) if scores.propensity is not None else None
     return Evaluation(
-        name=name, metrics={}, rewards={}, policy={}, divergence=None, scores=scores, counts=np.ones(1), settings={},
+        name=name, figures={}, divergence=None, scores=scores, counts=np.ones(1), settings={},
         off_policy=value,
     )  # fmt: skip
 

@@ -29,7 +29,8 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.baselines import ItemNeighbours
 from localpolicy.measure.estimate import mean_estimate
-from localpolicy.measure.evaluation import Evaluation, evaluate_policy
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.score import Scorer

@@ -25,7 +25,7 @@ from public import SETS
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run

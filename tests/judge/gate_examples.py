@@ -20,7 +20,7 @@ def made(name: str, rank: np.ndarray, **columns: object) -> Evaluation:
     """An evaluation of these ranks; one position per sequence unless told otherwise."""
     found = scores(rank=np.asarray(rank, float), **columns)
     return Evaluation(
-        name=name, metrics=ranking(found, ["nDCG@20"]), rewards={}, policy={"coverage@20": 0.5}, divergence=None,
+        name=name, figures={**ranking(found, ["nDCG@20"]), "coverage@20": 0.5}, divergence=None,
         scores=found, counts=np.ones(3), settings={"lists": 20},
     )  # fmt: skip
 

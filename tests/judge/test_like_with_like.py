@@ -15,7 +15,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.judge.gate_ranks import gain_check
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import on_data
 from localpolicy.measure.run import evaluate

@@ -12,7 +12,7 @@ from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.run import evaluate
 from localpolicy.model.histories import recommend_with

@@ -26,7 +26,7 @@ def measured(name: str = "policy", **columns: object) -> Evaluation:
     made = scores(**columns)
     log = decisions(made)
     return Evaluation(
-        name=name, metrics=ranking(made, ["HR@1"]), rewards={}, policy={}, divergence=None, scores=made,
+        name=name, figures=ranking(made, ["HR@1"]), divergence=None, scores=made,
         counts=np.ones(3), settings={}, off_policy=None if log is None else off_policy(log, rules=EASY),
     )  # fmt: skip
 

@@ -328,7 +328,7 @@ def test_a_run_of_this_folder_is_named_after_it(runs, tmp_path, monkeypatch):
 def evaluation_of(name: str, sequence: list[int], rank: list[float]) -> Evaluation:
     made = scores(sequence=sequence, rank=rank)
     return Evaluation(
-        name=name, metrics=ranking(made, ["HR@1"]), rewards={}, policy={}, divergence=None, scores=made,
+        name=name, figures=ranking(made, ["HR@1"]), divergence=None, scores=made,
         counts=np.ones(3), settings={},
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from measured import log, policy, random_sequences, scores
 from localpolicy.data.batches import WindowConfig
 from localpolicy.measure.divergence import Reference, divergence, noise_floor, times_floor
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 
 
 def test_the_mean_is_over_references_and_the_floor_over_pairs():

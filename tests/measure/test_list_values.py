@@ -137,7 +137,7 @@ def test_lists_that_the_log_does_not_hold_whole_are_left_out(stated):
 def judged(name: str, lists: np.ndarray, reward: np.ndarray, policy: np.ndarray) -> Evaluation:
     found = scores(**of_lists(lists, reward, policy, model=np.zeros(V)))
     return Evaluation(
-        name=name, metrics={}, rewards={}, policy={}, divergence=None, scores=found, counts=np.ones(V),
+        name=name, figures={}, divergence=None, scores=found, counts=np.ones(V),
         settings={"lists": 20}, off_policy=value_of_scores(found, largest_reward=1.0),
     )  # fmt: skip
 

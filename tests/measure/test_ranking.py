@@ -84,9 +84,9 @@ def test_groups_hold_answers_only():
         "new": [False, False, True, True],
     }
     figures = ranking(made, ["HR@20"])
-    assert figures["click"]["HR@20"].mean == 0.5
-    assert figures["all"]["HR@20"].mean == pytest.approx(2 / 3)
-    assert figures["new"]["HR@20"].n == 2
+    assert figures["click.HR@20"].mean == 0.5
+    assert figures["all.HR@20"].mean == pytest.approx(2 / 3)
+    assert figures["new.HR@20"].n == 2
     assert flat(made, ["HR@20"])["purchase.HR@20"] == 1.0
 
 

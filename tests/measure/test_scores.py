@@ -9,7 +9,7 @@ from measured import log, policy, random_sequences
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.score import score
 from localpolicy.types import START, Batch

@@ -89,11 +89,11 @@ def test_the_long_table_holds_what_every_result_shows(shown):
     for name in table:
         for figure in (*comparison.columns, "AR@1", "logp", "entropy", "JS"):
             values, sequence = table.values(name, figure)
-            row, found = table.row(name, figure), mean_estimate(values, sequence)
+            row, found = table[name].row(figure), mean_estimate(values, sequence)
             assert (row.mean, row.se, row.n) == pytest.approx((found.mean, found.se, found.n))
             assert row.low <= row.mean <= row.high
-    assert table.row("lpi", "noise floor").mean == pytest.approx(comparison.floor.mean)
-    assert table.row("lpi", "coverage@20").mean == comparison["lpi"].coverage
+    assert table["lpi"].row("noise floor").mean == pytest.approx(comparison.floor.mean)
+    assert table["lpi"].row("coverage@20").mean == comparison["lpi"].coverage
     assert shown["evaluate"].to_arrow().column_names == table.to_arrow().column_names
 
 

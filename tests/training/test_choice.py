@@ -150,7 +150,7 @@ def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
     assert epoch["value_low"] == pytest.approx(value_bounds([decided], estimator)[0].low, rel=1e-6)
     assert epoch["value_low"] > candidate.low, "one policy, not the best of many"
     if estimator != "log_smoothing":  # a bound, of which no difference can be taken
-        judged = Evaluation("new", {}, {}, {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
+        judged = Evaluation("new", {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
         check = value_check(judged, None, GateRules(estimator=estimator))
         assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
         refused = value_check(judged, None, GateRules(estimator=estimator, min_effective_share=0.99))

@@ -12,7 +12,7 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.cli.main import app
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.measure.evaluation import evaluate_policy
+from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.distill import Distill

@@ -116,7 +116,7 @@ def test_what_is_judged_and_kept_is_calibrated_and_training_is_the_same(interact
     assert sharper, "the comparison has something to compare"
     kept = run.selected_metrics()["validation"]["plain_logp"]
     held_out = evaluate(run, data=interactions, config={"split": "validation"})
-    assert held_out.policy["logp"].mean == pytest.approx(kept, abs=1e-5), "what was judged is what was kept"
+    assert held_out.estimate("logp").mean == pytest.approx(kept, abs=1e-5), "what was judged is what was kept"
 
 
 def test_impressions_dense_logs_and_the_papers_presets_are_left_alone(small, interactions, tmp_path):

@@ -61,6 +61,14 @@ class Comparison(Result):
         return Measurements(self.evaluations)
 
     @property
+    def figures(self) -> list[str]:
+        """What terminal and frame show of each policy, by name in the long table."""
+        first = self.evaluations[0]
+        known = any(evaluation.truth is not None for evaluation in self.evaluations)
+        beside = ["JS", "entropy", f"coverage@{first.lists}", *(["true J"] if known else [])]
+        return [*self.columns, *first.rewards, *beside]
+
+    @property
     def main(self) -> str:
         """The column that decides."""
         return deciding_figure(self.evaluations[0], self.columns)[0]
@@ -199,22 +207,15 @@ class Comparison(Result):
 
     def _row(self, evaluation: Evaluation) -> dict[str, Any]:
         row: dict[str, Any] = {"policy": evaluation.name}
-        for figure in (*self.columns, *evaluation.rewards):
-            value = evaluation.estimate(figure)
-            row |= {figure: finite(value.mean), f"{figure} se": finite(value.se)}
+        for figure in (*self.figures, *(["true gain"] if "true J" in self.figures else [])):
+            known = evaluation.row(figure)
+            row[figure] = None if known is None else finite(known.mean)
+            if figure in (*self.columns, *evaluation.rewards, "JS"):
+                row[f"{figure} se"] = None if known is None else finite(known.se)
             if self.baseline is not None and figure in (*self.columns, "AR@1"):
                 gain = self.gains.get(evaluation.name, {}).get(figure)
-                row |= {f"{figure} gain": None if gain is None else finite(gain.difference)}
-                row |= {f"{figure} gain p": None if gain is None else finite(gain.holm_p)}
-        divergence, truth = evaluation.divergence, evaluation.truth
-        js = None if divergence is None else divergence.js.overall
-        row |= {"JS": None if js is None else finite(js.mean), "JS se": None if js is None else finite(js.se)}
-        row |= {"entropy": evaluation.estimate("entropy").mean, f"coverage@{evaluation.lists}": evaluation.coverage}
-        if any(evaluation.truth is not None for evaluation in self.evaluations):
-            row |= {
-                "true J": None if truth is None else truth.value,
-                "true gain": None if truth is None else truth.gain,
-            }
+                row[f"{figure} gain"] = None if gain is None else finite(gain.difference)
+                row[f"{figure} gain p"] = None if gain is None else finite(gain.holm_p)
         return row
 
     def to_dict(self) -> dict[str, Any]:

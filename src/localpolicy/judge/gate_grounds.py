@@ -17,8 +17,7 @@ from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.question import Question, question_of
-from localpolicy.measure.row_order import sorted_by, tied_share
+from localpolicy.measure.question import Question, question_of, sorted_by, tied_share
 from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 

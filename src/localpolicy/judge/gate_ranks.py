@@ -8,7 +8,6 @@ import numpy as np
 
 from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, too_few, would_tell
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import ENOUGH, Values, paired, paired_family, sequences_of
 from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
@@ -144,8 +143,7 @@ def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules
 def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
     """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
     name = f"coverage@{new.settings['lists']}"
-    mine, old = new.policy[name], deployed.policy[name]
-    assert not isinstance(mine, Estimate) and not isinstance(old, Estimate)
+    mine, old = new.coverage, deployed.coverage
     ratio = mine / old if old > 0 else np.inf
     reason = (
         f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +13,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.measure.divergence import Divergence, Reference, divergence, over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, mean_estimate
-from localpolicy.measure.imputation import Imputation, imputed_reward
-from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy import OffPolicy, OverlapRules, value_of_scores
-from localpolicy.measure.off_policy.reward_model import reward_model
-from localpolicy.measure.question import question_of
-from localpolicy.measure.score import Scorer, Scores, device_of, score
+from localpolicy.measure.divergence import Divergence, over_references
+from localpolicy.measure.estimate import (
+    Estimate,
+    Interval,
+    Measurement,
+    as_json,
+    finite,
+    group_and_figure,
+    mean_estimate,
+)
+from localpolicy.measure.off_policy import OffPolicy
+from localpolicy.measure.score import Scores
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
     AGREEMENT,
     LIKED,
+    REWARDS,
     WEIGHTED,
-    average_reward,
     groups,
     is_rating,
     liking_values,
-    ranking,
     reward_at_1,
     reward_weighted,
     segments,
-    shown_figures,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
@@ -54,9 +55,7 @@ class Evaluation(Result):
     """One policy's figures on one split."""
 
     name: str
-    metrics: dict[str, dict[str, Estimate]]  # by group of positions, then by metric
-    rewards: dict[str, Estimate]  # AR@1, and iAR@1 where ratings are imputed
-    policy: dict[str, Estimate | float]  # logp, entropy, coverage@K, popularity@K
+    figures: dict[str, Estimate | float]  # by name: purchase.nDCG@20, AR@1, logp, coverage@20
     divergence: Divergence | None
     scores: Scores = field(repr=False)
     counts: np.ndarray = field(repr=False)  # [V] how often each item was logged
@@ -69,10 +68,24 @@ class Evaluation(Result):
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
-        group, _, metric_name = name.rpartition(".")
-        value = self.metrics[group][metric_name] if group else {**self.rewards, **self.policy}[name]
+        value = self.figures[name]
         assert isinstance(value, Estimate), name
         return value
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, Estimate]]:
+        """Those of single groups of positions, by group, then by metric."""
+        found: dict[str, dict[str, Estimate]] = {}
+        for name in self.figures:
+            group, _, metric_name = name.rpartition(".")
+            if group:
+                found.setdefault(group, {})[metric_name] = self.estimate(name)
+        return found
+
+    @property
+    def rewards(self) -> dict[str, Estimate]:
+        """AR@1; how what is ranked high was liked, on ratings; iAR@1 where these are imputed."""
+        return {name: self.estimate(name) for name in REWARDS if name in self.figures}
 
     @property
     def lists(self) -> int:
@@ -82,7 +95,7 @@ class Evaluation(Result):
     @property
     def coverage(self) -> float:
         """Share of the catalogue that is in some list of K items."""
-        share = self.policy[f"coverage@{self.lists}"]
+        share = self.figures[f"coverage@{self.lists}"]
         assert not isinstance(share, Estimate)
         return share
 
@@ -132,16 +145,19 @@ class Evaluation(Result):
         known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
         return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
 
-    @property
+    def row(self, name: str) -> Measurement | None:
+        """The row of `purchase.nDCG@20`, `JS` or `true J`, where it was measured."""
+        return next((row for row in self.rows if (row.group, row.figure) == group_and_figure(name)), None)
+
+    @cached_property
     def rows(self) -> list[Measurement]:
         """Every figure, as rows of the long table."""
-        figures = [(group, *figure) for group, named in self.metrics.items() for figure in named.items()]
-        whole: dict[str, Estimate | float] = {**self.rewards, **self.policy}
+        rows = [self._row(*group_and_figure(name), value) for name, value in self.figures.items()]
         if (measured := self.divergence) is not None:
-            whole |= {"JS": measured.js.overall, "KL": measured.kl.overall}
-            whole |= {f"JS from {name}": js for name, js in measured.js.by_name.items()}
-            whole |= {} if measured.floor_js is None else {"noise floor": measured.floor_js.overall}
-        rows = [self._row(*figure) for figure in (*figures, *(("all", *figure) for figure in whole.items()))]
+            distances = {"JS": measured.js.overall, "KL": measured.kl.overall}
+            distances |= {f"JS from {name}": js for name, js in measured.js.by_name.items()}
+            distances |= {} if measured.floor_js is None else {"noise floor": measured.floor_js.overall}
+            rows += [self._row("all", *distance) for distance in distances.items()]
         if (truth := self.truth) is not None:
             true = {"true J": (truth.value, truth.se), "true gain": (truth.gain, truth.gain_se)}
             seed = self.settings.get("seed")
@@ -162,7 +178,7 @@ class Evaluation(Result):
         """A plain number has neither an error nor positions; a ranking metric lies between 0 and 1."""
         n = value.n if isinstance(value, Estimate) else None
         value = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
-        ranked = group != WEIGHTED and figure in self.metrics.get(group, {})
+        ranked = group != WEIGHTED and figure in self.metrics.get(group, ())
         around = value.within_unit() if ranked else Interval.from_estimate(value)
         seed, split = self.settings.get("seed"), self.settings.get("split")
         return Measurement(
@@ -179,7 +195,11 @@ class Evaluation(Result):
         return {
             "metrics": as_json(self.metrics),
             "rewards": as_json(self.rewards),
-            "policy": {name: finite(as_json(value)) for name, value in self.policy.items()},
+            "policy": {
+                name: finite(as_json(value))
+                for name, value in self.figures.items()
+                if "." not in name and name not in REWARDS
+            },
             "divergence": as_json(self.divergence or nothing),
             "off_policy": as_json(self.off_policy),
             "truth": as_json(self.truth),
@@ -216,83 +236,6 @@ class Evaluation(Result):
         for name, table in (("positions", self.scores.to_arrow()), ("sequences", self.per_sequence())):
             with whole_file(folder / f"{split}.{name}.parquet") as partial:
                 pq.write_table(table, partial)
-
-
-def evaluate_policy(
-    policy: Scorer,
-    data: Prepared,
-    *,
-    name: str,
-    window: WindowConfig,
-    config: EvaluateConfig | None = None,
-    references: Mapping[str, Scorer] | None = None,
-    described: Sequence[Reference] = (),
-    propensities: str | None = None,
-    imputation: Imputation | None = None,
-    rules: OverlapRules | None = None,
-    floor: bool = True,
-    values: Scorer | None = None,
-    people: np.ndarray | None = None,
-) -> Evaluation:
-    """Score a split and summarise it. `described` says what each of `references` is, in the same order.
-
-    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
-    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
-    sequences of the split that are scored (default: all).
-    """
-    config = config or EvaluateConfig()
-    estimable = propensities is not None or "propensity" in data[config.split].arrays
-    windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
-    if config.sequences is not None or people is not None:
-        among = np.arange(len(windows)) if people is None else people
-        count = min(config.sequences or len(among), len(among))
-        windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
-    scores = score(
-        policy,
-        windows,
-        events=data.events,
-        references=references,
-        reward_model=(values or reward_model(policy, data)) if estimable else None,
-        min_history=config.min_history,
-        exclude_seen=config.exclude_seen,
-        lists=config.lists,
-        floor=floor,
-        liked=question_of(data, config.split).kind == "liking",
-        batch_size=config.batch_size,
-        description=f"scoring {name}",
-    )
-    counts = np.asarray(data.catalogue["count"].to_numpy())
-    known = data.known_items if learnt_columns(data.catalogue) else None
-    largest = max(data.manifest["rewards"].values(), default=None)
-    rewards = {"AR@1": average_reward(scores)}
-    if scores.liked is not None:
-        for figure in (LIKED, AGREEMENT):
-            liked = liking_values(scores, figure)
-            there = ~np.isnan(liked)
-            rewards[figure] = mean_estimate(liked[there], scores.sequence[there])
-    if imputation is not None:
-        rewards["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
-    return Evaluation(
-        name=name,
-        metrics=ranking(scores, config.metrics, known=known),
-        rewards=rewards,
-        imputation=None if imputation is None else imputation.to_dict(),
-        policy=shown_figures(scores, counts, config.lists),
-        divergence=divergence(scores, described, counts=counts, known=known),
-        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
-        events=paid_events(data),
-        scores=scores,
-        counts=counts,
-        known=known,
-        settings={
-            "policy": name,
-            "data": data.digest,
-            "kind": data.kind,
-            **config.model_dump(mode="json"),
-            "length": window.length,
-            "last": window.last,
-        },
-    )
 
 
 def paid_events(data: Prepared) -> list[str]:

@@ -10,21 +10,26 @@ one file".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from localpolicy.data.batches import WindowConfig
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.estimate import Measurement, group_and_figure
-from localpolicy.measure.evaluation import SCHEMA, Evaluation, evaluate_policy
-from localpolicy.measure.imputation import Imputation
+from localpolicy.measure.divergence import Reference, divergence
+from localpolicy.measure.estimate import Estimate, Measurement
+from localpolicy.measure.evaluation import SCHEMA, Evaluation, paid_events
+from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy import OverlapRules
-from localpolicy.measure.score import Scorer
+from localpolicy.measure.off_policy import OverlapRules, value_of_scores
+from localpolicy.measure.off_policy.reward_model import reward_model
+from localpolicy.measure.question import question_of
+from localpolicy.measure.score import Scorer, device_of, score
+from localpolicy.measure.summary import ranking, rewards, shown_figures
 
 
 @dataclass(frozen=True)
@@ -46,10 +51,6 @@ class Measurements:
     def rows(self) -> list[Measurement]:
         """Every figure of every policy."""
         return [row for evaluation in self.evaluations for row in evaluation.rows]
-
-    def row(self, policy: str, figure: str) -> Measurement:
-        """The row of `purchase.nDCG@20`, `JS` or `coverage@20`."""
-        return next(row for row in self[policy].rows if (row.group, row.figure) == group_and_figure(figure))
 
     def values(self, policy: str, figure: str) -> tuple[np.ndarray, np.ndarray]:
         """The values behind a row [n], and the sequence of each."""
@@ -95,3 +96,73 @@ def measure(
         evaluation.settings["seed"] = candidate.origin.seed
         evaluations.append(evaluation)
     return Measurements(evaluations)
+
+
+def evaluate_policy(
+    policy: Scorer,
+    data: Prepared,
+    *,
+    name: str,
+    window: WindowConfig,
+    config: EvaluateConfig | None = None,
+    references: Mapping[str, Scorer] | None = None,
+    described: Sequence[Reference] = (),
+    propensities: str | None = None,
+    imputation: Imputation | None = None,
+    rules: OverlapRules | None = None,
+    floor: bool = True,
+    values: Scorer | None = None,
+    people: np.ndarray | None = None,
+) -> Evaluation:
+    """Score a split and summarise it. `described` says what each of `references` is, in the same order.
+
+    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
+    sequences of the split that are scored (default: all).
+    """
+    config = config or EvaluateConfig()
+    estimable = propensities is not None or "propensity" in data[config.split].arrays
+    windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
+    if config.sequences is not None or people is not None:
+        among = np.arange(len(windows)) if people is None else people
+        count = min(config.sequences or len(among), len(among))
+        windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
+    scores = score(
+        policy,
+        windows,
+        events=data.events,
+        references=references,
+        reward_model=(values or reward_model(policy, data)) if estimable else None,
+        min_history=config.min_history,
+        exclude_seen=config.exclude_seen,
+        lists=config.lists,
+        floor=floor,
+        liked=question_of(data, config.split).kind == "liking",
+        batch_size=config.batch_size,
+        description=f"scoring {name}",
+    )
+    counts = np.asarray(data.catalogue["count"].to_numpy())
+    known = data.known_items if learnt_columns(data.catalogue) else None
+    largest = max(data.manifest["rewards"].values(), default=None)
+    figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known), **rewards(scores)}
+    if imputation is not None:
+        figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
+    return Evaluation(
+        name=name,
+        figures=figures | shown_figures(scores, counts, config.lists),
+        imputation=None if imputation is None else imputation.to_dict(),
+        divergence=divergence(scores, described, counts=counts, known=known),
+        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
+        events=paid_events(data),
+        scores=scores,
+        counts=counts,
+        known=known,
+        settings={
+            "policy": name,
+            "data": data.digest,
+            "kind": data.kind,
+            **config.model_dump(mode="json"),
+            "length": window.length,
+            "last": window.last,
+        },
+    )

@@ -90,8 +90,8 @@ WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by t
 
 def ranking(
     scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS, *, known: np.ndarray | None = None
-) -> dict[str, dict[str, Estimate]]:
-    """Metric figures by group of positions; and of all together weighted by reward, where rewards differ.
+) -> dict[str, Estimate]:
+    """`purchase.nDCG@20` and so on by group of positions; of all together weighted by reward, where rewards differ.
 
     With `known` [V], which says what training shows, also of the positions at which a cold item was taken.
     """
@@ -99,11 +99,12 @@ def ranking(
     if known is not None and (cold := answered(scores) & ~known[scores.item]).any():
         parts[COLD] = cold
     figures = {
-        group: {name: mean_estimate(scores.metric(name)[here], scores.sequence[here]) for name in metrics}
+        f"{group}.{name}": mean_estimate(scores.metric(name)[here], scores.sequence[here])
         for group, here in parts.items()
+        for name in metrics
     }
     if len(np.unique(scores.reward[answered(scores)])) > 1:
-        figures[WEIGHTED] = {name: mean_estimate(*reward_weighted(scores, name)) for name in metrics}
+        figures |= {f"{WEIGHTED}.{name}": mean_estimate(*reward_weighted(scores, name)) for name in metrics}
     return figures
 
 
@@ -124,6 +125,7 @@ def reward_at_1(scores: Scores) -> np.ndarray:
 
 
 LIKED, AGREEMENT = "liked@1", "agreement"  # figures of how well what is ranked high was liked
+REWARDS = ("AR@1", LIKED, AGREEMENT, "iAR@1")  # figures in units of reward, where they are measured
 
 
 def liking_values(scores: Scores, name: str) -> np.ndarray:
@@ -136,6 +138,15 @@ def liking_values(scores: Scores, name: str) -> np.ndarray:
 def average_reward(scores: Scores) -> Estimate:
     """AR@1 = mean of r · 1[a = argmax π]."""
     return mean_estimate(reward_at_1(scores), scores.sequence)
+
+
+def rewards(scores: Scores) -> dict[str, Estimate]:
+    """What a policy earns at the logged actions, by name; and how it was liked, where the log has ratings."""
+    figures = {"AR@1": average_reward(scores)}
+    for name in (LIKED, AGREEMENT) if scores.liked is not None else ():
+        there = ~np.isnan(values := liking_values(scores, name))
+        figures[name] = mean_estimate(values[there], scores.sequence[there])
+    return figures
 
 
 def likelihood(scores: Scores) -> Estimate:
@@ -175,9 +186,5 @@ def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, E
 
 def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, float]:
     """`purchase.nDCG@20`, ..., `AR@1`, `logp` as plain numbers, for selection and logs."""
-    named = {
-        f"{group}.{name}": value.mean
-        for group, values in ranking(scores, metrics).items()
-        for name, value in values.items()
-    }
-    return {**named, "AR@1": average_reward(scores).mean, "logp": likelihood(scores).mean}
+    named = {**ranking(scores, metrics), "AR@1": average_reward(scores), "logp": likelihood(scores)}
+    return {name: value.mean for name, value in named.items()}

@@ -55,10 +55,10 @@ def ranking_table(evaluation: Evaluation) -> Table:
 
 def policy_table(evaluation: Evaluation) -> Table:
     """Logged reward, coverage, entropy and popularity."""
-    named = {**evaluation.rewards, **evaluation.policy}
     rows = [
         cells(name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value))
-        for name, value in named.items()
+        for name, value in evaluation.figures.items()
+        if "." not in name
     ]
     note = "popularity@K: mean count of a shown item over that of a logged one."
     if evaluation.imputation is not None:
@@ -228,24 +228,17 @@ def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: b
     return tables
 
 
+DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
+
+
 def comparison_table(comparison: Comparison) -> Table:
     """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
-    rewards = list(comparison.evaluations[0].rewards)
-    heads = [*comparison.columns, *rewards, "JS", "entropy", f"coverage@{comparison.evaluations[0].lists}"]
-    truth = any(evaluation.truth is not None for evaluation in comparison.evaluations)
-    rows = []
-    for evaluation in comparison.evaluations:
-        row = [Cell(evaluation.name), *(_column_cell(comparison, evaluation, column) for column in comparison.columns)]
-        row += [Cell(number(evaluation.rewards[name].mean)) for name in rewards]
-        js = None if evaluation.divergence is None else evaluation.divergence.js.overall.mean
-        row += [Cell(number(js, 3)), Cell(number(evaluation.estimate("entropy").mean, 2))]
-        row.append(Cell(number(evaluation.coverage, 3)))
-        if truth:
-            row.append(Cell("—" if evaluation.truth is None else number(evaluation.truth.value)))
-        rows.append(row)
-    return Table(
-        "Policies compared", ["policy", *heads, *(["true J"] if truth else [])], rows, _comparison_note(comparison)
-    )
+    figures = comparison.figures
+    rows = [
+        [Cell(evaluation.name), *(_figure_cell(comparison, evaluation, figure) for figure in figures)]
+        for evaluation in comparison.evaluations
+    ]
+    return Table("Policies compared", ["policy", *figures], rows, _comparison_note(comparison))
 
 
 def at_k_tables(comparison: Comparison) -> list[Table]:
@@ -263,11 +256,14 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
     return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
 
 
-def _column_cell(comparison: Comparison, evaluation: Evaluation, column: str) -> Cell:
-    lead, mean = comparison.leads.get(column), evaluation.estimate(column).mean
+def _figure_cell(comparison: Comparison, evaluation: Evaluation, figure: str) -> Cell:
+    if figure not in comparison.columns:
+        row = evaluation.row(figure)
+        return Cell(number(None if row is None else row.mean, DECIMALS.get(figure.partition("@")[0], 4)))
+    lead, mean = comparison.leads.get(figure), evaluation.estimate(figure).mean
     stars = lead.test.stars if lead is not None and lead.best == evaluation.name else ""
     return Cell(
-        number(mean), largest_shown(mean, [each.estimate(column).mean for each in comparison.evaluations]), stars
+        number(mean), largest_shown(mean, [each.estimate(figure).mean for each in comparison.evaluations]), stars
     )
 
 
