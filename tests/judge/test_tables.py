@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+from gate_examples import made
+
+from localpolicy.judge import comparison
+from localpolicy.judge.comparison import Comparison
 from localpolicy.report.html.page import tables_page
 from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text, number, with_error
+from localpolicy.report.tables import comparison_table
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
@@ -65,3 +71,18 @@ def test_all_that_are_shown_as_the_largest_lead():
     assert [largest_shown(value, column, 3) for value in column] == [True, True, True, False, False]
     assert [largest_shown(value, column) for value in column] == [True, False, False, False, False]
     assert not largest_shown(0.5, [0.5]) and not largest_shown(0.5, [0.5, float("nan")])
+
+
+def test_a_figure_that_is_compared_is_in_the_frame_on_the_terminal_and_in_json(monkeypatch):
+    """A new column is a figure and its name among those compared; nothing else lists them."""
+    monkeypatch.setattr(comparison, "COMPARED", ("novelty@{lists}", "coverage@{lists}"))
+    policies = [made(name, np.array([1.0, rank])) for name, rank in (("a", 1.0), ("b", 9.0))]
+    for number_, policy in enumerate(policies):
+        policy.figures["novelty@20"] = 0.25 + number_
+        policy.settings.update(split="test", exclude_seen=False, min_history=1)
+    found = Comparison(policies, ["all.nDCG@20"], [], None, [], [])
+    assert found.to_arrow()["novelty@20"].to_pylist() == [0.25, 1.25]
+    shown = comparison_table(found)
+    place = shown.columns.index("novelty@20")
+    assert [row[place] for row in shown.plain()] == ["0.2500", "1.2500"]
+    assert found["b"].to_dict()["policy"]["novelty@20"] == 1.25

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from localpolicy.measure.estimate import mean_estimate, quantiles
+from localpolicy.measure.estimate import as_json, mean_estimate, quantiles
 from localpolicy.measure.significance import (
     bootstrap_means,
     holm,
@@ -47,7 +47,7 @@ def test_copies_of_a_position_add_no_certainty():
 def test_nothing_gives_nan_and_json_null():
     empty = mean_estimate(np.empty(0), np.empty(0))
     assert empty.n == 0 and math.isnan(empty.mean)
-    assert empty.to_dict() == {"mean": None, "se": None, "n": 0, "plain_se": None}
+    assert as_json(empty) == {"mean": None, "se": None, "n": 0, "plain_se": None}
     assert quantiles(np.arange(101.0))["q95"] == 95.0
 
 

@@ -317,6 +317,10 @@ def test_a_history_that_is_too_long_and_too_many(light: Light) -> None:
     assert fresh == ["b10.0 %"] * 12
 
 
+NUMBERS = ["value", "low", "high", "n", "needed"]
+CLAIM = ["figure", "rule", "holds", "claim", "because", *NUMBERS, "instead", "plain", "unit", "outcome"]
+
+
 def test_the_file_for_machines_is_the_long_table_and_the_claims() -> None:
     said = json.loads(json.dumps(usual().to_dict(), allow_nan=False))["sections"]
     for section, content in zip(usual().sections, said, strict=True):
@@ -327,7 +331,5 @@ def test_the_file_for_machines_is_the_long_table_and_the_claims() -> None:
             if line["round"] is None and line["group"] == "all":
                 known = section.figure(line["policy"], line["figure"])
                 assert known == Interval(line["mean"], line["low"], line["high"])
-        assert [list(claim) for claim in content["claims"]] == [["figure", "rule", "holds", "claim", "because"]] * len(
-            section.claims
-        )
+        assert [list(claim) for claim in content["claims"]] == [CLAIM] * len(section.claims)
         assert content["gains"].keys() == section.gains.keys()

@@ -19,6 +19,7 @@ from localpolicy.measure.estimate import Estimate, Interval, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.measurements import Measurements
 from localpolicy.measure.significance import Paired, paired_family
+from localpolicy.measure.summary import COMPARED
 from localpolicy.results import Result
 
 NAMED = 3  # policies in a summary
@@ -32,10 +33,6 @@ class FeatureGain(NamedTuple):
     features: list[str]
     shuffled: bool  # dealt out anew among the items: a control, that should bring nothing
     tests: dict[str, Paired]  # of the figure that decides and of the likelihood; all such tests are one family
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {name: as_json(value) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,8 +62,8 @@ class Comparison(Result):
         """What terminal and frame show of each policy, by name in the long table."""
         first = self.evaluations[0]
         known = any(evaluation.truth is not None for evaluation in self.evaluations)
-        beside = ["JS", "entropy", f"coverage@{first.lists}", *(["true J"] if known else [])]
-        return [*self.columns, *first.rewards, *beside]
+        shown = [name.format(lists=first.lists) for name in COMPARED]
+        return [*self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
 
     @property
     def main(self) -> str:

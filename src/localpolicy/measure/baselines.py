@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from localpolicy import __version__
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.measure.score import Deployable
@@ -31,43 +32,6 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sealed, sha256, whole_file, write_json
 from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.types import Batch
-
-
-class SparseLogits(NamedTuple):
-    """base[a], and `value` at the (row, item) pairs. Pairs are sorted by row, and none occurs twice."""
-
-    base: Tensor  # [V]
-    rows: int  # N
-    row: Tensor  # [P]
-    item: Tensor  # [P]
-    value: Tensor  # [P]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, V)."""
-        return self.rows, len(self.base)
-
-    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
-        common = self.base[start:stop].expand(self.rows, -1)
-        chunk = common.clone() if out is None else out.copy_(common)
-        here = (self.item >= start) & (self.item < stop)
-        chunk[self.row[here], self.item[here] - start] = self.value[here]
-        return chunk
-
-    def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]."""
-        logits = self.base[items].clone()
-        mine = self.item == items[self.row]
-        logits[self.row[mine]] = self.value[mine]
-        return logits
-
-    def part(self, start: int, stop: int) -> SparseLogits:
-        """Logits start:stop."""
-        first, last = torch.searchsorted(self.row, torch.tensor([start, stop], device=self.row.device)).tolist()
-        return SparseLogits(
-            self.base, stop - start, self.row[first:last] - start, self.item[first:last], self.value[first:last]
-        )
 
 
 def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *, background: float) -> SparseLogits:
@@ -135,9 +99,7 @@ class Popularity:
 
     def logits(self, batch: Batch) -> Logits:
         """log share, whatever the history."""
-        share = self.share.to(batch.row.device)
-        none = torch.empty(0, dtype=torch.long, device=share.device)
-        return SparseLogits(share.log(), len(batch.scored), none, none, share.new_empty(0))
+        return SparseLogits.alike(self.share.log(), batch)
 
 
 @dataclass(frozen=True)
@@ -238,8 +200,6 @@ KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
     "item-kNN": ItemNeighbours,
 }
 BASELINES: dict[str, Callable[[Prepared], Deployable]] = {name: kind.fit for name, kind in KINDS.items()}
-
-__all__ = ["BASELINES", "ItemNeighbours", "LastItem", "Popularity"]
 
 
 # ---------------------------------------------------------------------- saved, and read again

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
-from localpolicy.measure.estimate import Estimate, Interval, as_json, finite, mean_estimate, quantiles
+from localpolicy.measure.estimate import Estimate, Interval, as_json, mean_estimate, quantiles
 from localpolicy.measure.score import Scores
 from localpolicy.measure.summary import segments
 
@@ -28,8 +28,8 @@ class Spread:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        shares = {name: finite(value) for name, value in self.quantiles.items()}
-        return {**self.overall.to_dict(), "quantiles": shares, "by_reference": as_json(self.by_name)}
+        content = {**self.overall._asdict(), "quantiles": self.quantiles, "by_reference": self.by_name}
+        return {name: as_json(value) for name, value in content.items()}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Divergence:
         """For `--json`."""
         floor = None
         if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js, "kl": self.floor_kl, "ratio": finite(self.above_floor)}
+            floor = {"js": self.floor_js, "kl": self.floor_kl, "ratio": self.above_floor}
         whole = {"js": self.js, "kl": self.kl, "floor": floor, "reference": self.references, "segments": self.segments}
         return {name: as_json(value) for name, value in whole.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,6 @@ class Estimate(NamedTuple):
     se: float  # clustered by sequence
     n: int
     plain_se: float  # as if positions were independent; the paper's
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """For `--json`: what cannot be known is null."""
-        return {name: finite(value) for name, value in self._asdict().items()}
 
     def within_unit(self) -> Interval:
         """The interval of a figure whose values lie in [0, 1], as all ranking metrics do.
@@ -125,10 +121,6 @@ class Measurement(NamedTuple):
         """Its mean and its 95 % interval."""
         return Interval(self.mean, self.low, self.high)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For machines: what cannot be known is null."""
-        return {name: finite(value) for name, value in self._asdict().items()}
-
 
 def group_and_figure(name: str) -> tuple[str, str]:
     """purchase.nDCG@20 -> purchase, nDCG@20; a figure without a group is of all positions."""
@@ -142,12 +134,16 @@ def finite(value: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Figures, alone or inside dicts and lists, as plain values for `--json`."""
+    """Figures and other records, alone or inside dicts and lists, for `--json`: what cannot be known is null."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         return {name: as_json(each) for name, each in value.items()}
-    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
+    return [as_json(each) for each in value] if isinstance(value, list | tuple) else finite(value)
 
 
 def mean_estimate(values: np.ndarray, clusters: np.ndarray) -> Estimate:

@@ -20,7 +20,6 @@ from localpolicy.measure.estimate import (
     Interval,
     Measurement,
     as_json,
-    finite,
     group_and_figure,
     mean_estimate,
 )
@@ -187,7 +186,7 @@ class Evaluation(Result):
 
     def to_arrow(self) -> pa.Table:
         """The long table of this policy: one row per figure and group of positions."""
-        return pa.Table.from_pylist([row.to_dict() for row in self.rows], schema=SCHEMA)
+        return pa.Table.from_pylist(as_json(self.rows), schema=SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -196,9 +195,7 @@ class Evaluation(Result):
             "metrics": as_json(self.metrics),
             "rewards": as_json(self.rewards),
             "policy": {
-                name: finite(as_json(value))
-                for name, value in self.figures.items()
-                if "." not in name and name not in REWARDS
+                name: as_json(value) for name, value in self.figures.items() if "." not in name and name not in REWARDS
             },
             "divergence": as_json(self.divergence or nothing),
             "off_policy": as_json(self.off_policy),

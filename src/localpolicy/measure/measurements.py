@@ -21,7 +21,7 @@ from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference, divergence
-from localpolicy.measure.estimate import Estimate, Measurement
+from localpolicy.measure.estimate import Estimate, Measurement, as_json
 from localpolicy.measure.evaluation import SCHEMA, Evaluation, paid_events
 from localpolicy.measure.imputation import Imputation, imputed_reward
 from localpolicy.measure.metrics import EvaluateConfig
@@ -63,7 +63,7 @@ class Measurements:
 
 def as_arrow(rows: Sequence[Measurement]) -> pa.Table:
     """Rows of the long table, for machines."""
-    return pa.Table.from_pylist([row.to_dict() for row in rows], schema=SCHEMA)
+    return pa.Table.from_pylist(as_json(rows), schema=SCHEMA)
 
 
 def measure(

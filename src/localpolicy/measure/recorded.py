@@ -32,10 +32,11 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.baselines import SparseLogits, popularity
+from localpolicy.measure.baselines import popularity
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
 

@@ -173,6 +173,9 @@ def popularity(shown: np.ndarray, counts: np.ndarray) -> float:
     return float(shown @ counts / max(shown.sum(), 1) / logged) if logged else float("nan")
 
 
+COMPARED = ("entropy", "coverage@{lists}")  # of these figures, what a comparison shows of every policy
+
+
 def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, Estimate | float]:
     """What a policy would show, by name. A figure named here is in the long table, in JSON and on the terminal."""
     return {

@@ -18,7 +18,7 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -103,19 +103,9 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
-        own = ("policies", "measurements", "segments", "gains", "claims", "samples", "floor", "logging_value")
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in own}
-        return {
-            **plain,
-            "unseen_by_js": list(self.unseen_by_js),
-            "policies": [asdict(policy) for policy in self.policies],
-            "measurements": as_json([*self.measurements, *self.segments]),
-            "gains": as_json(self.gains),
-            "floor": None if self.floor is None else asdict(self.floor),
-            "logging_value": None if self.logging_value is None else asdict(self.logging_value),
-            "claims": as_json(self.claims),
-            "samples": [asdict(sample) for sample in self.samples],
-        }
+        content = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "segments"}
+        content["measurements"] = [*self.measurements, *self.segments]
+        return {name: as_json(value) for name, value in content.items()}
 
 
 @dataclass(frozen=True)
@@ -156,8 +146,4 @@ class Contents:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
-        return {
-            **{name: value for name, value in vars(self).items() if name not in ("sections", "numbers")},
-            "numbers": [asdict(number) for number in self.numbers],
-            "sections": [section.to_dict() for section in self.sections],
-        }
+        return {name: as_json(value) for name, value in vars(self).items()}

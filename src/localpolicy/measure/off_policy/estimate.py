@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from localpolicy.measure.estimate import clustered_se, finite
+from localpolicy.measure.estimate import as_json, clustered_se
 from localpolicy.measure.off_policy.decisions import Decisions, Estimand, decisions, estimand_of
 from localpolicy.measure.off_policy.estimators import (
     ESTIMATORS,
@@ -36,8 +36,8 @@ class ValueEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        named = {name: [finite(bound) for bound in interval] for name, interval in self.intervals.items()}
-        return {"value": finite(self.value), "se": finite(self.se), "intervals": named}
+        intervals = {name: list(interval) for name, interval in self.intervals.items()}
+        return {name: as_json(value) for name, value in {**vars(self), "intervals": intervals}.items()}
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,7 @@ class OffPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return {
-            "estimates": {name: value.to_dict() for name, value in self.estimates.items()},
-            "logged": self.logged.to_dict(),
-            "overlap": self.overlap.to_dict(),
-            "propensities": self.propensities,
-            "estimand": self.estimand,
-            **({"beside": {name: other.to_dict() for name, other in self.beside.items()}} if self.beside else {}),
-        }
+        return {name: as_json(value) for name, value in vars(self).items() if name != "beside" or value}
 
 
 def value_of_scores(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from localpolicy.measure.estimate import clustered_se, finite
+from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.off_policy.decisions import Decisions
 from localpolicy.settings import Settings
 
@@ -40,10 +40,6 @@ class Overlap(NamedTuple):
     rewarded: int  # that earned more than the least
     refusal: str | None  # why no estimate is given, or None
     needed: int | None  # decisions, or lists, with which there might be one
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {name: finite(value) for name, value in self._asdict().items()}
 
 
 def effective_sample(weight: np.ndarray) -> float:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
+from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.measure.baselines import SparseLogits
 from localpolicy.measure.score import Scorer
 from localpolicy.model.policy import Policy
 from localpolicy.types import Batch
@@ -41,9 +41,7 @@ class ItemMeans:
 
     def logits(self, batch: Batch) -> Logits:
         """The same row for every position."""
-        none = torch.empty(0, dtype=torch.long, device=batch.row.device)
-        base = self.mean.to(batch.row.device)
-        return SparseLogits(base, len(batch.scored), none, none, base.new_empty(0))
+        return SparseLogits.alike(self.mean, batch)
 
 
 @dataclass(frozen=True)
