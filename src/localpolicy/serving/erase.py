@@ -181,7 +181,7 @@ def _erase_prepared(
     kept_log = pq.read_table(folder / KEPT_LOG) if (folder / KEPT_LOG).exists() else None
     # It holds more persons than the splits: those of whom every row was filtered out.
     others = None if kept_log is None else kept_log.filter(_others(kept_log["sequence_id"], person))
-    in_log = others is not None and len(others) < len(kept_log)
+    in_log = kept_log is not None and others is not None and len(others) < len(kept_log)
     # A file without the person is the same day still: it is not to be appended again, even where no row of it was kept.
     taken = manifest.get("inputs", {}).get("taken", [])
     known = {file["sha256"] for file in taken}

@@ -23,7 +23,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, finite, mean_estimate, t_quantile
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, mean_estimate, t_quantile
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
@@ -173,7 +173,7 @@ class Pooled:
             for seed, value in [(None, self.estimate(name, split)), *alone]:
                 around = value.within_unit() if "." in name else Interval.from_estimate(value)
                 row = Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split)
-                rows.append({**row.to_dict(), "plain_se": finite(value.plain_se)})
+                rows.append({**as_json(row), "plain_se": finite(value.plain_se)})
         return rows
 
 
