@@ -83,7 +83,7 @@ def test_the_gate_of_the_commands_sees_what_go_sees(tmp_path, monkeypatch, times
     done = lpi("go", tmp_path / "log.csv", "--out", out, "--rules", tmp_path / "rules.yaml", *SMALL, *epochs)
     verdict = json.loads((out / "verdict.json").read_text())
     first, *rest = verdict["checks"]
-    assert done.exit_code == 4 and first["name"] == check and {each["outcome"] for each in rest} == {"not asked"}
+    assert done.exit_code == 4 and first["figure"] == check and {each["outcome"] for each in rest} == {"not asked"}
     assert "popularity" not in verdict["sentence"], "no baseline is named on figures that mean nothing"
     line = next(line for line in (out / "commands.sh").read_text().splitlines() if line.startswith("lpi gate"))
     again = lpi(*shlex.split(line)[1:], "--json", tmp_path / "again.json")
