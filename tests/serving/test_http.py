@@ -12,6 +12,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -555,6 +556,55 @@ def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
         assert {ask(client, person=person)["arm"] for person in arms} == {""}, odd
     text = client.get("/metrics").text
     assert 'localpolicy_shadow_total{outcome="answered"} 1.0' in text
+
+
+@pytest.fixture
+def changed(exported, tmp_path):
+    """Makes a candidate out of the export, and a plan that gives it to half of all persons."""
+
+    def make(change) -> Path:
+        folder = shutil.copytree(exported.folder, tmp_path / "candidate")
+        about = {**json.loads((folder / "export.json").read_text()), "version": "b" * 16}
+        change(folder, about)
+        (folder / "export.json").write_text(json.dumps(about))
+        content = {"id": "r1", "candidate": {"export": str(folder), "version": "b" * 16}, "salt": "s"}
+        (tmp_path / "rollout.json").write_text(json.dumps({**content, "stage": "50", "share": 0.5}))
+        return tmp_path / "rollout.json"
+
+    return make
+
+
+def test_nobody_is_refused_for_the_arm_they_are_in(changed, start, tmp_path):
+    """Clients turn the dial, and the candidate has none: its persons get a fallback, which the guardrail counts."""
+
+    def without_dial(folder, about):
+        about["graphs"] = ["policy"]
+        about["files"].pop("dial.onnx")
+
+    client = start(rollout=changed(without_dial))
+    found = [ask(client, person=f"p{number}", beta=0.5, names=True) for number in range(40)]
+    assert {(one["arm"], one["mode"]) for one in found} == {("current", "drawn"), ("candidate", "fallback")}
+    assert set(rows(tmp_path, "SELECT DISTINCT arm, mode, beta FROM requests")) == {
+        ("current", "drawn", 0.5), ("candidate", "fallback", None)
+    }  # fmt: skip
+    for number in range(10):
+        ask(client, person=f"p{number}", k=10_000, expect=422)
+    assert ask(client, person=next(f"p{n}" for n, one in enumerate(found) if one["arm"] == "candidate"))["policy"] == (
+        "b" * 16
+    ), "what it can answer, it answers"
+
+
+def test_a_candidate_of_another_shop_gets_nobody(changed, start):
+    def other_items(folder, about):
+        ids = json.loads((folder / "items.json").read_text())
+        content = json.dumps([item + 1000 for item in ids])
+        (folder / "items.json").write_text(content)
+        about["files"]["items.json"] = sha256(content.encode()).hexdigest()
+        about["samples"] = []
+
+    client = start(rollout=changed(other_items))
+    assert {ask(client, person=f"p{number}")["arm"] for number in range(20)} == {""}
+    assert "another catalogue: it knows 0 of" in client.get("/v1/policies").json()["refused"]
 
 
 @pytest.mark.parametrize("replaces", [["a" * 16], []])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.serving import rollout as rollouts
 from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
@@ -345,6 +346,23 @@ def test_every_rollout_has_its_own_evidence(address, tmp_path):
             at += RIPE + 300
             assert judge(path, log=log, at=at).decision == "done"
     assert decisions == ["advance", "roll back", "roll back", "advance"]
+
+
+def test_a_clock_that_stepped_back_costs_no_rollout_its_evidence(address, tmp_path, monkeypatch):
+    """The second plan's id is then the smaller one."""
+    path = tmp_path / "rollout.json"
+    for number, at in enumerate([START + 10 * HOUR, START]):
+        monkeypatch.setattr(rollouts, "now", lambda moment=at: moment)
+        rollout = plan(path, stages=["50", "100"], rules=EASY)
+        written(address, rollout, persons=400, stage="50", share=0.5, seed=number, effect=-0.5, start=at,
+                policies=("old", f"new{number}"))  # fmt: skip
+        end = at + RIPE + 400
+        seen = judge(path, log=address, at=end, apply=False)
+        rotate(address, out=tmp_path / "events", upto=end)
+        assert judge(path, log=address, at=end) == seen and seen.decision == "roll back"
+    database = Database(address)
+    assert database.rows("SELECT DISTINCT rollout FROM evidence") == [(rollout["id"],)], "nothing else is kept"
+    database.close()
 
 
 @pytest.mark.parametrize("stage", ["shadow", "50"])

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from localpolicy.errors import DataError, LocalPolicyError
 from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
-from localpolicy.serving.deployment import Deployment
+from localpolicy.serving.deployment import Deployment, Route
 from localpolicy.serving.draw import check_floor, check_length, top
 from localpolicy.serving.join import JoinConfig, Worth
 from localpolicy.serving.log import Found, Log, LogError
@@ -103,10 +104,9 @@ class Service:
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
         route = self.deployment.route(asked.person or request)
-        recommender, arm = route.recommender, route.arm
-        question = self._question(asked, recommender)
-        with span("policy", version=recommender.version, arm=arm, places=asked.k):
-            made = await self.batcher.ask(question)
+        arm = route.arm
+        with span("policy", version=route.recommender.version, arm=arm, places=asked.k):
+            question, made = await self._made(asked, route)
         logged = self._is_logged(request)
         if logged:
             record = Request(
@@ -121,6 +121,7 @@ class Service:
         self._count(made, arm, time.perf_counter() - began)
         if route.shadow is not None:
             self._shadow(asked, request, route.shadow, route.rollout)
+        recommender = question.recommender
         unknown = sum(item not in recommender.index for item in question.items)
         listed = Listed(
             request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
@@ -128,6 +129,18 @@ class Service:
             logged=logged,
         )  # fmt: skip
         return NamedList(**vars(listed), names=recommender.called(made.items)) if asked.names else listed
+
+    async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:
+        """The list. What only a candidate cannot answer, a fallback does: nobody is refused for their arm."""
+        try:
+            question = self._question(asked, route.recommender)
+            return question, await self.batcher.ask(question)
+        except LocalPolicyError:
+            current = self.deployment.current.loaded
+            if route.arm != "candidate" or current is None:
+                raise
+            question = replace(self._question(asked, current), fallback=True)
+            return question, replace(await self.batcher.ask(question), failed=True)
 
     def _question(self, asked: Recommend, recommender: Recommender) -> ListRequest:
         """The question in the policy's words; raises where it makes none."""
@@ -273,8 +286,9 @@ class Service:
             {"history": sample["history"], "events": sample["events"]}
             for sample in current.loaded.description["samples"]
         ]
-        stage = self.deployment.assignment.stage
-        return Policies(policies=states, stage=stage, refused=current.refused, samples=samples)
+        stage, candidate = self.deployment.assignment.stage, self.deployment.candidate
+        refused = current.refused or (None if candidate is None else candidate.refused)
+        return Policies(policies=states, stage=stage, refused=refused, samples=samples)
 
 
 def _at_most(most: int, count: int, name: str) -> None:

@@ -29,6 +29,7 @@ class Slot:
 
     folder: Path
     threads: int
+    beside: Recommender | None = None  # of a candidate: what is served now
     loaded: Recommender | None = None
     stamp: Stamp = None
     refused: str | None = None
@@ -60,6 +61,13 @@ class Slot:
 
     def _check_catalogue(self, made: Recommender) -> None:
         """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
+        served = self.loaded or self.beside
+        if served is None:
+            return
+        shared = len(made.index.keys() & served.index.keys())
+        if shared < LEAST_SHARED * min(made.n_items, served.n_items):
+            raise RunError(f"{self.folder} has another catalogue: it knows {shared:,} of the {served.n_items:,} "
+                           "items served now. Start a server of its own for it.")  # fmt: skip
         if self.loaded is None:
             return
         # Nobody sends context, and any policy takes none.
@@ -68,10 +76,6 @@ class Slot:
             raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients may send now: such "
                            "requests would be refused. If yours do not send it, restart the server with this export; "
                            "else serve one that was trained on a log that holds it.")  # fmt: skip
-        shared = len(made.index.keys() & self.loaded.index.keys())
-        if shared < LEAST_SHARED * min(made.n_items, self.loaded.n_items):
-            raise RunError(f"{self.folder} has another catalogue: it knows {shared:,} of the {self.loaded.n_items:,} "
-                           "items served now. Start a server of its own for it.")  # fmt: skip
 
 
 def _other_items(old: Recommender, new: Recommender) -> str:
@@ -126,7 +130,7 @@ class Deployment:
             return
         slot = self.candidate
         if slot is None or slot.folder != export:
-            slot = Slot(export, self.threads)
+            slot = Slot(export, self.threads, beside=self.current.loaded)
         try:
             slot.refresh()
         except LocalPolicyError as error:

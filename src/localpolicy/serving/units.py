@@ -132,7 +132,8 @@ def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple
 def keep_evidence(database: Database, rotation: int) -> None:
     """Before a rotation's lists leave the log, keep what rollouts need of them; within its transaction.
 
-    Only a newer rollout clears what an older one left.
+    Only another rollout clears what an earlier one left: once no list of the earlier one is in the log. Their ids tell
+    nothing of their order, since clocks step back.
     """
     database.execute(
         f"""INSERT INTO evidence SELECT r.id, r.rollout, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items,
@@ -144,5 +145,8 @@ def keep_evidence(database: Database, rotation: int) -> None:
             FROM feedback f JOIN evidence e ON e.request = f.request WHERE f.rotation = ? ON CONFLICT DO NOTHING""",
         (rotation,),
     )
-    database.execute("DELETE FROM evidence WHERE rollout < (SELECT MAX(rollout) FROM evidence)")
+    lists = "FROM requests WHERE rollout <> ''"  # those of this rotation among them
+    database.execute(
+        f"DELETE FROM evidence WHERE rollout NOT IN (SELECT rollout {lists}) AND EXISTS (SELECT 1 {lists})"
+    )
     database.execute("DELETE FROM evidence_answers WHERE request NOT IN (SELECT request FROM evidence)")
