@@ -608,7 +608,7 @@ def test_a_candidate_of_another_shop_gets_nobody(changed, start):
 
 
 @pytest.mark.parametrize("replaces", [["a" * 16], []])
-def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, tmp_path, replaces):
+def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, start, tmp_path, replaces):
     """The candidate itself, or an extended export, or the next one: a plan that is done does not hold it back."""
     served, candidate = (shutil.copytree(exported.folder, tmp_path / name) for name in ("served", "candidate"))
     about = json.loads((served / "export.json").read_text())
@@ -626,6 +626,8 @@ def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, tmp_path,
     assert deployment.route("p").recommender.version == ("c" if known else "b") * 16
     assert deployment.route("p").arm == ("" if known else "candidate")
     assert Deployment(served, rollout=plan).route("p").arm == ("" if known else "candidate"), "after a restart too"
+    (told, *_) = start(export=served, rollout=plan).get("/v1/policies").json()["policies"]
+    assert (told["version"], told["share"]) == ("c" * 16, 1.0 if known else 0.0)
 
 
 # ---------------------------------------------------------------------- who may ask, and what may come back

@@ -271,7 +271,7 @@ class Service:
 
     def policies(self) -> Policies:
         """Who answers."""
-        share = self.deployment.assignment.share
+        share = 0.0 if self.deployment.rolled_out is None else self.deployment.assignment.share
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
             PolicyState(

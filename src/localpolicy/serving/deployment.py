@@ -137,13 +137,18 @@ class Deployment:
             LOG.warning("the candidate cannot be served: %s", error)
         self.candidate = slot
 
+    @property
+    def rolled_out(self) -> Recommender | None:
+        """The candidate, where a rollout goes on and it is the planned version: evidence is about one."""
+        found = None if self.candidate is None else self.candidate.loaded
+        return found if self.assignment.on and found is not None and found.version == self.assignment.version else None
+
     def route(self, unit: str) -> Route:
         """Who answers this person (or request)."""
         assert self.current.loaded is not None
-        assignment, slot = self.assignment, self.candidate
-        candidate = None if slot is None else slot.loaded
-        if not assignment.on or candidate is None or candidate.version != assignment.version:
-            return Route(self.current.loaded)  # evidence is about one version of the candidate
+        assignment, candidate = self.assignment, self.rolled_out
+        if candidate is None:
+            return Route(self.current.loaded)
         if assignment.is_candidate(unit):
             return Route(candidate, "candidate", assignment.stage, assignment.rollout)
         shadow = candidate if assignment.shadow else None

@@ -178,10 +178,11 @@ def _erase_prepared(
         if manifest["settings"].get("session_gap") is not None:
             ids = pc.replace_substring_regex(ids, r"#-?\d+$", "")  # sessions of a person are named id#time
         keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
-    kept_log = pq.read_table(folder / KEPT_LOG) if (folder / KEPT_LOG).exists() else None
-    # It holds more persons than the splits: those of whom every row was filtered out.
-    others = None if kept_log is None else kept_log.filter(_others(kept_log["sequence_id"], person))
-    in_log = kept_log is not None and others is not None and len(others) < len(kept_log)
+    others, in_log = None, False
+    if (folder / KEPT_LOG).exists():  # it holds more persons than the splits: those of whom every row was filtered out
+        kept_log = pq.read_table(folder / KEPT_LOG)
+        others = kept_log.filter(_others(kept_log["sequence_id"], person))
+        in_log = len(others) < len(kept_log)
     # A file without the person is the same day still: it is not to be appended again, even where no row of it was kept.
     taken = manifest.get("inputs", {}).get("taken", [])
     known = {file["sha256"] for file in taken}
