@@ -19,7 +19,6 @@ from localpolicy.measure.off_policy.estimators import (
     logged,
     never_shown,
     self_normalised,
-    smoothed,
 )
 from localpolicy.measure.off_policy.intervals import empirical_bernstein, normal, skewed, smoothed_lower_bound
 from localpolicy.measure.off_policy.overlap import effective_sample
@@ -334,9 +333,3 @@ def test_the_smoothed_bound_of_the_best_strength_pays_for_the_choice():
     assert three == pytest.approx(math.expm1(math.log1p(0.5) - math.log(3 / 0.05) / 40))
     with pytest.raises(DataError, match="rewards >= 0"):
         smoothed_lower_bound(log._replace(reward=-log.reward))
-
-
-def test_smoothing_is_below_importance_weighting_and_tends_to_it():
-    log = Decisions(np.array([5.0, 0.2]), np.array([1.0, 0.5]), np.arange(2))
-    assert (smoothed(log, 0.5) < importance(log)).all()
-    np.testing.assert_allclose(smoothed(log, 1e-9), importance(log), rtol=1e-6)

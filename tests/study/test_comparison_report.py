@@ -20,7 +20,7 @@ from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import Paired, holm, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
-from localpolicy.report.contents import Contents, Headline, Interval, Section
+from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
@@ -226,7 +226,7 @@ def row(
 
 def said(
     *rows: Row, p: float = 0.5, floor: float | None = 0.04, unseen: tuple[str, ...] = ()
-) -> tuple[Headline, dict[str, bool | None]]:
+) -> tuple[Contents, dict[str, bool | None]]:
     lead = SimpleNamespace(test=difference(0.2, p))
     made = SimpleNamespace(
         main="click.nDCG@20",
@@ -252,7 +252,7 @@ MLE = row("mle", "mle", 0.30, 0.04)
 
 def test_the_answer_says_whether_a_new_policy_is_better():
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.01)
-    assert answer.sentence == (
+    assert answer.verdict == (
         "lpi is better than mle, which imitates the log: click nDCG@20 0.3000 → 0.3500 (+17%), more than chance "
         "explains. It moves 3.0 times as far from the log as a retrained copy would."
     )
@@ -261,43 +261,43 @@ def test_the_answer_says_whether_a_new_policy_is_better():
     assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is True
     assert found["lpi differs from the log by more than seed noise"] is True
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06), p=0.06)
-    assert answer.sentence == "No new policy is better than mle, which imitates the log, beyond chance."
+    assert answer.verdict == "No new policy is better than mle, which imitates the log, beyond chance."
     assert "-0.0600 to +0.1600 with 95 % confidence: may be chance" in answer.numbers[0].meaning
     assert answer.next_step.startswith("Keep what is deployed.")
     assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is False
-    assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].sentence.startswith("Every new policy is worse than mle")
+    assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].verdict.startswith("Every new policy is worse than mle")
 
 
 def test_words_know_the_floor():
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
-    assert answer.sentence.endswith("It stays as close to the log as a retrained copy would.")
+    assert answer.verdict.endswith("It stays as close to the log as a retrained copy would.")
     assert "differ by 0.040: that much is noise" in answer.numbers[1].meaning
     assert found["lpi differs from the log by more than seed noise"] is False
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=None)
     assert "Train a second mle seed first" in answer.next_step
     assert found["lpi differs from the log by more than seed noise"] is None
-    assert "not known" in said(MLE, row("lpi", "lpi_rl", 0.35, None))[0].sentence
+    assert "not known" in said(MLE, row("lpi", "lpi_rl", 0.35, None))[0].verdict
 
 
 def test_words_and_findings_go_by_one_rule_for_noise():
     """JS 0.043 ± 0.002, floor 0.040 ± 0.002: the mean is above the floor's interval, its own interval is not."""
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.043))
-    assert "as close to the log as a retrained copy" in answer.sentence
+    assert "as close to the log as a retrained copy" in answer.verdict
     assert found["lpi differs from the log by more than seed noise"] is False
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.045))
-    assert "1.1 times as far" in answer.sentence
+    assert "1.1 times as far" in answer.verdict
     assert found["lpi differs from the log by more than seed noise"] is True
 
 
 def test_a_floor_of_nothing_is_no_divisor():
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), floor=0.0)
-    assert answer.sentence.endswith("It moves away from the log.")
+    assert answer.verdict.endswith("It moves away from the log.")
     assert found["lpi differs from the log by more than seed noise"] is True
 
 
 def test_words_do_not_hide_a_simple_baseline_that_wins():
     answer, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
-    assert answer.sentence == (
+    assert answer.verdict == (
         "No trained policy ranks above item-kNN, a simple baseline: click nDCG@20 0.3500 of lpi against 0.4000."
     )
     assert answer.next_step.startswith("Deploy none of the trained policies yet.")
@@ -314,7 +314,7 @@ def test_words_tell_the_truth_where_a_world_knows_it():
 
 def test_one_policy_alone_has_nothing_to_beat():
     answer, _ = said(row("lpi", "lpi_rl", 0.35, 0.12))
-    assert answer.sentence == "lpi ranks highest, with a click nDCG@20 of 0.3500."
+    assert answer.verdict == "lpi ranks highest, with a click nDCG@20 of 0.3500."
     assert "Add a run to compare" in answer.next_step
 
 

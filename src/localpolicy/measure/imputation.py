@@ -107,7 +107,10 @@ class _Side(NamedTuple):
 
 
 def factorise(ratings: Ratings, config: FactorisationConfig | None = None) -> Factors:
-    """Fit by alternating least squares."""
+    """min Σ_ui W_ui ((R_ui - m - p_u·q_i)² + λ (|p_u|² + |q_i|²)) by alternating least squares.
+
+    W_ui is 1 where a rating is known, and w where R_ui is m, since it is missing.
+    """
     config = config or FactorisationConfig()
     value = ratings.value - config.missing
     by_user = _Side.of(ratings.user, ratings.item, value, (ratings.n_users, ratings.n_items))
@@ -138,21 +141,6 @@ def _solve(side: _Side, others: Tensor, config: FactorisationConfig) -> Tensor:
         right = torch.bmm(known.mT, side.value[places][:, :, None])
         factors[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(normal)).squeeze(2)
     return factors
-
-
-def objective(ratings: Ratings, factors: Factors, config: FactorisationConfig) -> float:
-    """The sum above, without forming the matrix: Σ_ui w (p·q)² = w tr(PᵀP QᵀQ), corrected at known pairs."""
-    w, users, items = config.weight, factors.users.double(), factors.items.double()
-    product = factors.at(ratings.user, ratings.item) - factors.missing
-    missing = float(torch.trace((users.T @ users) @ (items.T @ items)))
-    fit = w * missing + float(((ratings.value - config.missing - product) ** 2 - w * product**2).sum())
-
-    def penalty(rows: Tensor, index: np.ndarray, others: int) -> float:
-        count = np.bincount(index, minlength=len(rows))
-        return float((torch.from_numpy(count + w * (others - count)) * (rows**2).sum(1)).sum())
-
-    sides = penalty(users, ratings.user, len(items)) + penalty(items, ratings.item, len(users))
-    return fit + config.regularisation * sides
 
 
 HELD_OUT = 0.05  # share of known ratings that measure the imputation

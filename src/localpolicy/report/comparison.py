@@ -42,8 +42,7 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
         "the column that decides": comparison.main,
         "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
-    headline = comparison_headline(comparison, section)
-    contents = Contents.under(headline, "Policies compared", [section], settings)
+    contents = replace(comparison_headline(comparison, section), sections=[section], settings=settings)
     write_report(contents, path)
     return contents
 

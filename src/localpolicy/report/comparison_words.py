@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
-from localpolicy.report.contents import Claim, Headline, KeyNumber, PolicyInfo, Section
+from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
 
 TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
@@ -139,7 +141,7 @@ def _metric_picks_truth(section: Section, best: PolicyInfo, true: list[PolicyInf
 # ---------------------------------------------------------------------- the answer
 
 
-def comparison_headline(comparison: Comparison, section: Section) -> Headline:
+def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     """In words for the person who decides, not for the one who trains."""
     base, policies = _baseline(section), section.policies
     imitators = [candidate.estimates_logging for candidate in comparison.candidates]
@@ -152,30 +154,34 @@ def comparison_headline(comparison: Comparison, section: Section) -> Headline:
     gain = section.gains.get(best.name, {}).get(section.main)
     numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
     if simple is not None and main_value(section, simple) > main_value(section, best):
-        return Headline(_simple_wins(section, simple, best), numbers, _after_simple(simple))
+        return _screen(_simple_wins(section, simple, best), numbers, _after_simple(simple))
     if gain is None:
         sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
-        return Headline(sentence, numbers, "The findings say why, and how to make the two comparable.")
+        return _screen(sentence, numbers, "The findings say why, and how to make the two comparable.")
     if gain.sign == 0:
         sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
-        return Headline(sentence, numbers, step)
+        return _screen(sentence, numbers, step)
     if gain.sign < 0:
         sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
-        return Headline(sentence, numbers, step)
+        return _screen(sentence, numbers, step)
     sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base, gain)}."
-    return Headline(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
+    return _screen(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
 
 
-def _nothing_to_compare(section: Section) -> Headline:
+def _screen(verdict: str, numbers: Sequence[KeyNumber], next_step: str) -> Contents:
+    return Contents("Policies compared", verdict, numbers=numbers, next_step=next_step)
+
+
+def _nothing_to_compare(section: Section) -> Contents:
     best = max(section.policies, key=lambda policy: main_value(section, policy))
     level = short(main_value(section, best))
     sentence = f"{best.name} ranks highest, with a {section.said(section.main)} of {level}."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
-    return Headline(sentence, [_js_number(section, best)], step)
+    return _screen(sentence, [_js_number(section, best)], step)
 
 
 def _change(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired) -> str:

@@ -118,31 +118,15 @@ class KeyNumber:
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The first screen of a report."""
-
-    sentence: str
-    numbers: Sequence[KeyNumber]  # two or three
-    next_step: str  # what to do now
-
-
-@dataclass(frozen=True)
 class Contents:
-    """A whole report."""
+    """A whole report; without sections its first screen alone."""
 
     title: str
     verdict: str  # the answer, in a sentence or two
-    sections: Sequence[Section]
+    sections: Sequence[Section] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     numbers: Sequence[KeyNumber] = ()  # two or three
     next_step: str = ""  # what to do now
-
-    @classmethod
-    def under(
-        cls, headline: Headline, title: str, sections: Sequence[Section], settings: Mapping[str, str] | None = None
-    ) -> Contents:
-        """A report that begins with this headline."""
-        return cls(title, headline.sentence, sections, settings or {}, headline.numbers, headline.next_step)
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

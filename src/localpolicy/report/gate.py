@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.verdict import Gate
-from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
+from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
@@ -46,7 +48,7 @@ def gate_table(verdict: Gate) -> Table:
     return Table(title, ["check", "ok", "why"], rows, note)
 
 
-def gate_headline(verdict: Gate) -> Headline:
+def gate_headline(verdict: Gate) -> Contents:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
@@ -56,7 +58,7 @@ def gate_headline(verdict: Gate) -> Headline:
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     if instead is None and len(failed) == 1:
         step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])
-    return Headline(verdict.sentence, numbers, step)
+    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=step)
 
 
 def gate_claims(verdict: Gate) -> list[Claim]:
@@ -72,7 +74,7 @@ def gate_contents(verdict: Gate) -> Contents:
         claims=gate_claims(verdict),
         facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
     )
-    return Contents.under(gate_headline(verdict), "Should it be deployed?", [section])
+    return replace(gate_headline(verdict), sections=[section])
 
 
 def _number(check: Claim, verdict: Gate) -> KeyNumber:

@@ -23,7 +23,7 @@ from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.contents import Contents, Headline, KeyNumber, Section
+from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import gate_claims, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
@@ -220,16 +220,16 @@ def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> C
         "the figure that decides": figure,
         **{f"note {number}": note for number, note in enumerate(notes, start=1)},
     }
-    contents = Contents.under(_headline(result), "From the log to a verdict", [section], settings)
+    contents = replace(_headline(result), title="From the log to a verdict", sections=[section], settings=settings)
     write_report(contents, path)
     return contents
 
 
-def _headline(result: GoResult) -> Headline:
+def _headline(result: GoResult) -> Contents:
     """The gate's answer, and how much of the critic's opinion is in the policy that was judged."""
     if result.verdict is None:
         step = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
-        return Headline(result.sentence, [], step)
+        return Contents("", result.sentence, next_step=step)
     headline = gate_headline(result.verdict)
     improvement = result.chosen.manifest.get("improvement")
     if improvement is None:

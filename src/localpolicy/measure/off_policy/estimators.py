@@ -52,11 +52,6 @@ def clipped(log: Decisions, cap: float) -> np.ndarray:
     return log.summed(np.minimum(log.weight, cap) * log.reward)
 
 
-def smoothed(log: Decisions, strength: float) -> np.ndarray:
-    """log(1 + λ w r) / λ: for r >= 0 below w r, and the less so the smaller λ is."""
-    return np.asarray(np.log1p(strength * log.weight * log.reward) / strength)
-
-
 def self_normalised(log: Decisions) -> np.ndarray:
     """J + w (r - J) / mean(w), with J = Σ w r / Σ w: its mean is J, its spread the delta method's.
 
