@@ -23,8 +23,7 @@ from localpolicy.errors import RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.runs.run import Run
-from localpolicy.study.go_plan import Plan, make_plan, plan, prepare_log
-from localpolicy.study.go_time import Clock, held_out
+from localpolicy.study.go_plan import Clock, Plan, held_out, make_plan, plan, prepare_log
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
 
@@ -192,7 +191,7 @@ def test_what_is_judged_fits_the_time_that_is_left(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     small = tuple(word for word in SMALL if "=" in word)
     done = lp.go(tmp_path / "shop.csv", out=tmp_path / "go", settings=small, device="cpu", shown=lambda table: None)
-    place, now = import_module("localpolicy.study.go_time"), [0.0]
+    place, now = import_module("localpolicy.study.go_plan"), [0.0]
     monkeypatch.setattr(place.time, "monotonic", lambda: now[0])
 
     def slow(policy, part, **options):

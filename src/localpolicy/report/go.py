@@ -30,8 +30,7 @@ from localpolicy.report.table import Table, cells
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out
-from localpolicy.study.go_plan import counted_epochs, plan, prepare_log
-from localpolicy.study.go_time import FEW, Clock, held_out
+from localpolicy.study.go_plan import FEW, Clock, counted_epochs, held_out, plan, prepare_log
 
 LOG = logging.getLogger(__name__)
 REWARD = "estimated reward per decision"

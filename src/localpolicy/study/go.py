@@ -12,6 +12,7 @@ Everything that is there already is taken as it is, so that the same command goe
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow as pa
 import yaml
 
 from localpolicy.data.guess.guess import Guess
+from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
@@ -29,10 +31,8 @@ from localpolicy.measure.baselines import BASELINES, fit_baseline
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.study.go_commands import write_commands
-from localpolicy.study.go_plan import IMPROVED, Plan
-from localpolicy.study.go_time import LEAST_TRAINING, PASSES, TRAINING_SHARE, Clock, affordable
+from localpolicy.runtime.files import write_json, write_text
+from localpolicy.study.go_plan import IMPROVED, LEAST_TRAINING, PASSES, TRAINING_SHARE, Clock, Plan, affordable
 from localpolicy.study.jobs import Job, train_all
 
 NOTHING = "nothing to decide"
@@ -120,8 +120,7 @@ def carry_out(
     """
     config, judging = plan.config, _judging_seconds(data, plan, len(data["test"]))
     until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
-    with whole_file(out / "config.yaml") as partial:
-        partial.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
+    write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
     waiting = [
         Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
         for seed in plan.seeds
@@ -193,3 +192,67 @@ def _judging_seconds(data: Prepared, plan: Plan, sequences: int) -> float:
 def with_seed(config: Config, seed: int) -> Config:
     """The same with another seed."""
     return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
+
+
+# ---------------------------------------------------------------------- the same as single commands
+
+
+def write_commands(
+    out: Path,
+    plan: Plan,
+    log: Path,
+    guessed: Guess,
+    *,
+    seed: int,
+    titles: Path | None,
+    own: Path | None,
+    rules: GateRules | None,
+    judged: int | None,
+    exclude_seen: bool,
+) -> None:
+    """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
+    here = shlex.quote(str(out))
+    seen = " --exclude-seen" if exclude_seen else ""
+    asked = seen if judged is None else f"{seen} --sequences {judged}"
+    if rules is not None:
+        write_text(out / "rules.yaml", yaml.safe_dump(rules.model_dump(mode="json", exclude_unset=True)))
+        asked += f" --rules {here}/rules.yaml"
+    estimates = [f"{here}/runs/mle-seed-{seed}" for seed in plan.seeds]
+    improved = f"{here}/runs/{IMPROVED}" if plan.improve else None
+    mine = [] if own is None else [shlex.quote(str(own))]
+    deployed = mine or list(plan.by_log)
+    settings = f"--config {here}/config.yaml"
+    prepared = ["lpi prepare", guessed.source, shlex.quote(str(log))]
+    for name, value in guessed.settings().items():
+        listed = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
+        text = ",".join(listed) if isinstance(listed, list) else str(listed)
+        prepared += [f"--{name.replace('_', '-')}", *([] if value is True else [shlex.quote(text)])]
+    first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared)} --seed {seed} --out {here}/data"
+    if ROW in guessed.columns.values():  # no option of a command line can say so
+        first = f"# {here}/data was prepared by `lpi go`: every row is a sequence of its own"
+    lines = [
+        "#!/bin/sh",
+        "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
+        first,
+        *(
+            f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
+            for seed, folder in zip(plan.seeds, estimates, strict=True)
+        ),
+        *(
+            f"lpi train {here}/data --objective {name} --out {here}/baselines/{name} --resume"
+            for name in ("popularity", "last-item", "item-knn")
+        ),
+    ]
+    if improved:
+        lines.append(
+            f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
+            f"--out {improved} --resume"
+        )
+        against = " ".join(f"--against {folder}" for folder in [*deployed, *estimates])
+        lines.append(f"lpi gate {improved} {against}{asked}")
+    compared = [*estimates, *([improved] if improved else []), *mine]
+    lines.append(
+        f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)}{seen} --html "
+        f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")
+    )
+    write_text(out / "commands.sh", "\n".join(lines) + "\n")
