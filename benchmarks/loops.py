@@ -21,48 +21,60 @@ import numpy as np
 from localpolicy.measure.estimate import Interval
 from localpolicy.study.measured import over_seeds
 
+REWARD = "J(π)"
+
+
+Course = dict[str, dict[int, tuple[float, float]]]  # of one seed: figure -> round -> mean and error
+
+
+def courses(loop: dict[str, Any]) -> dict[str, list[Course]]:
+    """By objective, of each seed: what the long table says of it."""
+    found: dict[str, dict[int, Course]] = {name: {} for name in loop["arms"]}
+    for row in loop["measurements"]:
+        if row["seed"] is not None:
+            course = found[row["policy"]].setdefault(row["seed"], {})
+            course.setdefault(row["figure"], {})[row["round"]] = row["mean"], row["se"]
+    return {name: list(seeds.values()) for name, seeds in found.items()}
+
 
 def table(loop: dict[str, Any]) -> Iterator[str]:
     """One loop, in Markdown and sentences."""
-    first = [entry["truth"] for entry in loop["first"].values()]
-    arms: dict[str, list[list[dict[str, Any]]]] = {
-        name: [[entry for entry in entries if "stopped" not in entry] for entries in arm["seeds"].values()]
-        for name, arm in loop["arms"].items()
-    }
-    last = max(len(entries) for seeds in arms.values() for entries in seeds)
-    yield f"{loop['settings']['world']}, {len(first)} seeds"
+    arms = {name: [each[REWARD] for each in seeds] for name, seeds in courses(loop).items()}
+    last = max(max(values) for seeds in arms.values() for values in seeds)
+    yield f"{loop['settings']['world']}, {len(loop['settings']['seeds'])} seeds"
     yield "| round | " + " | ".join(f"`{name}`" for name in arms) + " |"
     yield "|--:|" + "--:|" * len(arms)
-    yield "| μ | " + " | ".join(f"{np.mean(first):.4f}" for _ in arms) + " |"
-    for number in range(last):
-        yield f"| {number + 1} | " + " | ".join(_cell(seeds, number) for seeds in arms.values()) + " |"
-    whole = {name: seeds for name, seeds in arms.items() if all(len(entries) == last for entries in seeds)}
+    for number in range(last + 1):
+        yield f"| {number or 'μ'} | " + " | ".join(_cell(seeds, number) for seeds in arms.values()) + " |"
+    whole = {name: seeds for name, seeds in courses(loop).items() if all(last in values for values in arms[name])}
     for name, seeds in whole.items():
-        yield from _course(name, seeds, first)
+        yield from _course(name, seeds)
     ours = next((name for name in whole if name.startswith("lpi")), None)
-    for name, seeds in whole.items():
+    for name in whole:
         if ours is not None and name != ours:
-            pairs = zip(whole[ours], seeds, strict=True)
-            ahead = [mine[-1]["truth"] - theirs[-1]["truth"] for mine, theirs in pairs]
+            pairs = zip(arms[ours], arms[name], strict=True)
+            ahead = [mine[last][0] - theirs[last][0] for mine, theirs in pairs]
             yield f"{ours} less {name} at the end: {_over(ahead)}"
 
 
-def _cell(seeds: Sequence[Sequence[dict[str, Any]]], number: int) -> str:
-    values = [entries[number]["truth"] for entries in seeds if len(entries) > number]
+def _cell(seeds: Sequence[dict[int, tuple[float, float]]], number: int) -> str:
+    values = [rounds[number][0] for rounds in seeds if number in rounds]
     return f"{np.mean(values):.4f}" if len(values) == len(seeds) else f"{len(values)} of {len(seeds)} go on"
 
 
-def _course(name: str, seeds: Sequence[Sequence[dict[str, Any]]], first: Sequence[float]) -> Iterator[str]:
+def _course(name: str, seeds: Sequence[Course]) -> Iterator[str]:
     """Where it fell, and how far it came."""
-    values, steps, errors = (
-        np.array([[entry[key] for entry in entries] for entries in seeds]) for key in ("truth", "step", "step_se")
+    values = np.array([[mean for mean, _ in seed[REWARD].values()] for seed in seeds])
+    steps, errors = (
+        np.array([[step[place] for number, step in seed["step"].items() if number] for seed in seeds])
+        for place in (0, 1)
     )
     falls = steps < -1.96 * errors
     fall = "fall significantly" if errors.any() else "fall"
     yield f"{name}: {falls.sum()} of {falls.size} steps {fall} on one seed; the largest fall {steps.min():+.4f}"
     fell = [str(number) for number, column in enumerate(steps.T, start=1) if _interval(column).high < 0]
     yield f"{name}: rounds that fall significantly over seeds: {', '.join(fell) or 'none'}"
-    rise, later = values[:, -1] - first, values[:, -1] - values[:, 0]
+    rise, later = values[:, -1] - values[:, 0], values[:, -1] - values[:, 1]
     yield f"{name}: last round less μ: {_over(rise)}; less round 1: {_over(later)}"
 
 

@@ -16,7 +16,7 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectory, write_loop
+from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectories, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
@@ -169,8 +169,10 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     }
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
-    rounds, _ = trajectory(result, result.arms[0].name)
+    rounds, _ = trajectories(result)[result.arms[0].name]
     assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
+    rows = [row for row in result.measurements if (row.policy, row.round, row.figure) == ("mle", 1, "J(π)")]
+    assert [(row.seed, row.mean) for row in rows] == [(None, rounds[1]["J(π)"].mean), (0, values[0]), (1, values[1])]
     reach = 12.706 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom; sd/√2 of two values
     assert rounds[1]["J(π)"].high - rounds[1]["J(π)"].mean == pytest.approx(reach, rel=1e-4)
 
@@ -184,6 +186,7 @@ def test_an_arm_that_cannot_learn_stops_and_says_why(tmp_path):
     write_loop(result, tmp_path)
     said = json.loads((tmp_path / "loop.json").read_text())["arms"]["reward_weighted"]
     assert [one["kind"] for one in said["symptoms"]] == ["stopped"]
+    assert said["stopped"] == {"1": stopped["stopped"]}
     text = (tmp_path / "loop.md").read_text()
     assert "reward_weighted could not go on." in text and "Could not be trained in round 1: all rewards are 0" in text
 
@@ -235,25 +238,23 @@ def test_files_agree(done):
     assert said == json.loads((out / "copy.json").read_text())
     page = parse(out / "report.html")
     table = cells(page, "s1-comparison")
+    rows = result.to_arrow()
+    assert rows.schema == SCHEMA, "the long table, as of any result"
+    assert said["measurements"] == rows.to_pylist()
+    over = {(row["policy"], row["round"], row["figure"]): row for row in said["measurements"] if row["seed"] is None}
     for name, arm in said["arms"].items():
-        last = arm["rounds"][-1]
+        last = {figure: over[name, 2, figure] for figure in ("J(π)", "JS from the first μ", "gain")}
         assert float(table[name]["J(π)"].attributes["data-value"]) == last["J(π)"]["mean"]
         assert float(table[name]["JS"].attributes["data-value"]) == last["JS from the first μ"]["mean"]
         for place, figure in enumerate(("J(π)", "JS from the round before", "JS from the first μ", "entropy")):
             rounds = cells(page, f"s1-rounds-{place}-numbers")
-            for entry in arm["rounds"][1:]:
-                assert float(rounds[str(entry["round"])][name].attributes["data-value"]) == entry[figure]["mean"]
+            for number in (1, 2):
+                assert float(rounds[str(number)][name].attributes["data-value"]) == over[name, number, figure]["mean"]
         assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
         assert [claim["holds"] for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")] == [
             True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None
         ]
-    table = result.to_arrow()
-    assert table.schema == SCHEMA, "the long table, as of any result"
-    rows = [row for row in table.to_pylist() if row["figure"] == "J(π)" and row["round"]]
-    assert [row["mean"] for row in rows] == [
-        entry["J(π)"]["mean"] for arm in said["arms"].values() for entry in arm["rounds"][1:]
-    ]
     picture = (out / "loop.svg").read_text()
     assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture
     assert (out / "report.html").stat().st_size < 2_000_000

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.measure.estimate import Measurement
+from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.table import Cell, Table, joined, percent, with_interval
-from localpolicy.runtime.files import whole_file, write_json
+from localpolicy.report.table import NOTHING, Cell, Table, cells, joined, percent, with_interval
+from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.demo import SCENARIOS, PolicySpec
-from localpolicy.study.rounds import SHARES, Figures, Loop, logging_is_served
+from localpolicy.study.demo import PolicySpec
+from localpolicy.study.rounds import SHARES, Figures, Loop, logging_is_served, scenario_of
 
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 NARROW = 0.5  # of μ's coverage
+WEIGHED = "effective share"  # of the log, by the weights of training
 FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
 
 
@@ -37,87 +38,63 @@ Trajectory = tuple[Sequence[Figures], Sequence[Symptom]]  # of one objective: μ
 
 def symptoms(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> list[Symptom]:
     """All signs of collapse of one objective. `rounds` begins with μ; `stopped`: round -> why a seed ended."""
-    signs = [*_loses(rounds), *_fell(rounds), *_still(rounds), *_narrow(rounds), *_few(rounds)]
+    return list(_signs(rounds, stopped))
+
+
+def _signs(rounds: Sequence[Figures], stopped: Mapping[int, str]) -> Iterator[Symptom]:
+    lost = [number for number, figures in enumerate(rounds) if number and figures["gain"].high < 0]
+    if lost and lost[-1] == len(rounds) - 1:
+        yield Symptom(
+            "loses", lost[0], f"earns less than the policy it started from, beyond chance since round {lost[0]}"
+        )
+    yield from _fell([figures["J(π)"] for figures in rounds])
+    if (since := _since(rounds, "entropy", STILL)) is not None:
+        first, last = rounds[0]["entropy"].mean, rounds[-1]["entropy"].mean
+        below = f"entropy {first:.2f} → {last:.2f} nats (below {STILL:.0%} of μ's since round {since})"
+        meaning = "each history gets nearly one item, so its log cannot tell whether another would have been better"
+        yield Symptom("no exploration", since, f"{below}: {meaning}")
+    if (since := _since(rounds, "coverage", NARROW)) is not None:
+        first, last = rounds[0]["coverage"].mean, rounds[-1]["coverage"].mean
+        said = f"{percent(first)} → {percent(last)} of the catalogue is shown first somewhere"
+        yield Symptom("narrow", since, f"{said} (below half of μ's since round {since})")
+    shares = {number: each[WEIGHED].mean for number, each in enumerate(rounds) if WEIGHED in each}
+    low = {number: share for number, share in shares.items() if share < LEAST_EFFECTIVE}
+    if low:
+        least = min(low, key=lambda number: low[number])
+        said = f"only {percent(low[least])} of its log counted in training in round {least}"
+        many = f"below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(shares)} rounds"
+        yield Symptom("few decide", next(iter(low)), f"{said}; {many}")
     if stopped:
         number, reason = min(stopped.items())
-        signs.append(Symptom("stopped", number, f"could not be trained in round {number}: {reason}"))
-    return signs
+        yield Symptom("stopped", number, f"could not be trained in round {number}: {reason}")
 
 
-def change(start: float, end: float) -> str:
-    """+12%; a change from 0 has no percentage."""
-    return f"{(end - start) / start:+.0%}" if start else "from nothing"
-
-
-def _loses(rounds: Sequence[Figures]) -> list[Symptom]:
-    last = len(rounds) - 1
-    if not last or rounds[last]["gain"].high >= 0:
-        return []
-    since = next(number for number in range(1, last + 1) if rounds[number]["gain"].high < 0)
-    return [Symptom("loses", since, f"earns less than the policy it started from, beyond chance since round {since}")]
-
-
-def _fell(rounds: Sequence[Figures]) -> list[Symptom]:
+def _fell(values: Sequence[Interval]) -> Iterator[Symptom]:
     """The deepest fall of J from an earlier best, if it is larger than the intervals."""
-    values = [figures["J(π)"] for figures in rounds]
     falls = []
     for low in range(2, len(values)):
         best = max(range(1, low), key=lambda number: values[number].mean)
         depth = values[best].mean - values[low].mean
         if values[best].low > values[low].high and depth > FALL * abs(values[best].mean):
             falls.append((depth, best, low))
-    if not falls:
-        return []
-    _, best, low = max(falls)
-    first, then, last = values[best].mean, values[low].mean, values[-1].mean
-    said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low}"
-    said += f" ({change(first, then)})"
-    if low < len(values) - 1:
-        said += f", and is {last:.4f} at the end"
-    return [Symptom("fell", best + 1, said)]
+    if falls:
+        _, best, low = max(falls)
+        first, then = values[best].mean, values[low].mean
+        said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low} ({change(first, then)})"
+        end = f", and is {values[-1].mean:.4f} at the end" if low < len(values) - 1 else ""
+        yield Symptom("fell", best + 1, said + end)
 
 
-def _since(rounds: Sequence[Figures], name: str, limit: float) -> int | None:
-    """The first round below the limit, if the last one is below it too."""
-    if name not in rounds[-1] or rounds[-1][name].mean >= limit:
-        return None
-    return next(number for number, figures in enumerate(rounds) if name in figures and figures[name].mean < limit)
+def _since(rounds: Sequence[Figures], name: str, share: float) -> int | None:
+    """The first round below so much of μ's, if the last one is below it too."""
+    limit = share * rounds[0][name].mean
+    low = [number for number, figures in enumerate(rounds) if figures[name].mean < limit]
+    return low[0] if low and low[-1] == len(rounds) - 1 else None
 
 
-def _still(rounds: Sequence[Figures]) -> list[Symptom]:
-    first, last = rounds[0]["entropy"].mean, rounds[-1]["entropy"].mean
-    since = _since(rounds, "entropy", STILL * first)
-    if since is None:
-        return []
-    return [
-        Symptom(
-            "no exploration",
-            since,
-            f"entropy {first:.2f} → {last:.2f} nats (below {STILL:.0%} of μ's since round {since}): each history gets "
-            "nearly one item, so its log cannot tell whether another would have been better",
-        )
-    ]
-
-
-def _narrow(rounds: Sequence[Figures]) -> list[Symptom]:
-    first, last = rounds[0]["coverage"].mean, rounds[-1]["coverage"].mean
-    since = _since(rounds, "coverage", NARROW * first)
-    if since is None:
-        return []
-    said = f"{percent(first)} → {percent(last)} of the catalogue is shown first somewhere"
-    return [Symptom("narrow", since, f"{said} (below half of μ's since round {since})")]
-
-
-def _few(rounds: Sequence[Figures]) -> list[Symptom]:
-    name = "effective share"
-    shares = {number: figures[name].mean for number, figures in enumerate(rounds) if name in figures}
-    low = [number for number, share in shares.items() if share < LEAST_EFFECTIVE]
-    if not low:
-        return []
-    least = min(low, key=lambda number: shares[number])
-    said = f"only {percent(shares[least])} of its log counted in training in round {least}"
-    many = f"; below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(shares)} rounds"
-    return [Symptom("few decide", low[0], said + many)]
+def change(start: float, end: float) -> str:
+    """+12%; a change from 0 has no percentage."""
+    return f"{(end - start) / start:+.0%}" if start else "from nothing"
 
 
 def summary(name: str, rounds: Sequence[Figures], symptoms: Sequence[Symptom]) -> str:
@@ -150,7 +127,7 @@ def loop_claims(by_arm: Mapping[str, Trajectory]) -> list[Claim]:
 
 def loop_verdict(by_arm: Mapping[str, Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
-    last = max(len(rounds) for rounds, _ in by_arm.values()) - 1
+    last = _last(by_arm)
     ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items() if len(rounds) == last + 1}
     first = next(iter(by_arm.values()))[0][0]["J(π)"].mean
     best = max(ends, key=lambda name: ends[name]["J(π)"].mean)
@@ -159,19 +136,19 @@ def loop_verdict(by_arm: Mapping[str, Trajectory]) -> str:
         f"After {last} round{'s' if last > 1 else ''} {best} earns most: J {value:.4f}, {change(first, value)} "
         f"against the first policy, at JS {js:.2f} from it."
     ]
-    kinds = {name: {symptom.kind for symptom in symptoms} for name, (_, symptoms) in by_arm.items()}
-    stopped = [name for name in by_arm if "stopped" in kinds[name]]
-    lost = [name for name in by_arm if "loses" in kinds[name] and name not in stopped]
-    fell = [name for name in by_arm if "fell" in kinds[name] and name not in [*stopped, *lost]]
-    still = [name for name in by_arm if "no exploration" in kinds[name] and name not in [*stopped, *lost]]
-    for names, singular, plural in (
-        (stopped, "could not go on", "could not go on"),
-        (lost, "ends below where it began", "end below where they began"),
-        (fell, "came down from an earlier best", "came down from earlier bests"),
-        (still, "no longer explores", "no longer explore"),
+    worst: list[str] = []  # of these nothing else is said
+    for kind, singular, plural in (
+        ("stopped", "could not go on", "could not go on"),
+        ("loses", "ends below where it began", "end below where they began"),
+        ("fell", "came down from an earlier best", "came down from earlier bests"),
+        ("no exploration", "no longer explores", "no longer explore"),
     ):
+        having = [name for name, (_, wrong) in by_arm.items() if kind in {symptom.kind for symptom in wrong}]
+        names = [name for name in having if name not in worst]
         if names:
             said.append(f"{joined(names)} {plural if len(names) > 1 else singular}.")
+        if kind in ("stopped", "loses"):
+            worst += names
     return " ".join(said)
 
 
@@ -189,43 +166,33 @@ ENDS = {  # what the long table calls a figure of the last round
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
     """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
-    out, by_arm = Path(out), trajectories(loop)
-    contents = loop_contents(loop, by_arm)
-    content = loop_json(loop, by_arm)
+    out, contents = Path(out), loop_contents(loop)
     for path in (out / "loop.json", *([json] if json is not None else [])):
-        write_json(path, content)
-    with whole_file(out / "loop.md") as partial:
-        partial.write_text(loop_markdown(loop, by_arm), encoding="utf-8")
+        write_json(path, loop_json(loop))
+    write_text(out / "loop.md", loop_markdown(loop))
     write_report(contents, out / "report.html")
     from localpolicy.report.html.lines import rounds_picture  # after the page: it says what to install
 
-    with whole_file(out / "loop.svg") as partial:
-        partial.write_text(rounds_picture(contents, PICTURED), encoding="utf-8")
+    write_text(out / "loop.svg", rounds_picture(contents, PICTURED))
     return contents
 
 
-def trajectory(loop: Loop, arm: str) -> Trajectory:
-    """One objective's figures by round, and what went wrong."""
-    rounds = loop.figures(arm)
-    return rounds, symptoms(rounds, loop.stopped(arm))
-
-
 def trajectories(loop: Loop) -> dict[str, Trajectory]:
-    """Of every objective."""
-    return {arm.name: trajectory(loop, arm.name) for arm in loop.arms}
+    """Of every objective: its figures by round, and what went wrong."""
+    rounds = {arm.name: loop.figures(arm.name) for arm in loop.arms}
+    return {name: (each, symptoms(each, loop.stopped(name))) for name, each in rounds.items()}
 
 
-def loop_contents(loop: Loop, by_arm: Mapping[str, Trajectory]) -> Contents:
+def loop_contents(loop: Loop) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
-    ends = {arm.name: by_arm[arm.name][0][-1] for arm in loop.arms}
-    scenario = next(scenario for scenario in SCENARIOS if scenario.world == loop.config.world)
-    first = by_arm[loop.arms[0].name][0][0]
-    last = _last(by_arm)
+    by_arm = trajectories(loop)
+    ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items()}
+    first, last = next(iter(by_arm.values()))[0][0], _last(by_arm)
     section = Section(
-        title=scenario.title,
+        title=scenario_of(loop.config.world).title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         policies=[_info(arm, ends[arm.name]) for arm in loop.arms],
-        measurements=[*_last_round(ends), *_charted(loop)],
+        measurements=[*_ends(ends), *_charted(loop)],
         logging_value=first["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
         claims=loop_claims(by_arm),
@@ -254,14 +221,14 @@ def _info(arm: PolicySpec, last: Figures) -> PolicyInfo:
     return PolicyInfo(arm.name, arm.objective["name"], arm.objective.get("beta"), weights=weights)
 
 
-def _last_round(ends: Mapping[str, Figures]) -> list[Measurement]:
+def _ends(ends: Mapping[str, Figures]) -> list[Measurement]:
     """The last round's figures, by the names that any comparison has for them."""
     return [Measurement.of(arm, figure, last[name]) for arm, last in ends.items() for figure, name in ENDS.items()]
 
 
 def _charted(loop: Loop) -> list[Measurement]:
     """What is drawn round after round, in the order of the charts; before μ there is no round."""
-    rows = [row for row in loop.measurements if row.figure in CHARTED]
+    rows = [row for row in loop.measurements if row.figure in CHARTED and row.seed is None]
     rows = [row for row in rows if row.round or row.figure != "JS from the round before"]
     return sorted(rows, key=lambda row: CHARTED.index(row.figure))
 
@@ -298,28 +265,25 @@ def _facts(loop: Loop, rounds: int) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def loop_json(loop: Loop, by_arm: Mapping[str, Trajectory]) -> dict[str, Any]:
+def loop_json(loop: Loop) -> dict[str, Any]:
     """For machines: every figure, the claims, and what went wrong."""
-    content = {**loop.to_dict(), "claims": [claim.to_dict() for claim in loop_claims(by_arm)]}
+    by_arm, content = trajectories(loop), loop.to_dict()
     for name, trajectory in by_arm.items():
-        content["arms"][name] |= {
-            "symptoms": [asdict(symptom) for symptom in trajectory[1]],
-            "summary": summary(name, *trajectory),
-        }
-    return content
+        wrong = [asdict(symptom) for symptom in trajectory[1]]
+        content["arms"][name] |= {"symptoms": wrong, "summary": summary(name, *trajectory)}
+    return {**content, "claims": [claim.to_dict() for claim in loop_claims(by_arm)]}
 
 
-def loop_tables(loop: Loop, by_arm: Mapping[str, Trajectory], *, narrow: bool = False) -> list[Table]:
+def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
     """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
+    by_arm = trajectories(loop)
     last = _last(by_arm)
+    rewards = {name: [figures["J(π)"] for figures in rounds] for name, (rounds, _) in by_arm.items()}
     rows = []
-    for name, (rounds, _) in by_arm.items():
-        values = [figures["J(π)"] for figures in rounds]
-        cells = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
-        rows.append([Cell(name), *map(Cell, cells + ["—"] * (last + 1 - len(cells)))])
-    widest = max(
-        (figures["J(π)"].high - figures["J(π)"].low) / 2 for rounds, _ in by_arm.values() for figures in rounds
-    )
+    for name, values in rewards.items():
+        shown = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
+        rows.append(cells(name, *shown, *[NOTHING] * (last + 1 - len(shown))))
+    widest = max((value.high - value.low) / 2 for values in rewards.values() for value in values)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
     ends = [_end(name, rounds) for name, (rounds, _) in by_arm.items()]
@@ -337,19 +301,20 @@ def _end(name: str, rounds: Sequence[Figures]) -> list[Cell]:
         with_interval(last["JS from the first μ"], 3),
         f"{last['entropy'].mean:.2f}",
         f"{last['coverage'].mean:.0%}",
-        f"{last['effective share'].mean:.0%}" if "effective share" in last else "—",
+        f"{last[WEIGHED].mean:.0%}" if WEIGHED in last else NOTHING,
     ]
-    return [Cell(name), *map(Cell, texts)]
+    return cells(name, *texts)
 
 
-def loop_markdown(loop: Loop, by_arm: Mapping[str, Trajectory]) -> str:
+def loop_markdown(loop: Loop) -> str:
     """The tables, and what went wrong, for people."""
+    by_arm = trajectories(loop)
     facts = [f"| {name} | {value} |" for name, value in _facts(loop, _last(by_arm)).items()]
     parts = [
         f"# A loop in the {loop.config.world}",
         loop_verdict(by_arm),
         _world_about(loop),
-        *(table.markdown().rstrip() for table in loop_tables(loop, by_arm)),
+        *(table.markdown().rstrip() for table in loop_tables(loop)),
         "## What went wrong",
         "\n".join(f"- {summary(name, *trajectory)}" for name, trajectory in by_arm.items()),
         "## Settings",

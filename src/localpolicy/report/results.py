@@ -19,7 +19,7 @@ from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.html.page import tables_page, write_report
-from localpolicy.report.loop import loop_contents, loop_tables, trajectories
+from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table
@@ -37,7 +37,7 @@ TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Gate: lambda gate: [gate_table(gate)],
     GoResult: go_tables,
     Sweep: sweep_tables,
-    Loop: lambda loop: loop_tables(loop, trajectories(loop)),
+    Loop: loop_tables,
     Lists: lambda lists: [lists_table(lists)],
     Run: lambda run: [run_table(run)] if run.finished and not isinstance(run, BaselineRun) else [],
     Prepared: lambda data: [counts_table(data)],
@@ -48,7 +48,7 @@ PAGES: dict[type, Callable[[Any, Path], object]] = {
     Gate: lambda gate, path: write_report(gate_contents(gate), path),
     GoResult: write_go,
     Sweep: lambda sweep, path: write_report(sweep_contents(sweep), path),
-    Loop: lambda loop, path: write_report(loop_contents(loop, trajectories(loop)), path),
+    Loop: lambda loop, path: write_report(loop_contents(loop), path),
 }
 
 

@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
@@ -38,7 +37,16 @@ from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
 from localpolicy.study.demo import PolicySpec
 from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
-from localpolicy.study.rounds import Loop, LoopConfig, RoundMeasure, arms_of, logging_is_served, scenario_of, world_of
+from localpolicy.study.rounds import (
+    Loop,
+    LoopConfig,
+    Round,
+    RoundMeasure,
+    arms_of,
+    logging_is_served,
+    scenario_of,
+    world_of,
+)
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
@@ -58,6 +66,7 @@ class Chain:
     arm: PolicySpec
     seed: int
     within: Path  # the seed's folder
+    last: int  # round
 
     def at(self, number: int) -> Path:
         """The folder of a round; the 0th is the start, which all arms share."""
@@ -72,29 +81,26 @@ class Chain:
         """π_number."""
         return Run(self.at(number) / "run")
 
-    def entry(self, number: int) -> dict[str, Any] | None:
+    def entry(self, number: int) -> Round | None:
         """What was measured in a round, or why there is none; None where it was not done yet."""
         path = self.at(number) / MEASURED
         return dict(read_json(path)) if path.exists() else None
 
-    def rounds(self, last: int) -> list[dict[str, Any]]:
+    def rounds(self) -> list[Round]:
         """What was measured, up to where the arm stopped (its last entry then says why)."""
-        entries = []
-        for number in range(1, last + 1):
-            if (entry := self.entry(number)) is None:
-                break
+        entries: list[Round] = []
+        while len(entries) < self.last and (entry := self.entry(len(entries) + 1)) is not None:
             entries.append(entry)
         return entries
 
-    def next_round(self, last: int) -> int | None:
-        """The round to be done next; None where all are done, or where the arm has stopped."""
-        entries = self.rounds(last)
-        if len(entries) == last or (entries and "stopped" in entries[-1]):
-            return None
-        return len(entries) + 1
+    def ended(self) -> bool:
+        """Whether all rounds are done, or the arm has stopped."""
+        entries = self.rounds()
+        return len(entries) == self.last or bool(entries and "stopped" in entries[-1])
 
-    def step(self, number: int) -> dict[str, Any]:
-        """Do one round; what was measured."""
+    def step(self) -> Round:
+        """Do the next round; what was measured."""
+        number = len(self.rounds()) + 1
         self._serve(number - 1)
         config = self.training(number)
         job = Job(self.name, self.at(number - 1) / "data", self.run(number).folder, config)
@@ -103,10 +109,13 @@ class Chain:
             check_data(data, resolve(config, data).objective)
         except DataError as error:
             # A policy whose lists are never answered leaves a log from which nothing can be learnt.
-            return self._write(number, {"stopped": str(error)})
-        refuse_other(job)
-        failure = train_job(job)
-        return self._write(number, self._measure(number) if failure is None else {"stopped": failure})
+            entry: Round = {"stopped": str(error)}
+        else:
+            refuse_other(job)
+            failure = train_job(job)
+            entry = self._measure(number) if failure is None else {"stopped": failure}
+        write_json(self.at(number) / MEASURED, entry)
+        return entry
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
@@ -118,20 +127,19 @@ class Chain:
         config = Config.parse({**settings, "objective": chosen, "train": training})
         return config.with_changes(self.config.changes)
 
-    def _write(self, number: int, entry: dict[str, Any]) -> dict[str, Any]:
-        write_json(self.at(number) / MEASURED, entry)
-        return entry
-
-    def _measure(self, number: int) -> dict[str, Any]:
+    def _measure(self, number: int) -> Round:
         """What this round's policy showed."""
         run = self.run(number)
         before = self.run(number - 1).policy() if number > 1 else None
-        measures = RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
         kept = run.selected_metrics()
-        figures = measures.of(run.policy(), before)
         return {
-            "round": number, **figures, "weights": kept["weights"], "epoch": kept["epoch"], "version": run.version,
+            "round": number, **self.measures().of(run.policy(), before), "weights": kept["weights"],
+            "epoch": kept["epoch"], "version": run.version,
         }  # fmt: skip
+
+    def measures(self) -> RoundMeasure:
+        """All rounds of a seed are measured on the same contexts and visits."""
+        return RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
 
     def _serve(self, number: int) -> None:
         """Let this round's policy write the log that the next one is trained on."""
@@ -168,9 +176,6 @@ def _folder_name(arm: PolicySpec) -> str:
 LOG = logging.getLogger(__name__)
 
 
-_Round = tuple[Chain, int]  # one round of one chain, for one process
-
-
 def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
     """Go through `rounds` rounds in the folder `out`; what is done there already is not done again.
 
@@ -180,7 +185,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
         raise ConfigError(f"rounds must be at least 1, got {rounds}.")
     world, arms = world_of(config), arms_of(config)
     folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
-    chains = [Chain(config, arm, seed, folder / f"seed-{seed}") for seed in config.seeds for arm in arms]
+    chains = [Chain(config, arm, seed, folder / f"seed-{seed}", rounds) for seed in config.seeds for arm in arms]
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
@@ -189,25 +194,15 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     for chain, _ in in_processes(_start, unwritten, processes=1):
         LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
 
-    tasks = deque(task for chain in chains if (task := _next(chain, rounds)) is not None)
-    for (chain, number), entry in in_processes(_do, tasks, processes=processes):
+    tasks = deque(chain for chain in chains if not chain.ended())
+    for chain, entry in in_processes(Chain.step, tasks, processes=processes):
         said = f"stopped: {entry['stopped']}" if "stopped" in entry else f"J {entry['truth']['mean']:.4f}"
-        LOG.info("%s: round %d of %d: %s", chain.name, number, rounds, said)
-        if (following := _next(chain, rounds)) is not None:
-            tasks.append(following)
+        LOG.info("%s: round %d of %d: %s", chain.name, len(chain.rounds()), rounds, said)
+        if not chain.ended():
+            tasks.append(chain)
     first = [chain.entry(0) or {} for chain in of_seed.values()]
-    measured = {arm.name: [chain.rounds(rounds) for chain in chains if chain.arm is arm] for arm in arms}
+    measured = {arm.name: [chain.rounds() for chain in chains if chain.arm is arm] for arm in arms}
     return Loop(config, world, arms, first, measured)
-
-
-def _next(chain: Chain, rounds: int) -> _Round | None:
-    number = chain.next_round(rounds)
-    return None if number is None else (chain, number)
-
-
-def _do(task: _Round) -> dict[str, Any]:
-    chain, number = task
-    return chain.step(number)
 
 
 def _start(chain: Chain) -> None:
@@ -217,7 +212,7 @@ def _start(chain: Chain) -> None:
         write_prepared(
             world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0), round_number=1
         )
-    write_json(folder / MEASURED, RoundMeasure(world, episodes=config.episodes, seed=chain.seed).first())
+    write_json(folder / MEASURED, chain.measures().of(None, None))
 
 
 def _claim(folder: Path, config: LoopConfig) -> None:

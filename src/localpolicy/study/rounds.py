@@ -7,8 +7,8 @@ probabilities the world knows: no estimate of μ, and so no noise floor, stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
+from localpolicy.limits import LARGEST_SEED
+from localpolicy.measure.estimate import Interval, Measurement, as_json, mean_estimate
 from localpolicy.measure.measurements import as_arrow
 from localpolicy.measure.summary import coverage
 from localpolicy.measure.truth import EPISODES, STEPS, bandit_probabilities, rollout, world_probabilities
@@ -45,19 +46,33 @@ class LoopConfig(Settings):
     """Everything that decides a loop, its number of rounds aside."""
 
     world: Literal["bandit", "store"] = Field(description="bandit or store")
-    items: int = Field(ge=2, description="size of the catalogue")
+    items: int = Field(ge=2, description="size of the catalogue (default: the demo's)")
     dials: tuple[str, ...] = Field((), description="other changes to the world, as temperature=2")
-    world_seed: int = Field(0, ge=0, description="which world of this kind")
-    sequences: int = Field(10_000, ge=30, description="sequences that each policy serves")
-    seeds: tuple[int, ...] = Field((0,), description="of logs and training: one whole loop each")
-    objectives: tuple[str, ...] = Field(description="objectives, as lpi_cb or lpi_cb:advantage=observed")
+    world_seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the world itself")
+    sequences: int = Field(
+        10_000, ge=30, description="sequences that each policy serves (default: 10,000; in the store 2,000)"
+    )
+    seeds: tuple[int, ...] = Field(
+        (0,), description="seeds of logs and training, such as 0,1,2; each runs a whole loop"
+    )
+    objectives: tuple[str, ...] = Field(
+        description="objectives, such as mle,ips,lpi_cb; with settings: lpi_cb:advantage=observed"
+    )
     betas: tuple[float, ...] = Field(
         (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
     )
-    logging: Literal["served", "head"] = Field("served", description="μ̂ from round 2 on: the served run, or a head")
-    keep_logs: bool = Field(False, description="train on all logs so far, not on the last alone (μ̂ is then a head)")
+    logging: Literal["served", "head"] = Field(
+        "served", description="where μ̂ comes from after round 1: the run that served, or a head that estimates it"
+    )
+    keep_logs: bool = Field(False, description="train on all logs so far, not only on the last (μ̂ is then a head)")
     changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
-    episodes: int = Field(EPISODES, ge=2, description="rollouts behind the store's true reward")
+    episodes: int = Field(EPISODES, ge=2, description="simulated visits behind the store's true reward")
+
+    @field_validator("seeds", "objectives", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """`0,1,2` is a list too."""
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @field_validator("seeds", "objectives")
     @classmethod
@@ -141,12 +156,8 @@ class RoundMeasure:
     def __init__(self, world: World, *, episodes: int, seed: int) -> None:
         self.world, self.episodes, self.seed = world, episodes, seed
 
-    def first(self) -> Round:
-        """μ itself: the round before the first."""
-        return self.of(None, None)
-
     def of(self, policy: Policy | None, before: Policy | None) -> Round:
-        """A policy, and the one whose log it was trained on (None: μ). Figures but two have a mean and an error.
+        """A policy, and the one whose log it was trained on; None is μ. Figures but two have a mean and an error.
 
         truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
         share of the catalogue that is shown first somewhere.
@@ -229,34 +240,31 @@ def _mean(values: np.ndarray) -> dict[str, float]:
 # ---------------------------------------------------------------------- over seeds
 
 
+FIGURES = {  # of the long table -> of a round's file
+    "J(π)": "truth", "gain": "gain", "step": "step", "JS from the round before": "js_before",
+    "JS from the first μ": "js_first", "KL from the first μ": "kl_first", "entropy": "entropy", "coverage": "coverage",
+}  # fmt: skip
 SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
 
 Figures = Mapping[str, Interval]  # of one round, by name
 
 
-def over_all_seeds(entries: Sequence[dict[str, Any]]) -> Figures:
-    """The figures of one round from the entries of all seeds."""
-
-    def over(name: str) -> Interval:
-        return over_seeds([entry[name]["mean"] for entry in entries], [entry[name]["se"] for entry in entries])
-
-    def plain(values: Sequence[float]) -> Interval:
-        return over_seeds(values, [0.0] * len(values))
-
-    figures = {
-        "J(π)": over("truth"),
-        "gain": over("gain"),
-        "step": over("step"),
-        "JS from the round before": over("js_before"),
-        "JS from the first μ": over("js_first"),
-        "KL from the first μ": over("kl_first"),
-        "entropy": plain([entry["entropy"] for entry in entries]),
-        "coverage": plain([entry["coverage"] for entry in entries]),
+def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
+    """The figures of one seed's round, each with its standard error. A closed form weighs nothing."""
+    weights = entry.get("weights", {})
+    values = {name: entry[key] for name, key in FIGURES.items()}
+    values |= {name: weights[key] for name, key in SHARES.items() if key in weights}
+    return {
+        name: (value["mean"], value["se"]) if isinstance(value, dict) else (value, 0.0)
+        for name, value in values.items()
     }
-    for name, key in SHARES.items():
-        if all(key in entry.get("weights", {}) for entry in entries):  # a closed form weighs nothing
-            figures[name] = plain([entry["weights"][key] for entry in entries])
-    return figures
+
+
+def over_all_seeds(entries: Iterable[Round]) -> Figures:
+    """The figures of one round from the entries of all seeds."""
+    seeds = [figures_of(entry) for entry in entries]
+    shared = [name for name in seeds[0] if all(name in seed for seed in seeds)]
+    return {name: over_seeds(*zip(*(seed[name] for seed in seeds), strict=True)) for name in shared}
 
 
 @dataclass(frozen=True, repr=False)
@@ -266,17 +274,24 @@ class Loop(Result):
     config: LoopConfig
     world: World
     arms: list[PolicySpec]
-    first: list[dict[str, Any]]  # μ's figures, by seed
-    rounds: dict[str, list[list[dict[str, Any]]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+    first: list[Round]  # μ's figures, by seed
+    rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+
+    def by_round(self, arm: str) -> list[dict[int, Round]]:
+        """What the seeds that got there showed, by round (the 0th is μ) and seed."""
+        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
+        every = {
+            seed: [first, *entries] for seed, first, entries in zip(self.config.seeds, self.first, seeds, strict=True)
+        }
+        last = max(map(len, every.values()))
+        return [
+            {seed: entries[number] for seed, entries in every.items() if len(entries) > number}
+            for number in range(last)
+        ]
 
     def figures(self, arm: str) -> list[Figures]:
-        """One objective's figures by round (the 0th is μ), over the seeds that got there."""
-        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
-        last = max(map(len, seeds), default=0)
-        return [
-            over_all_seeds(self.first),
-            *(over_all_seeds([seed[number] for seed in seeds if len(seed) > number]) for number in range(last)),
-        ]
+        """One objective's figures by round, over seeds."""
+        return [over_all_seeds(entries.values()) for entries in self.by_round(arm)]
 
     def stopped(self, arm: str) -> dict[int, str]:
         """Rounds in which a seed could not be trained, and why."""
@@ -292,53 +307,29 @@ class Loop(Result):
 
     @property
     def measurements(self) -> list[Measurement]:
-        """The long table: every figure of every objective and round."""
-        return [
-            Measurement.of(arm.name, name, value, round=number)
-            for arm in self.arms
-            for number, figures in enumerate(self.figures(arm.name))
-            for name, value in figures.items()
-        ]
+        """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
+        rows = []
+        for arm in self.arms:
+            for number, entries in enumerate(self.by_round(arm.name)):
+                together = over_all_seeds(entries.values()).items()
+                rows += [Measurement.of(arm.name, name, value, round=number) for name, value in together]
+                rows += [
+                    Measurement.of(arm.name, name, Interval.of(mean, se), se=se, seed=seed, round=number)
+                    for seed, entry in entries.items()
+                    for name, (mean, se) in figures_of(entry).items()
+                ]
+        return rows
 
     def to_arrow(self) -> pa.Table:
         """The long table."""
         return as_arrow(self.measurements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings, every figure by round, and each seed's own."""
-        world = self.world
+        """Settings, objectives and the long table."""
         return {
             "localpolicy": __version__,
             "settings": self.config.model_dump(mode="json"),
-            "optimum": world.optimum() if isinstance(world, BanditWorld) else None,
-            "first": {str(seed): _kept(entry) for seed, entry in zip(self.config.seeds, self.first, strict=True)},
-            "arms": {
-                arm.name: {
-                    "objective": arm.objective,
-                    "rounds": [
-                        {"round": number, **{name: asdict(value) for name, value in figures.items()}}
-                        for number, figures in enumerate(self.figures(arm.name))
-                    ],
-                    "seeds": {
-                        str(seed): [_kept(entry) for entry in entries]
-                        for seed, entries in zip(self.config.seeds, self.rounds[arm.name], strict=True)
-                    },
-                }
-                for arm in self.arms
-            },
+            "optimum": self.world.optimum() if isinstance(self.world, BanditWorld) else None,
+            "arms": {arm.name: {"objective": arm.objective, "stopped": self.stopped(arm.name)} for arm in self.arms},
+            "measurements": as_json(self.measurements),
         }
-
-
-def _kept(entry: dict[str, Any]) -> dict[str, Any]:
-    """What one seed measured in one round; the rest is in its own file."""
-    if "stopped" in entry:
-        return entry
-    kept = {name: entry[name]["mean"] for name in ("truth", "gain", "step", "js_before", "js_first")}
-    share = {key: value for key, value in entry.get("weights", {}).items() if key == "effective_share"}
-    return {
-        **kept,
-        "truth_se": entry["truth"]["se"],
-        "step_se": entry["step"]["se"],
-        **{name: entry[name] for name in ("entropy", "coverage")},
-        **share,
-    }
