@@ -95,7 +95,7 @@ def write_and_print(
     tables: Sequence[Table], content: Any, *, json: Path | None, markdown: Path | None, latex: Path | None
 ) -> None:
     """Write the files, then print the tables. Printing comes last: in `lpi … | head` it ends the program."""
-    from localpolicy.runtime.files import whole_file, write_json
+    from localpolicy.runtime.files import write_json, write_text
 
     if json is not None and str(json) != STDOUT:
         write_json(json, content)
@@ -104,8 +104,7 @@ def write_and_print(
         (latex, [table.latex() for table in tables]),
     ):
         if path is not None:
-            with whole_file(path) as partial:
-                partial.write_text("\n".join(text), encoding="utf-8")
+            write_text(path, "\n".join(text))
     if str(json) == STDOUT:  # the next program of a pipe wants JSON alone
         print(dumps(content, indent=2))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,14 @@ import typer
 from localpolicy.cli.evaluate import write_and_print
 from localpolicy.cli.options import Fields, takes
 
-SETTINGS = "localpolicy.study.paper.settings"
+HELP = {
+    "table1": "The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them.",
+    "table2": "What the data sets hold: counted here, and published.",
+    "table3": "Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS.",
+    "figure-beta": "LPI over β: validation nDCG@20 of purchases and clicks, and JS.",
+    "figure-lambda": "LPI over λ: validation nDCG@20 of purchases and clicks, and JS.",
+    "figure-breakdown": "SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests.",
+}
 Out = Annotated[Path, typer.Option(help="folder for results; a stopped command resumes there")]
 
 app = typer.Typer(
@@ -19,57 +27,19 @@ app = typer.Typer(
 )
 
 
-@takes(Fields(f"{SETTINGS}:table1"))
-def table1(out: Out, **settings: Any) -> None:
-    """The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them."""
-    _make("table1", out, settings)
+def _verb(what: str) -> Callable[..., None]:
+    @takes(Fields(f"localpolicy.study.paper.settings:{what.replace('-', '_')}"))
+    def verb(out: Out, **settings: Any) -> None:
+        from localpolicy.report.paper_files import paper
+
+        result = paper(what, out=out, **settings)
+        write_and_print(result.tables, None, json=None, markdown=None, latex=None)
+        result.refuse_missing()
+
+    verb.__doc__ = HELP[what]
+    return verb
 
 
-@takes(Fields(f"{SETTINGS}:table2"))
-def table2(out: Out, **settings: Any) -> None:
-    """What the data sets hold: counted here, and published."""
-    _make("table2", out, settings)
-
-
-@takes(Fields(f"{SETTINGS}:table3"))
-def table3(out: Out, **settings: Any) -> None:
-    """Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS."""
-    _make("table3", out, settings)
-
-
-@takes(Fields(f"{SETTINGS}:figure_beta"))
-def figure_beta(out: Out, **settings: Any) -> None:
-    """LPI over β: validation nDCG@20 of purchases and clicks, and JS."""
-    _make("figure-beta", out, settings)
-
-
-@takes(Fields(f"{SETTINGS}:figure_lambda"))
-def figure_lambda(out: Out, **settings: Any) -> None:
-    """LPI over λ: validation nDCG@20 of purchases and clicks, and JS."""
-    _make("figure-lambda", out, settings)
-
-
-@takes(Fields(f"{SETTINGS}:figure_breakdown"))
-def figure_breakdown(out: Out, **settings: Any) -> None:
-    """SQN, SAC and LPI by number of clicks and purchases per sequence, with paired t-tests."""
-    _make("figure-breakdown", out, settings)
-
-
-VERBS = {
-    "table1": table1,
-    "table2": table2,
-    "table3": table3,
-    "figure-beta": figure_beta,
-    "figure-lambda": figure_lambda,
-    "figure-breakdown": figure_breakdown,
-}
-for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)
-
-
-def _make(what: str, out: Path, settings: dict[str, Any]) -> None:
-    from localpolicy.report.paper_files import paper
-
-    result = paper(what, out=out, **settings)
-    write_and_print(result.tables, None, json=None, markdown=None, latex=None)
-    result.refuse_missing()
+VERBS = {what: _verb(what) for what in HELP}
+for _name, _made in VERBS.items():
+    app.command(_name)(_made)

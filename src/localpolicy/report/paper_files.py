@@ -15,7 +15,7 @@ from localpolicy.report.html.page import MISSING, can_draw, tables_page, write_p
 from localpolicy.report.paper import breakdown_tables, dial_tables, table1_tables, table2_table, table3_tables
 from localpolicy.report.table import Table
 from localpolicy.results import Result
-from localpolicy.runtime.files import whole_file, write_json
+from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import TUNED, Recipe
@@ -118,8 +118,7 @@ def _written(
     }
     write_json(files["json"], content)
     for form, text in texts.items():
-        with whole_file(files[form]) as file:
-            file.write_text(text, encoding="utf-8")
+        write_text(files[form], text)
     every = [*files.values(), *(path for pictures in drawn for path in pictures)]
     LOG.info("written: %s", ", ".join(map(str, every)))
     return PaperResult(name, tables, content, every, tuple(arm for result in results for arm in result.missing))

@@ -12,7 +12,7 @@ from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.report.html.page import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
-from localpolicy.runtime.files import whole_file
+from localpolicy.runtime.files import write_text
 
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
@@ -20,39 +20,27 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
     yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
+        said = {True: "as published", False: "DIFFERS"}
         rows = [
-            (
-                row["what"],
-                f"{row['found']:,}",
-                f"{row['expected']:,}",
-                "as published" if row["agrees"] else "DIFFERS",
-                row["note"],
-            )
+            (row["what"], f"{row['found']:,}", f"{row['expected']:,}", said[bool(row["agrees"])], row["note"])
             for row in expected["counts"]
         ]
         note = f"likely reason: {expected['reason']}" if expected["reason"] else ""
         yield _table(f"against {expected['edition']}", ("count", "found", "expected", "", ""), rows, note)
     if data.manifest.get("filters"):
+        counted = ("before", "after", "events_before", "events_after")
         steps = [
-            (
-                step["filter"],
-                step["of"],
-                *(f"{step[key]:,}" for key in ("before", "after", "events_before", "events_after")),
-            )
-            for step in data.manifest["filters"]
+            (step["filter"], step["of"], *(f"{step[key]:,}" for key in counted)) for step in data.manifest["filters"]
         ]
-        yield _table("filters", ("filter", "of", "before", "after", "events before", "events after"), steps)
+        heads = ("filter", "of", *(key.replace("_", " ") for key in counted))
+        yield _table("filters", heads, steps)
     if columns := described(data.catalogue):
+        shown = {"name": "shown, not learnt from"}
         rows = [
-            (
-                each["column"],
-                each["kind"],
-                f"{each['items'] / data.n_items:.0%}",
-                f"{each['values']:,}" if each["values"] else "",
-                "shown, not learnt from" if each["kind"] == "name" else "",
-            )
+            (each["column"], kind := each["kind"], f"{each['items'] / data.n_items:.0%}",
+             f"{each['values']:,}" if each["values"] else "", shown.get(kind, ""))
             for each in columns
-        ]
+        ]  # fmt: skip
         note = "a kind that is wrong: --item-columns COLUMN=KIND"
         yield _table("item table", ("column", "kind", "items with it", "values", ""), rows, note)
     if data.manifest.get("bad_rows"):
@@ -86,12 +74,8 @@ def _findings(data: Prepared, quality: Quality) -> Table:
     add("repeats", quality.repeats, quality.events, "item seen earlier in the sequence: easy to predict")
     for name in SPLITS[1:]:
         sequences, events = len(data[name]), data[name].events
-        add(
-            f"{name} overlaps training",
-            quality.overlapping[name],
-            sequences,
-            "sequences that begin before training ends",
-        )
+        meaning = "sequences that begin before training ends"
+        add(f"{name} overlaps training", quality.overlapping[name], sequences, meaning)
         add(f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training")
         add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
     if quality.lists:
@@ -112,14 +96,8 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         add("long sequences", quality.long, len(data), meaning)
     if quality.longest == 1:
         rows.append(("single events", f"{len(data):,}", "100.0%", "no history: train with --set train.min_history=0"))
-    rows.append(
-        (
-            "length",
-            f"{quality.mean_length:.1f}",
-            f"{quality.median_length:.0f}",
-            f"mean, median; longest {quality.longest:,}",
-        )
-    )
+    longest = f"mean, median; longest {quality.longest:,}"
+    rows.append(("length", f"{quality.mean_length:.1f}", f"{quality.median_length:.0f}", longest))
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())
     rows.append(("popularity", "", "", f"share of events: {tops}"))
     return _table("leaks and quality", ("what", "found", "share", "meaning"), rows)
@@ -133,8 +111,7 @@ def write_page(data: Prepared, quality: Quality) -> Path:
     """Write the HTML page into the data set's folder; return its path."""
     histograms = (("sequences by length", quality.lengths), ("items by number of events", quality.popularity))
     tables = [*quality_tables(data, quality), *(_bars(title, counts) for title, counts in histograms)]
-    with whole_file(data.path / QUALITY_PAGE) as partial:
-        partial.write_text(tables_page(tables, title=f"{data.path.name}: quality of the data"), encoding="utf-8")
+    write_text(data.path / QUALITY_PAGE, tables_page(tables, title=f"{data.path.name}: quality of the data"))
     return data.path / QUALITY_PAGE
 
 

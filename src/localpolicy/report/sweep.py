@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
 from localpolicy.measure.divergence import times_floor
-from localpolicy.measure.estimate import Estimate, Interval, Measurement
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.summary import WEIGHTED, is_rating
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
-from localpolicy.study.measured import Pooled, over_seeds
-from localpolicy.study.sweep import Sweep, Tried, best_within
+from localpolicy.report.table import NOTHING, Cell, Table, cells, number, with_error
+from localpolicy.study.measured import Pooled
+from localpolicy.study.sweep import Sweep, Tried
 
 LOG = logging.getLogger(__name__)
 
@@ -30,22 +29,19 @@ def points_table(sweep: Sweep) -> Table:
     """One row per point."""
     rows = []
     for tried in sweep.tried:
-        chosen = sweep.chosen is not None and tried.point == sweep.chosen.point
         if not tried.good:
-            rows.append([Cell(tried.point.name), Cell("failed"), *[Cell("—")] * 4, Cell("")])
+            rows.append(cells(tried.point.name, "failed", *[NOTHING] * 4, ""))
             continue
-        times = times_floor(tried.js, sweep.noise)
-        rows.append(
-            [
-                Cell(_name(sweep, tried)),
-                Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
-                Cell("—" if tried.js is None else with_error(tried.js.mean, tried.js.se, 3)),
-                Cell("—" if times is None else f"{times:.1f}"),
-                Cell(_shares(tried, "effective_share")),
-                Cell(_shares(tried, "clipped_share")),
-                Cell(_remark(sweep, tried, chosen=chosen)),
-            ]
+        js, times, chosen = tried.js, times_floor(tried.js, sweep.noise), tried is sweep.chosen
+        beyond = sweep.max_js is not None and js is not None and js.mean > sweep.max_js
+        rest = cells(
+            NOTHING if js is None else with_error(js.mean, js.se, 3),
+            NOTHING if times is None else f"{times:.1f}",
+            _shares(tried, "effective_share"),
+            _shares(tried, "clipped_share"),
+            "chosen" if chosen else "beyond the budget" if beyond else "",
         )
+        rows.append([Cell(tried.name), Cell(_score(tried), best=chosen and len(sweep.tried) > 1), *rest])
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
     return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep))
 
@@ -62,25 +58,16 @@ def _shares(tried: Tried, name: str) -> str:
     return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
 
 
-def _remark(sweep: Sweep, tried: Tried, *, chosen: bool) -> str:
-    if chosen:
-        return "chosen"
-    beyond = sweep.max_js is not None and tried.js is not None and tried.js.mean > sweep.max_js
-    return "beyond the budget" if beyond else ""
-
-
 def _note(sweep: Sweep) -> str:
     over = f"mean ± standard deviation over {sweep.seeds} seeds" if sweep.seeds > 1 else "one seed"
-    parts = [f"Validation: {sweep.select}, {over}."]
-    reference = ", ".join(sweep.references)
-    noise = sweep.noise
-    known = "floor unknown: give two references" if noise is None else f"{noise.mean:.4f} between them: the noise floor"
-    parts.append(f"JS from {reference} ({known}).")
+    known = "floor unknown: give two references"
+    if sweep.noise is not None:
+        known = f"{sweep.noise.mean:.4f} between them: the noise floor"
+    parts = [f"Validation: {sweep.select}, {over}.", f"JS from {', '.join(sweep.references)} ({known})."]
     if sweep.max_js is not None:
         parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
         if sweep.chosen is None:
-            nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=float("nan"))
-            parts.append(f"NO point is within it; the nearest has JS {nearest:.4f}.")
+            parts.append(f"NO point is within it; the nearest has JS {sweep.nearest:.4f}.")
     return " ".join(parts)
 
 
@@ -89,34 +76,24 @@ def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     first = test.seeds[0].to_dict("test")
     left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
     groups = [name for name in first["metrics"] if name not in left and not is_rating(name)]
-    rows = []
-    for group in groups:
-        for name in AT_K:
-            estimate = test.estimate(f"{group}.{name}")
-            rows.append([Cell(f"{group}.{name}"), *_estimate_cells(estimate)])
-    js = test.js()
-    if js is not None:
-        rows.append([Cell("JS"), *_estimate_cells(js)])
+    estimates = {name: test.estimate(name) for name in (f"{group}.{at_k}" for group in groups for at_k in AT_K)}
+    if (js := test.js()) is not None:
+        estimates["JS"] = js
+    rows = [cells(name, number(each.mean), number(each.se), f"{each.n:,}") for name, each in estimates.items()]
     note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
-def _estimate_cells(estimate: Estimate) -> list[Cell]:
-    return [Cell(number(estimate.mean)), Cell(number(estimate.se)), Cell(f"{estimate.n:,}")]
-
-
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
-    metric = f"validation {sweep.select}"
-    whole = [tried for tried in sweep.tried if len(tried.good) == len(tried.seeds)]
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
-        policies=[_info(sweep, tried) for tried in whole],
-        measurements=[row for tried in whole for row in _measured(sweep, tried, metric)],
-        columns={metric: metric},
-        main=metric,
+        policies=[_info(sweep, tried) for tried in sweep.tried if tried.whole],
+        measurements=sweep.measurements,
+        columns={sweep.figure: sweep.figure},
+        main=sweep.figure,
         reference=" and ".join(sweep.references),
         floor=Interval.known(sweep.noise),
         claims=claims(sweep),
@@ -124,18 +101,10 @@ def section(sweep: Sweep) -> Section:
     )
 
 
-def _measured(sweep: Sweep, tried: Tried, metric: str) -> list[Measurement]:
-    """Rows of the long table: the figure that chooses, and JS."""
-    unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
-    score = over_seeds([seed.selection_score for seed in tried.seeds], unknown)
-    figures = {metric: score} if tried.js is None else {metric: score, "JS": Interval.from_estimate(tried.js)}
-    return [Measurement.of(_name(sweep, tried), *figure, split="validation") for figure in figures.items()]
-
-
 def _info(sweep: Sweep, tried: Tried) -> PolicyInfo:
     beta = dict(tried.point.settings).get("objective.beta")
     return PolicyInfo(
-        name=_name(sweep, tried),
+        name=tried.name,
         objective=sweep.objective,
         beta=None if beta is None else float(beta),
         weights=tried.good[0].record["run"]["weights"],
@@ -150,16 +119,15 @@ def verdict(sweep: Sweep) -> str:
         return f"No point is within JS {sweep.max_js:g}."
     among = "" if sweep.max_js is None else f" within JS {sweep.max_js:g}"
     best = sweep.chosen.selection_score
-    return f"{_name(sweep, sweep.chosen)} has the highest validation {sweep.select}{among}: {best:.4f}."
+    return f"{sweep.chosen.name} has the highest validation {sweep.select}{among}: {best:.4f}."
 
 
 def claims(sweep: Sweep) -> list[Claim]:
     """Is any point within the budget, and is the chosen one better than the second best by more than noise?"""
     found = []
     if sweep.max_js is not None:
-        nearest = min((tried.js.mean for tried in sweep.tried if tried.js is not None), default=math.nan)
         claim = f"a point is within the budget of JS {sweep.max_js:g}"
-        because = f"the nearest has JS {nearest:.4f} on validation"
+        because = f"the nearest has JS {sweep.nearest:.4f} on validation"
         found.append(Claim("JS", f"at most {sweep.max_js:g}", sweep.chosen is not None, claim, because))
     if sweep.chosen is not None:
         found.append(_lead(sweep, sweep.chosen))
@@ -173,26 +141,18 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 
 def _lead(sweep: Sweep, chosen: Tried) -> Claim:
     """The chosen point against the second best, seed by seed."""
-    claim = f"the lead of {_name(sweep, chosen)} is larger than the noise between seeds"
-    about = f"validation {sweep.select}", "Student's 95 % interval over seeds is above 0"
-    others = [tried for tried in sweep.tried if tried.point != chosen.point]
-    second = best_within(others, sweep.max_js)
-    if second is None:
+    claim = f"the lead of {chosen.name} is larger than the noise between seeds"
+    about = sweep.figure, "Student's 95 % interval over seeds is above 0"
+    if (known := sweep.lead()) is None:
         return Claim(*about, None, claim, "no other point to compare it with")
-    differences = [
-        ours.selection_score - theirs.selection_score for ours, theirs in zip(chosen.seeds, second.seeds, strict=True)
-    ]
-    lead = over_seeds(differences, [math.nan])
-    text = f"{lead.mean:+.4f} over {_name(sweep, second)}, the second best"
-    if len(differences) == 1:
+    second, lead = known
+    text = f"{lead.mean:+.4f} over {second.name}, the second best"
+    if len(chosen.seeds) == 1:
         return Claim(*about, None, claim, f"{text}, with one seed; --seeds 3 or more would tell")
-    flattered = f"; it is the best of {len(sweep.tried)} points, so this lead is optimistic" if len(others) > 1 else ""
-    seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(differences)} seeds{flattered}"
+    many = len(sweep.tried)
+    flattered = f"; it is the best of {many} points, so this lead is optimistic" if many > 2 else ""
+    seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(chosen.seeds)} seeds{flattered}"
     return Claim(*about, lead.low > 0, claim, f"{text}; {seeds}")
-
-
-def _name(sweep: Sweep, tried: Tried) -> str:
-    return tried.point.name or sweep.objective
 
 
 def sweep_contents(sweep: Sweep) -> Contents:
@@ -201,7 +161,7 @@ def sweep_contents(sweep: Sweep) -> Contents:
     if chosen is None:
         step = "Raise the budget, or add points with a larger β, which stay closer to the log."
         return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
-    name = _name(sweep, chosen)
+    name = chosen.name
     numbers = [
         KeyNumber(
             f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation: this figure chose the point."

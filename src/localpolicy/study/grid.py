@@ -70,6 +70,16 @@ def grid(axes: Sequence[Axis]) -> list[Point]:
     ]
 
 
+def corners(axes: Sequence[Axis]) -> list[Point]:
+    """Points that hold every value of every axis at least once."""
+    ends = [axis.values or (f"{axis.low:g}", f"{axis.high:g}") for axis in axes]
+    most = max((len(values) for values in ends), default=1)
+    return [
+        Point(tuple((axis.key, values[number % len(values)]) for axis, values in zip(axes, ends, strict=True)))
+        for number in range(most)
+    ]
+
+
 def _axis(text: str, objective: type[Objective] | None) -> Axis:
     key, equals, listed = text.partition("=")
     if not equals or not key.strip() or not listed.strip():

@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.measure.estimate import Estimate, as_json
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.grid import Axis, Point, axes, grid, optuna_search
-from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled, seed_mean
+from localpolicy.study.grid import Point, axes, corners, grid, optuna_search
+from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled, over_seeds
 from localpolicy.training.setup import resolve
 
 
@@ -36,6 +36,12 @@ class Tried:
 
     point: Point
     seeds: list[Measured]
+    objective: str = ""
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+        return self.point.name or self.objective
 
     @property
     def good(self) -> list[Measured]:
@@ -43,13 +49,14 @@ class Tried:
         return [seed for seed in self.seeds if not seed.failed]
 
     @property
+    def whole(self) -> bool:
+        """Whether all seeds could be trained."""
+        return len(self.good) == len(self.seeds)
+
+    @property
     def selection_score(self) -> float:
         """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
-        return (
-            float(np.mean([seed.selection_score for seed in self.seeds]))
-            if len(self.good) == len(self.seeds)
-            else -math.inf
-        )
+        return float(np.mean([seed.selection_score for seed in self.seeds])) if self.whole else -math.inf
 
     @property
     def spread(self) -> float | None:
@@ -59,8 +66,7 @@ class Tried:
     @property
     def js(self) -> Estimate | None:
         """Validation JS, the mean over seeds, with the largest of their errors."""
-        known = [js for seed in self.good if (js := seed.js("validation")) is not None]
-        return seed_mean(known) if known else None
+        return Pooled(self.point.name, self.good).js("validation") if self.good else None
 
     def to_dict(self) -> dict[str, Any]:
         """For `sweep.json`."""
@@ -98,6 +104,11 @@ class Sweep(Result):
         return None if self.floor is None else self.floor["validation"]
 
     @property
+    def nearest(self) -> float:
+        """The smallest JS of a point."""
+        return min((tried.js.mean for tried in self.tried if tried.js is not None), default=math.nan)
+
+    @property
     def runs(self) -> list[Path]:
         """The folders of the chosen point's runs, one per seed."""
         return [] if self.chosen is None else [self.out / "runs" / seed.name for seed in self.chosen.seeds]
@@ -105,30 +116,50 @@ class Sweep(Result):
     @property
     def test(self) -> Pooled | None:
         """The chosen policy on the test split."""
-        return None if self.chosen is None else Pooled(self.chosen.point.name or self.objective, self.chosen.seeds)
+        return None if self.chosen is None else Pooled(self.chosen.name, self.chosen.seeds)
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """The long table: the figure that chooses, and JS, of every point whose seeds could all be trained."""
+        rows = []
+        for tried in (tried for tried in self.tried if tried.whole):
+            unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
+            figures = {self.figure: over_seeds([seed.selection_score for seed in tried.seeds], unknown)}
+            if tried.js is not None:
+                figures["JS"] = Interval.from_estimate(tried.js)
+            rows += [Measurement.of(tried.name, *each, split="validation") for each in figures.items()]
+        return rows
+
+    @property
+    def figure(self) -> str:
+        """What chooses, as the long table calls it."""
+        return f"validation {self.select}"
+
+    def lead(self) -> tuple[Tried, Interval] | None:
+        """The second best point, and how far the chosen one is ahead of it, paired by seed."""
+        others = [tried for tried in self.tried if tried is not self.chosen]
+        second = best_within(others, self.max_js)
+        if self.chosen is None or second is None:
+            return None
+        pairs = zip(self.chosen.seeds, second.seeds, strict=True)
+        ahead = [ours.selection_score - theirs.selection_score for ours, theirs in pairs]
+        return second, over_seeds(ahead, [math.nan])
 
     def summary(self) -> str:
         """How many points, and the one chosen."""
         text = f"{self.objective} at {len(self.tried)} points"
         if self.chosen is None:
             return f"{text}; none within JS {self.max_js:g}"
-        point, score = self.chosen.point.name or self.objective, self.chosen.selection_score
-        return f"{text}; chosen: {point} ({self.select} {score:.4f} on validation)"
+        return f"{text}; chosen: {self.chosen.name} ({self.select} {self.chosen.selection_score:.4f} on validation)"
 
     def to_arrow(self) -> pa.Table:
         """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
         rows = []
         for tried in self.tried:
-            about, js = tried.to_dict(), tried.js
-            rows.append(
-                {
-                    **about["settings"],
-                    **{name: about[name] for name in ("validation", "spread")},
-                    "JS": None if js is None else js.mean,
-                    "JS se": None if js is None else js.se,
-                    "chosen": self.chosen is not None and tried.point == self.chosen.point,
-                }
-            )
+            about = tried.to_dict()
+            js = about["js"] or {}
+            figures = {"validation": about["validation"], "spread": about["spread"], "JS": js.get("mean")}
+            rows.append({**about["settings"], **figures, "JS se": js.get("se"), "chosen": tried is self.chosen})
         return pa.Table.from_pylist(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,7 +236,7 @@ def sweep(
     refuse_foreign(Path(out))
     swept = axes(over, type(config.objective))
     listed = grid(swept) if search == "grid" else []
-    for point in _corners(swept):
+    for point in corners(swept):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
     study = Study(
         data,
@@ -229,9 +260,12 @@ def sweep(
 
         def measure(points: Sequence[Point]) -> None:
             """All seeds of all these points, several at a time."""
+            name = config.objective.name
             arms = {point: [_arm(config, point, seed) for seed in range(seeds)] for point in points}
             measured = study.measure([arm for each in arms.values() for arm in each])
-            tried.update({point: Tried(point, [measured[arm.name] for arm in each]) for point, each in arms.items()})
+            tried.update(
+                {point: Tried(point, [measured[arm.name] for arm in each], name) for point, each in arms.items()}
+            )
 
         def trial(point: Point) -> float:
             measure([point])
@@ -257,16 +291,6 @@ def sweep(
         search=search,
         out=Path(out),
     )
-
-
-def _corners(swept: Sequence[Axis]) -> list[Point]:
-    """Points that hold every value of every axis at least once."""
-    ends = [axis.values or (f"{axis.low:g}", f"{axis.high:g}") for axis in swept]
-    most = max((len(values) for values in ends), default=1)
-    return [
-        Point(tuple((axis.key, values[number % len(values)]) for axis, values in zip(swept, ends, strict=True)))
-        for number in range(most)
-    ]
 
 
 def _arm(config: Config, point: Point, seed: int) -> Arm:

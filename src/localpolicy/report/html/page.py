@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from localpolicy.errors import ConfigError
 from localpolicy.report.contents import Contents
 from localpolicy.report.table import Table, percent
-from localpolicy.runtime.files import whole_file
+from localpolicy.runtime.files import whole_file, write_text
 
 # Colours of a notebook: its own paper and ink, light or dark.
 NOTEBOOK = (
@@ -123,6 +123,5 @@ def write_report(contents: Contents, path: Path | str) -> Path:
             raise
         raise ConfigError(f"A report needs {error.name}: pip install 'localpolicy[report]'.") from None
     path = Path(path)
-    with whole_file(path) as partial:
-        partial.write_text(page(contents), encoding="utf-8", newline="\n")
+    write_text(path, page(contents))
     return path
