@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from localpolicy.report.paper_files import paper
 from localpolicy.study.grid import Point
 from localpolicy.study.paper.recipe import BANDIT, POLICIES, SELECT, Recipe
+from localpolicy.study.paper.settings import WHAT, PaperConfig
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -45,3 +47,19 @@ def test_ratings():
         None,
         30,
     )
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
+    """Figures have one seed, and finer grids than the table."""
+    monkeypatch.setattr(PaperConfig, "studies", lambda config, out, what: [])
+    monkeypatch.setattr("localpolicy.report.paper_files.made", lambda what, recipe, studies, out: recipe)
+    found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
+    seeds = {"table3": 3, "figure-breakdown": 3, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
+    assert {what: recipe.seeds for what, recipe in found.items()} == (dict.fromkeys(found, 1) if fast else seeds)
+    assert found["figure-beta"].betas == (0.03, 0.1, 0.3, 1.0, 3.0)
+    assert found["figure-lambda"].lambdas == (0.1, 0.3, 1.0, 3.0, 10.0)
+    assert found["table1"].betas == (0.001, 0.1, 1.0, 1000.0)
+    assert found["table3"].betas == ((0.3, 1.0) if fast else (0.1, 0.3, 1.0))
+    assert found["table3"].lambdas == ((1.0,) if fast else (0.3, 1.0, 3.0))
+    assert found["figure-breakdown"].policies == ("sqn", "sac", "lpi_rl")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localpolicy import __version__
-from localpolicy.measure.estimate import Interval, Measurement
+from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
@@ -269,9 +269,8 @@ def loop_json(loop: Loop) -> dict[str, Any]:
     """For machines: every figure, the claims, and what went wrong."""
     by_arm, content = trajectories(loop), loop.to_dict()
     for name, trajectory in by_arm.items():
-        wrong = [asdict(symptom) for symptom in trajectory[1]]
-        content["arms"][name] |= {"symptoms": wrong, "summary": summary(name, *trajectory)}
-    return {**content, "claims": [claim.to_dict() for claim in loop_claims(by_arm)]}
+        content["arms"][name] |= {"symptoms": as_json(trajectory[1]), "summary": summary(name, *trajectory)}
+    return {**content, "claims": as_json(loop_claims(by_arm))}
 
 
 def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:

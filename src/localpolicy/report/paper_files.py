@@ -24,8 +24,8 @@ from localpolicy.study.paper.tables import PaperTable, dial_figure, table1, tabl
 
 LOG = logging.getLogger(__name__)
 DIALS = {  # the setting a figure turns, and where it does by default
-    "figure-beta": ("beta", {"betas": (0.03, 0.1, 0.3, 1.0, 3.0)}),
-    "figure-lambda": ("td_weight", {"lambdas": (0.1, 0.3, 1.0, 3.0, 10.0)}),
+    "figure-beta": ("beta", {"betas": (0.03, 0.1, 0.3, 1.0, 3.0), "seeds": 1}),
+    "figure-lambda": ("td_weight", {"lambdas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 1}),
 }
 
 
@@ -90,12 +90,10 @@ def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], ou
     shown = {"table1": table1_tables, "table3": table3_tables, "figure-breakdown": breakdown_tables}
     tables = [table for result in results for table in shown.get(what, dial_tables)(result)]
     content = {result.data.name: result.to_dict() for result in results}
-    drawn = []
-    if what.startswith("figure"):
-        several = len(results) > 1
-        drawn = [
-            draw(result, out, f"{what}-{result.data.folder}" if several else what) for result in results if result.rows
-        ]
+    named = {result.data.name: f"{what}-{result.data.folder}" if results[1:] else what for result in results}
+    drawn = [
+        draw(result, out, named[result.data.name]) for result in results if what.startswith("figure") and result.rows
+    ]
     if what == "figure-breakdown":
         content = {name: one["breakdown"] for name, one in content.items()}
     return _written(what, tables, content, out, results, drawn)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.measure.divergence import times_floor
-from localpolicy.measure.estimate import Interval
+from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.summary import WEIGHTED, is_rating
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
@@ -136,7 +136,7 @@ def claims(sweep: Sweep) -> list[Claim]:
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """For `sweep.json`: every point, and the claims."""
-    return {**sweep.to_dict(), "claims": [claim.to_dict() for claim in claims(sweep)]}
+    return {**sweep.to_dict(), "claims": as_json(claims(sweep))}
 
 
 def _lead(sweep: Sweep, chosen: Tried) -> Claim:

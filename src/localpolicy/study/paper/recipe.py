@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -190,19 +190,6 @@ class Recipe:
         return grid(
             [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in tuned.get(objective, ())]
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For machines."""
-        return {
-            "preset": self.preset,
-            "fast": self.fast,
-            "grid": {"beta": list(self.betas), "td_weight": list(self.lambdas)},
-            "seeds": list(range(self.seeds)),
-            "reference_seeds": list(REFERENCE_SEEDS),
-            "select": self.select,
-            "changes": list(self.changes),
-            "ours": list(self.ours),
-        }
 
 
 BANDIT = Recipe("bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), (), seeds=1, policies=tuple(BANDIT_LABELS))

@@ -164,7 +164,7 @@ class PaperTable:
         against = [each for row in every for seed in row.pooled.seeds for each in seed.record["against"]]
         return {
             "data": self.data.to_dict(),
-            "recipe": self.recipe.to_dict(),
+            "recipe": as_json(self.recipe),
             "policies": {row.name: row.to_dict() for row in every},
             "measurements": [
                 {**line, "policy": row.name}
@@ -205,13 +205,11 @@ def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
     """Every β has a row of its own."""
     folder = study.out / "imputation"
     imputation = imputation_at(folder, data.data)  # here, once: many processes read it
-    arms = {
-        (f"{name} {greek(point.name)}".strip(), f"{BANDIT_LABELS[name]} {greek(point.name)}".strip()): recipe.arms(
-            name, point
-        )
-        for name in recipe.policies
-        for point in recipe.points(name)
-    }
+    arms = {}
+    for objective in recipe.policies:
+        for point in recipe.points(objective):
+            dial = f" {greek(point.name)}" if point.name else ""
+            arms[f"{objective}{dial}", f"{BANDIT_LABELS[objective]}{dial}"] = recipe.arms(objective, point)
     study = replace(study, imputation=folder, references=references(recipe))
     # The published figures are of the Netflix Prize.
     published = published_table1() if data.source in ("netflix", "movielens") else {}
