@@ -39,6 +39,22 @@ def test_more_columns_than_duckdb_can_take_are_refused_at_once(tmp_path, suffix)
         prepare(path, out=tmp_path / "out")
 
 
+@pytest.mark.parametrize("left_out", [(), ("event",), ("timestamp",), ("event", "timestamp")])
+def test_the_nameless_index_of_a_frame_is_no_column_of_ours(tmp_path, left_out):
+    """Before: `frame.to_csv()` of a log without times was a traceback."""
+    rows = [{"sequence_id": n // 6, "item_id": n * 7 % 11, "event": "click", "timestamp": n} for n in range(960)]
+    names = [name for name in rows[0] if name not in left_out]
+    found = {}
+    for index in (False, True):
+        lines = [",".join([*[""] * index, *names]), *(
+            ",".join([*[str(number)] * index, *(str(row[name]) for name in names)]) for number, row in enumerate(rows)
+        )]  # fmt: skip
+        (tmp_path / f"{index}.csv").write_text("\n".join(lines) + "\n")
+        data = prepare("events", [tmp_path / f"{index}.csv"], out=tmp_path / str(index), event="click", min_events=0)
+        found[index] = [data[name].arrays[column].tolist() for name in data.splits for column in ("item", "event")]
+    assert found[True] == found[False] and sum(map(len, found[True])) == 2 * 960
+
+
 def test_a_column_is_found_without_a_search_through_all_others():
     """A list's `index` for each of 10,000 columns took seconds."""
     from localpolicy.data.sources import SourceTable

@@ -36,7 +36,8 @@ def open_tables(engine: Engine, tables: Sequence[SourceTable], *, skip_malformed
 def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool) -> Raw:
     raw = Raw(number, table, {}, {})
     types = engine.read(raw.view, table, rows=rows)
-    columns = [name for name in SAMPLED if types.get(table.columns.get(name, "")) in ("text", "integer", "float")]
+    mapped = [name for name in SAMPLED if name in table.columns]  # a column of the log may have no name at all
+    columns = [name for name in mapped if types.get(table.columns[name]) in ("text", "integer", "float")]
     sample: dict[str, list[Any]] = {}
     if columns:
         chosen = ", ".join(alias(table, table.columns[name]) for name in columns)

@@ -107,8 +107,10 @@ class Raw:
 
     def type_of(self, column: str) -> str:
         """The type of the raw column behind one of ours."""
-        theirs = self.table.columns.get(column, "")
-        return "integer" if theirs == ROW else self.types.get(theirs, "text")  # joined columns and constants are text
+        if column not in self.table.columns:
+            return "text"  # a constant; a column of the log may have no name at all
+        theirs = self.table.columns[column]
+        return "integer" if theirs == ROW else self.types.get(theirs, "text")  # joined columns are text
 
 
 @dataclass(frozen=True)
