@@ -376,6 +376,18 @@ def two_weeks(
         yield {"accounts": shop.accounts()}
 
 
+def best_falls(worlds: int = 200, days: int = 14, *, drift: float) -> dict[str, float]:
+    """How often the best list there is earns over 2 % less than the day before: what no policy could prevent."""
+    falls = []
+    for seed in range(worlds):
+        world, best = World(seed, drift=drift), []
+        for _ in range(days):
+            world.pass_day()
+            best.append(world.best)
+        falls.append(np.diff(best) / best[:-1] < -0.02)
+    return {"of days": float(np.mean(falls)), "of two weeks, on some day": float(np.mean(np.any(falls, axis=1)))}
+
+
 def evidence(share: float, visitors: int, *, worth: tuple[float, float], repeats: int) -> Iterator[Any]:
     """Of simulated first stages: who got the candidate, and the harm test's log wealth; `worth`: current, candidate."""
     from localpolicy.serving.sequential import harm
@@ -428,7 +440,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--shares", action="store_true", help="only: how often a first stage finds a bad candidate, or lets it pass"
     )
+    parser.add_argument("--best", action="store_true", help="only: how often the best list there is falls by over 2 %%")
     given = parser.parse_args(words)
+    if given.best:
+        print(json.dumps({"the best list falls by over 2 %": best_falls(drift=given.drift)}))
+        return
     if given.shares:
         for share in (0.01, 0.02, 0.03, 0.05, 0.1):
             rates = [found_at(share, parts * given.visits, worth=(0.86, 0.33), repeats=100) for parts in (1, 2, 3)]
