@@ -130,3 +130,19 @@ def test_late_answers_need_the_files_that_say_whose_they_are(rotated, tmp_path, 
     caplog.clear()
     found = erase("p#0", log=tmp_path / "log.db", files=[tmp_path / "events"])
     assert found["log"]["feedback"] == 1 and not caplog.text
+
+
+def test_what_comes_back_for_an_erased_person_is_not_stored(address, tmp_path):
+    log = Log(address)
+    requests = [listed(person=person, items=["a"], propensities=[1.0]) for person in ("rotated", "open", "other")]
+    write(log, requests[0], requests[2])
+    rotate(address, out=tmp_path / "events", upto=START + HOUR)
+    write(log, requests[1])
+    for person in ("rotated", "open"):
+        erase(person, log=address, files=[tmp_path / "events"])
+    assert write(log, *(answer(request, "a", id=request.id) for request in requests)) == [False, False, True]
+    log.close()
+    database = Database(address)
+    assert database.rows("SELECT request FROM feedback") == [(requests[2].id,)]
+    assert not {request.id for request in requests} & {digest for (digest,) in database.rows("SELECT * FROM erased")}
+    database.close()

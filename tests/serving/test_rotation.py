@@ -256,7 +256,7 @@ def test_a_log_from_before_versions_is_brought_up_to_date_with_its_open_rotation
     """Version 1 claimed by borders of time; a rotation that it began is finished with the same rows."""
     with_tables = Database(address, create=True)
     for table in ("requests", "filters", "shown", "feedback", "shadow", "rotations", "erasures", "about",
-                  "evidence", "evidence_answers"):  # fmt: skip
+                  "evidence", "evidence_answers", "erased"):  # fmt: skip
         with_tables.execute(f"DROP TABLE {table}")
     for statement in filter(None, map(str.strip, VERSIONS[0].split(";"))):
         with_tables.execute(statement)

@@ -96,6 +96,10 @@ ALTER TABLE persons ADD COLUMN items TEXT;
     """
 DROP TABLE persons;
 """,
+    # Lists of persons who were erased, by the digests of their ids: what still comes back for them is not stored.
+    """
+CREATE TABLE erased (digest TEXT PRIMARY KEY);
+""",
 )
 
 

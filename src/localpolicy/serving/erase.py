@@ -27,7 +27,7 @@ from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
 from localpolicy.runtime.folders import only_writer
 from localpolicy.serving.database import Database
-from localpolicy.serving.log import dumps
+from localpolicy.serving.log import INSERT_ERASED, dumps, erased_name
 from localpolicy.serving.records import new_id, now
 
 LOG = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
             requests = requests | {id for (id,) in database.rows(known, (person,))}
         counts = dict.fromkeys(("feedback", "shown", "requests"), 0)
         for request in sorted(requests):
+            database.execute(INSERT_ERASED, (erased_name(request),))
             for table in HOLD_PERSONS:
                 column = "id" if table == "requests" else "request"
                 gone = database.execute(f"DELETE FROM {table} WHERE {column} = ?", (request,)).rowcount

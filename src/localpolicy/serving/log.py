@@ -9,6 +9,7 @@ each call would make this thread and the loop wait for each other.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import queue
 import threading
@@ -44,6 +45,8 @@ INSERT_FEEDBACK = (
     "INSERT INTO feedback (id, request, item, event, reward, time, late, arrived) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT DO NOTHING"
 )
+ERASED = "SELECT 1 FROM erased WHERE digest = ?"
+INSERT_ERASED = "INSERT INTO erased VALUES (?) ON CONFLICT DO NOTHING"
 INSERT_TOUCH = "INSERT INTO about VALUES ('touched', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
@@ -66,12 +69,20 @@ def write(database: Database, record: Record) -> bool:
     if isinstance(record, Shadowed):
         asked = (record.request, record.policy, int(record.failed), record.rollout)
         return bool(database.execute(INSERT_SHADOW, asked).rowcount)
-    late = record.late or not database.rows(OPEN, (record.request,))
+    is_open = bool(database.rows(OPEN, (record.request,)))
+    if not is_open and database.rows(ERASED, (erased_name(record.request),)):
+        return False
     answer = (
-        record.id, record.request, dumps(record.item), record.event, record.reward, record.time, int(late),
+        record.id, record.request, dumps(record.item), record.event, record.reward, record.time,
+        int(record.late or not is_open),
         _arrived(record),
     )  # fmt: skip
     return bool(database.execute(INSERT_FEEDBACK, answer).rowcount)
+
+
+def erased_name(request: str) -> str:
+    """What is kept of a list whose person was erased."""
+    return hashlib.sha256(request.encode()).hexdigest()
 
 
 def write_requests(database: Database, records: Sequence[Request]) -> None:
