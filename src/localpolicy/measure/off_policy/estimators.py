@@ -4,7 +4,7 @@ An estimate is the mean of its contributions, and their spread is its error. Con
 showing an item changes what comes next, this is the value of one deviation from μ, not of a whole visit under π.
 
 Dudík et al. 2011 (direct, doubly robust); Swaminathan and Joachims 2015 (self-normalised); Ionides 2008 (clipped);
-Sakhi et al. 2024 (logarithmic smoothing); Kiyohara et al. 2022 (doubly robust under a cascade).
+Kiyohara et al. 2022 (doubly robust under a cascade).
 """
 
 from __future__ import annotations
