@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from gate_examples import made
+from gate_examples import made, valued
 from small_logs import write_small
 
 from localpolicy.data.store import Prepared
@@ -14,6 +14,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge import claims, gate_ranks
 from localpolicy.judge.gate import GateRules
 from localpolicy.judge.gate_ranks import gain_check
+from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.estimate import mean_estimate, wilson
 from localpolicy.measure.significance import ENOUGH, LEAST, more_needed, paired, sample_needed
 from localpolicy.objectives import objective_of
@@ -65,6 +66,18 @@ def test_no_more_is_asked_for_than_there_is(monkeypatch):
     assert check.outcome == "cannot tell" and check.needed is None and "would tell" not in check.because
     monkeypatch.setattr(claims, "more_needed", lambda test, gain, confidence: test.n + 1)
     assert gain_check(new, old, "all.nDCG@20", GateRules()).needed == 401
+
+
+def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
+    """The interval that decides allows for skewness, the count does not: it once named fewer than there were."""
+    rng = np.random.default_rng(0)
+    reward, weight = (rng.random(400) < 0.3).astype(float), np.where(np.arange(400) % 2, 0.8, 1.2)
+    new = valued("new", weight / weight.mean(), reward)
+    for more, needed in ((-1, None), (1, 401)):
+        monkeypatch.setattr(claims, "more_needed", lambda found, gain, confidence, more=more: found.n + more)
+        found = value_check(new, None, GateRules(smallest_gain=0.0))
+        assert (found.outcome, found.needed) == ("cannot tell", needed)
+        assert ("401 decisions would tell" in found.because) == (more == 1)
 
 
 def test_a_zero_of_seven_is_no_certainty():

@@ -11,16 +11,14 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of
+from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, would_tell
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.off_policy.decisions import Estimand
 from localpolicy.measure.off_policy.estimators import Contributions, logged
 from localpolicy.measure.off_policy.intervals import Bounds, skewed
 from localpolicy.measure.off_policy.value_bound import value_of
-from localpolicy.measure.significance import sample_needed
 
 NO_PROPENSITIES = "the log has no propensities"
 
@@ -88,7 +86,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     reason = (
         f"estimated J {'per list ' if unit == 'lists' else ''}{mine.found.mean:.4f} against {whose} {old:.4f}: "
         f"difference {gap.mean:+.4f}, {rules.confidence:.0%} interval {interval.low:+.4f} to {interval.high:+.4f} "
-        f"({len(gap.values):,} {unit}, effective sample {new.off_policy.overlap.effective:,.0f}); its lower end must "
+        f"({gap.n:,} {unit}, effective sample {new.off_policy.overlap.effective:,.0f}); its lower end must "
         f"be {asked}"
     )
     if gap.unknown > 0:
@@ -110,11 +108,10 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     if outcome == "cannot tell":
         smallest = rules.smallest_gain * abs(old)
         gain = max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin
-        needed = _would_tell(gap, gain - gap.unknown, rules)
-        reason += "" if needed is None else f". About {needed:,} {unit} would tell"
+        needed, told = would_tell(gap, gain - gap.unknown, rules, unit=unit)
+        reason += told
     reason += _first_place(new, deployed, rules)
-    numbers = (gap.mean, interval.low, interval.high, len(gap.values))
-    return check("value", outcome, reason, *numbers, needed, plain=plain, unit=unit)
+    return check("value", outcome, reason, gap.mean, *interval, gap.n, needed, plain=plain, unit=unit)
 
 
 def unit_of(evaluation: Evaluation) -> str:
@@ -142,19 +139,13 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
     return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
 
 
-def _would_tell(gap: Contributions, gain: float, rules: GateRules) -> int | None:
-    """Decisions, or lists, with which a difference of `gain` would be told from none, if they vary as those seen do."""
-    spread = clustered_se(gap.values, gap.clusters) * math.sqrt(len(gap.values))
-    return sample_needed(gain / spread, confidence=rules.confidence) if gain > 0 and spread > 0 else None
-
-
 def family(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Bounds]:
     """Intervals of differences that are read together, by Holm's steps: each excludes 0 where its test is significant.
 
     From the clearest difference on they have the confidence 1 - α/m, 1 - α/(m - 1), ...; after the first that holds 0
     none is significant, and the level stays.
     """
-    clear = {name: abs(gap.mean) / (clustered_se(gap.values, gap.clusters) or math.inf) for name, gap in gaps.items()}
+    clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
     found, tests = {}, len(gaps)
     for name in sorted(gaps, key=lambda name: -clear[name]):
         found[name] = skewed(gaps[name], confidence=1 - (1 - confidence) / tests)

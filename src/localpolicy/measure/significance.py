@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -202,11 +202,25 @@ ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than o
 LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
-def more_needed(test: Paired, gain: float, *, confidence: float) -> int | None:
-    """Positions with which a difference of `gain` would be told from none, if they vary as those seen do."""
-    if not (test.n and test.se > 0 and gain > 0):
+class Difference(Protocol):
+    """A mean difference of two policies: of a paired test, or of two estimated values."""
+
+    @property
+    def se(self) -> float:
+        """Its standard error."""
+        ...
+
+    @property
+    def n(self) -> int:
+        """Positions, decisions or lists that it is the mean of."""
+        ...
+
+
+def more_needed(found: Difference, gain: float, *, confidence: float) -> int | None:
+    """How many would tell a difference of `gain` from none, if they vary as those seen do."""
+    if not (found.n and found.se > 0 and gain > 0):
         return None
-    sd = test.se * math.sqrt(test.n)  # clustering is in it: as many sequences as now, for each position
+    sd = found.se * math.sqrt(found.n)  # clustering is in it: as many sequences as now, for each position
     return sample_needed(gain / sd, confidence=confidence)
 
 

@@ -41,6 +41,16 @@ class Contributions(NamedTuple):
         """The estimate."""
         return float(self.values.mean())
 
+    @property
+    def se(self) -> float:
+        """Its standard error, clustered by sequence."""
+        return clustered_se(self.values, self.clusters)
+
+    @property
+    def n(self) -> int:
+        """How many it is the mean of."""
+        return len(self.values)
+
 
 def importance(log: Decisions) -> np.ndarray:
     """w r."""
