@@ -157,6 +157,7 @@ def bandit() -> Section:
                 },
                 curve=lines,
                 selected_epoch=max(lines, key=lambda line: line["selected_by"])["epoch"],
+                selected_by="logp" if objective == "mle" else "AR@1",
                 js_histogram=spread(draw, js),
                 run=f"bandit/{objective}",
                 digest=f"{draw.getrandbits(256):064x}",
@@ -304,6 +305,7 @@ def crowded(policies: int = 30) -> Section:
                 js=Interval.of(js, 0.004) if place % 13 else None,
                 curve=curve(draw, top=0.2 * draw.random(), share=draw.random(), epochs=30) if place % 5 else (),
                 selected_epoch=9,
+                selected_by="AR@1",
                 js_histogram=spread(draw, js) if place % 2 else (),
                 segments=[
                     {"group": f"popularity {segment}", "figure": "click.nDCG@20", "mean": 0.1 + js, "n": 5}

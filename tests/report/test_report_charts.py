@@ -200,9 +200,7 @@ def test_what_stands_upright() -> None:
 
 def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     section = bandit()
-    assert [lines.rule(policy) for policy in section.policies] == ["logp"] + [
-        "AR@1"
-    ] * 5  # found in the figures themselves
+    assert [policy.selected_by for policy in section.policies] == ["logp"] + ["AR@1"] * 5
     charts = lines.curves(section, drawn(section), "c")
     assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
     policies = [{style["policy"] for style in chart.spec["datasets"]["styles"]} for chart in charts]

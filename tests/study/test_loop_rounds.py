@@ -114,6 +114,10 @@ def test_figures_of_the_store_come_with_errors(done):
     assert one["step"] == one["gain"]
     assert two["truth"]["mean"] - one["truth"]["mean"] == pytest.approx(two["step"]["mean"])
     together = np.hypot(one["truth"]["se"], two["truth"]["se"])
+    for row in (row for row in result.measurements if (row.round, row.figure) == (2, "step")):
+        reach = 1.96 * two["step"]["se"]  # of each seed, and of all: there is one
+        assert (row.mean, row.high - row.mean) == pytest.approx((two["step"]["mean"], reach))
+        assert row.seed is None or row.se == two["step"]["se"]
     assert 0 < two["step"]["se"] < together, "the same shoppers and luck: what is chance in one is chance in both"
 
 
@@ -252,8 +256,10 @@ def test_files_agree(done):
                 assert float(rounds[str(number)][name].attributes["data-value"]) == over[name, number, figure]["mean"]
         assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
-        assert [claim["holds"] for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")] == [
-            True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None
+        (claim,) = [claim for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")]
+        assert claim["holds"] is (True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None)
+        assert [claim[end] for end in ("value", "low", "high")] == [
+            last["gain"][end] for end in ("mean", "low", "high")
         ]
     picture = (out / "loop.svg").read_text()
     assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture

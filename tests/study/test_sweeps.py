@@ -327,6 +327,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
 
     sure = lead((0.50, 0.60), (0.40, 0.501))
     assert sure.holds and "+0.0995 over" in sure.because and "+0.0931 to +0.1059, paired over 2 seeds" in sure.because
+    assert (sure.value, sure.low, sure.high) == pytest.approx((0.0995, 0.0931, 0.1059), abs=1e-4)
     chance = lead((0.50, 0.60), (0.40, 0.59))
     assert chance.holds is False and high.point.name in chance.claim
     assert lead((0.5,), (0.4,)).holds is None

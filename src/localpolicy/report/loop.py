@@ -118,7 +118,8 @@ def loop_claims(by_arm: Mapping[str, Trajectory]) -> list[Claim]:
         start, end, gain = rounds[0]["J(π)"].mean, rounds[-1]["J(π)"].mean, rounds[-1]["gain"]
         earns = True if gain.low > 0 else False if gain.high < 0 else None
         because = f"J {start:.4f} → {end:.4f} ({change(start, end)}) in {len(rounds) - 1} rounds"
-        claims.append(Claim("gain", above, earns, f"{name} ends above the policy it started from", because))
+        claim = f"{name} ends above the policy it started from"
+        claims.append(Claim("gain", above, earns, claim, because, gain.mean, gain.low, gain.high))
         signs = [symptom.said for symptom in wrong if symptom.kind != "loses"]
         said = "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds"
         claims.append(Claim("J(π), entropy, coverage", healthy, not signs, f"{name} shows no sign of collapse", said))

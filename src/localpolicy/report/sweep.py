@@ -152,7 +152,7 @@ def _lead(sweep: Sweep, chosen: Tried) -> Claim:
     many = len(sweep.tried)
     flattered = f"; it is the best of {many} points, so this lead is optimistic" if many > 2 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(chosen.seeds)} seeds{flattered}"
-    return Claim(*about, lead.low > 0, claim, f"{text}; {seeds}")
+    return Claim(*about, lead.low > 0, claim, f"{text}; {seeds}", lead.mean, lead.low, lead.high)
 
 
 def sweep_contents(sweep: Sweep) -> Contents:

@@ -17,7 +17,6 @@ from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, lay
 from localpolicy.report.table import decimals, interval_text, known, short
 
 HEIGHT = 230
-UNNAMED = "validation figure"
 RULES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}
 
 Reading = Callable[[Mapping[str, Any]], float | None]
@@ -97,20 +96,9 @@ def kept(policy: PolicyInfo) -> Mapping[str, Any] | None:
     return lines[values.index(max(values))] if lines else None
 
 
-def rule(policy: PolicyInfo) -> str:
-    """The rule that picked the epoch: as recorded, else the validation figure that always equals it."""
-    if policy.selected_by or not policy.curve:
-        return policy.selected_by
-    names = list(policy.curve[0].get("validation") or {})
-    for name in names:
-        if all((epoch.get("validation") or {}).get(name) == epoch.get("selected_by") for epoch in policy.curve):
-            return str(name)
-    return UNNAMED
-
-
 def curves(section: Section, styles: Sequence[SeriesStyle], identity: str) -> list[Chart]:
     """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
-    rules = dict.fromkeys(rule(policy) for policy in section.policies if _read(policy, selected_by))
+    rules = dict.fromkeys(policy.selected_by for policy in section.policies if _read(policy, selected_by))
     drawings = [
         _curve(section, styles, f"{identity}-{index}", name, selected_by, by_rule=True)
         for index, name in enumerate(rules)
@@ -135,7 +123,7 @@ def _curve(
     values: list[Datum] = [
         {"key": key, "epoch": reached(line), "value": value, "value_text": short(value), "kept": line is best[key]}
         for key, policy in enumerate(section.policies)
-        if not by_rule or rule(policy) == title
+        if not by_rule or policy.selected_by == title
         for line in policy.curve
         if (value := reading(line)) is not None
     ]
