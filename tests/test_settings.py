@@ -11,6 +11,7 @@ import pytest
 
 import localpolicy
 from localpolicy.errors import ConfigError
+from localpolicy.runs.config import Config
 from localpolicy.serving.rollout import RolloutRules
 from localpolicy.settings import Settings
 
@@ -69,3 +70,12 @@ def test_true_is_no_number():
         with pytest.raises(ConfigError, match=f"{field}: expected a .*number, got {value}"):
             RolloutRules.parse({field: value})
     assert RolloutRules.parse({"units": 1}).units == 1
+
+
+def test_a_number_is_no_truth():
+    """Pydantic takes 0, `f` and `off` for false: a slip of the keyboard would turn a setting off."""
+    for value in (0, 1.0, "f", "off", "1"):
+        with pytest.raises(ConfigError, match="train.tensorboard: expected true or false, got "):
+            Config.parse({"train": {"tensorboard": value}})
+    for value, found in ((True, True), ("False", False)):
+        assert Config.parse({"train": {"tensorboard": value}}).train.tensorboard is found

@@ -47,12 +47,15 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_truth_for_a_number(cls, value: Any, about: ValidationInfo) -> Any:
-        """YAML's `yes` and `on` are true, which Python would take for 1."""
-        if isinstance(value, bool) and about.field_name is not None:
-            kinds = _kinds(cls.model_fields[about.field_name].annotation)
-            if bool not in kinds and kinds & {int, float}:
-                raise PydanticKnownError("float_type" if float in kinds else "int_type")
+    def _tell_truth_from_numbers(cls, value: Any, about: ValidationInfo) -> Any:
+        """YAML's `yes` and `on` are true, which Python would take for 1; pydantic takes 0, `f` and `off` for false."""
+        if about.field_name is None or not isinstance(value, bool | int | float | str):
+            return value
+        kinds = _kinds(cls.model_fields[about.field_name].annotation)
+        if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
+            raise PydanticKnownError("float_type" if float in kinds else "int_type")
+        if kinds - {type(None)} == {bool} and str(value).lower() not in ("true", "false"):
+            raise PydanticKnownError("bool_type")
         return value
 
     @classmethod
