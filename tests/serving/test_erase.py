@@ -58,6 +58,19 @@ def test_nothing_is_left_in_the_bytes_of_a_log_that_is_written_meanwhile(address
     log.close()
 
 
+def test_postgresql_quotes_nobody_in_its_statistics(postgres_log):
+    log, database = Log(postgres_log), Database(postgres_log)
+    for number in range(4):
+        visit(log, number)
+    database.execute("ANALYZE")
+    quoted = "SELECT COUNT(*) FROM pg_stats WHERE schemaname = 'public' AND histogram_bounds::text LIKE ?"
+    assert database.rows(quoted, ("%person-003%",)) != [(0,)]
+    erase("person-003", log=postgres_log)
+    assert database.rows(quoted, ("%person-003%",)) == [(0,)] != database.rows(quoted, ("%person-002%",))
+    database.close()
+    log.close()
+
+
 def test_who_reads_the_log_keeps_the_bytes_and_that_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(databases, "PATIENCE", 0.1)
     log = Log(tmp_path / "log.db")

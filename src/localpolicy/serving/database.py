@@ -287,7 +287,8 @@ class Database:
         """
         if self.postgres:
             self.execute(f"SET lock_timeout = '{PATIENCE:g}s'")
-            self.execute(f"VACUUM (FULL) {', '.join((*tables, 'filters'))}")
+            # The planner's statistics quote values of rows: they are taken anew too.
+            self.execute(f"VACUUM (FULL, ANALYZE) {', '.join((*tables, 'filters'))}")
             return
         self.execute("VACUUM")  # goes through the write-ahead log, so that one must be emptied after it
         if self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
