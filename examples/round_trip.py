@@ -142,7 +142,8 @@ def main(here: Path) -> list[float]:
         rewards.append(true_reward(lp.export(candidate.folder, out=exported), world))
         # The candidate meets half of the traffic first, and goes back by itself where it does harm.
         least = {"units": VISITS // 4, "people": VISITS // 16, "lists": VISITS // 16}
-        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, alpha=0.001, **least)  # no trip ends by chance
+        no_chance = {"alpha": 0.001, "hold_above": 1000}  # who is in which arm differs from trip to trip
+        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, **no_chance, **least)
         plan(rollout, candidate=exported, stages=["50", "100"], rules=rules)
         with Shop(here, "--rollout", str(rollout)) as shop:
             shop.visits(VISITS // 4, f"rollout-{number}")
