@@ -20,13 +20,13 @@ REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}
 TINY = {"model": {"width": 8}, "train": {"epochs": 1, "device": "cpu", "min_history": 0}}  # settings of a quick run
 
 
-def lot(sequence: Any, item: Any) -> Any:
-    """What breaks ties in time: it depends on both, so no order of items holds for everybody."""
+def lot(sequence: Any, item: Any, time: int) -> Any:
+    """What breaks ties in time: it depends on all three, so no order of items holds for everybody, or for long."""
     if isinstance(sequence, str) or isinstance(item, str):
-        return hashlib.md5(f"{sequence} {item}".encode()).hexdigest()[:8]
-    prime = 2**31 - 1
-    parts = [(abs(number) % prime) * (1 if number >= 0 else -1) for number in (sequence, item)]
-    return (abs(parts[0] * 48_271 + parts[1] * 69_621) % prime) ** 2 % prime
+        return hashlib.md5(f"{sequence} {item} {time}".encode()).hexdigest()[:8]
+    prime, factors = 2**31 - 1, (48_271, 69_621, 16_807)
+    parts = [(abs(number) % prime) * (1 if number >= 0 else -1) for number in (sequence, item, time)]
+    return (abs(sum(part * factor for part, factor in zip(parts, factors, strict=True))) % prime) ** 2 % prime
 
 
 def small_item_table(item_id, seed: int = 0) -> ItemTable:

@@ -74,7 +74,8 @@ def split_of(data: Prepared) -> dict[Any, str]:
 
 def grouped(rows: Iterable[Row], *, order: tuple[str, ...] = ("timestamp", "event", "lot")) -> dict[Any, list[Row]]:
     """Rows by sequence, each sequence in order."""
-    rows = [{**row, "lot": lot(row["sequence_id"], row["item_id"])} for row in rows]
+    if "lot" in order:
+        rows = [{**row, "lot": lot(row["sequence_id"], row["item_id"], row["timestamp"])} for row in rows]
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["sequence_id"]].append(row)

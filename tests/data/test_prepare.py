@@ -226,7 +226,7 @@ def test_ratings_are_events_with_thresholds(tmp_path: Path) -> None:
         assert {data.manifest["rewards"][rating] for rating in ("0.5", "1", "2.5")} == {0.0}
         # Within a tie the order is by lot: by rating it would tell the answer, and by item models would learn it.
         for who, events in stored(data).items():
-            assert events == sorted(events, key=lambda event: (event[2], lot(who, event[0]), float(event[1])))
+            assert events == sorted(events, key=lambda event: (event[2], lot(who, event[0], event[2]), float(event[1])))
 
 
 def test_events_are_renamed_dropped_and_named(tmp_path: Path) -> None:
@@ -337,3 +337,26 @@ def test_split_last_holds_out_the_last_event_and_the_one_before(tmp_path: Path) 
         batch = windows.cut(torch.arange(len(windows)))
         assert batch.scored.tolist() == (batch.row.bincount().cumsum(0) - 1).tolist()
     assert Windows(data, "train", WindowConfig(length=50)).positions == events - 2 * len(whole)
+
+
+@pytest.mark.parametrize("ids", [int, str])
+def test_ties_are_ordered_by_worth_and_then_in_an_order_nobody_can_learn(tmp_path: Path, ids: type) -> None:
+    """Before: `buy` came before the `view` it followed, and a person's weekly basket lay in one order every week."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for person in range(160):
+        basket = rng.choice(30, 5, replace=False)
+        for week in range(8):
+            for item in basket:
+                for event in ("buy", "view"):
+                    time = 604_800_000 * week
+                    rows.append({"sequence_id": ids(person), "item_id": ids(item), "event": event, "timestamp": time})
+    log = write_parquet(tmp_path / "log.parquet", rows)
+    data = prepare("events", [log], out=tmp_path / "data", rewards="buy=1,view=0.2", time_unit="ms")
+    orders = Counter()
+    for who, events in stored(data).items():
+        for week in range(8):
+            tied = events[10 * week : 10 * week + 10]
+            assert [event for _, event, *_ in tied] == ["view"] * 5 + ["buy"] * 5, "a view precedes what it led to"
+            orders[who, tuple(item for item, *_ in tied[5:])] += 1
+    assert max(orders.values()) <= 3 and len(orders) > 0.95 * 160 * 8, "120 orders, drawn anew each week"

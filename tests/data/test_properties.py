@@ -68,7 +68,7 @@ def test_invariants(rows: list[dict], form: str, options: dict) -> None:
         if not (options["min_events"] or options["min_item_events"]) and options["duplicates"] == "keep":
             assert events == given_events, "something was lost"
         for who, sequence in found.items():
-            keys = [(time, event, lot(who, item), item) for item, event, time, *_ in sequence]
+            keys = [(time, event, lot(who, item, time), item) for item, event, time, *_ in sequence]
             assert keys == sorted(keys), "order was not kept"
         counts = data.manifest["counts"]
         per_split = data.manifest["splits"]

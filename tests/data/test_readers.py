@@ -148,7 +148,7 @@ def test_netflix(tmp_path: Path, layout: str, messages: Callable[[str], list[str
     for user, movie, rating, date in log:
         time = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) * 1000
         reward = {1: 0.0, 2: 0.0, 3: 0.5, 4: 1.0, 5: 1.0}[rating]
-        by_user[user].append((time, lot(user, movie), movie, str(rating), reward))
+        by_user[user].append((time, lot(user, movie, time), movie, str(rating), reward))
     expected = {
         user: [(m, r, t, w) for t, _, m, r, w in sorted(rows)[-12:]] for user, rows in by_user.items() if len(rows) >= 5
     }

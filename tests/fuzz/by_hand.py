@@ -38,6 +38,6 @@ def in_order(
 
     def place(who: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
         item = int(row[2]) if numbers else row[2]
-        return (row[0], events.index(row[1]), lot(int(who) if persons and numbers else who, item), item)
+        return (row[0], events.index(row[1]), lot(int(who) if persons and numbers else who, item, row[0]), item)
 
     return {who: sorted(each, key=partial(place, who)) for who, each in found.items()}

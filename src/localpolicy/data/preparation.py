@@ -107,9 +107,11 @@ class Preparation:
         first_place = self._first_place() if "request" in fields else 0
         loaded = "usable"
         if "time" in fields and "request" not in fields:  # lists have an order of their own
+            rewards = [] if codes.rate_items else list(codes.rewards.values())
+            worth = [sorted(set(rewards)).index(reward) for reward in rewards]
             integers = reading.sequence_id == reading.item_id == "integer"
-            engine.view("with_lots", sql.with_lots(loaded, integers=integers))
-            loaded, fields = "with_lots", (*fields, "lot")
+            engine.view("with_lots", sql.with_lots(loaded, integers=integers, worth=worth))
+            loaded, fields = "with_lots", (*fields, "lot", *["worth"] * bool(worth))
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")

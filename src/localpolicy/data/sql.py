@@ -39,34 +39,39 @@ EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 def order(fields: Sequence[str], *, impressions: bool) -> str:
     """The order of events within a sequence, total up to rows that are equal throughout.
 
-    Ties in time are broken by event, then at random (`with_lots`): a click precedes the purchase it led to. Where the
-    event is the answer to the item (a rating, or what came of an impression) it comes last: else the order would tell
-    the answer, and on logs that know only the day it would tell most of them. A list stays together, in its own order.
+    Ties in time are broken by what an event is worth, then at random (`with_lots`): a view precedes the purchase it
+    led to, whatever the two are called. Where the event is the answer to the item (a rating, or what came of an
+    impression) it comes last: else the order would tell the answer, and on logs that know only the day it would tell
+    most of them. A list stays together, in its own order.
     """
     if "position" in fields:
         return "position"
     item = ["lot", "item_id"] if "lot" in fields else ["item_id"]
-    ties = [*item, "event"] if impressions else ["event", *item]
+    kind = ["worth", "event"] if "worth" in fields else ["event"]
+    ties = [*item, "event"] if impressions else [*kind, *item]
     rest = [name for name in ("reward", "propensity", "policy") if name in fields]
     lists = ["request", "place"] if "request" in fields else []
     first = ["context_id"] if "context_id" in fields else []  # lies together, whatever a clock did meanwhile
     return ", ".join([*first, "time", *lists, *ties, *rest])
 
 
-PRIME, MIXED = 2**31 - 1, {"sequence_id": 48_271, "item_id": 69_621}  # primitive roots
+PRIME, MIXED = 2**31 - 1, {"sequence_id": 48_271, "item_id": 69_621, "time": 16_807}  # primitive roots
 
 
-def with_lots(source: str, *, integers: bool) -> str:
-    """Every row with a lot that depends on its sequence and item alone, and looks random.
+def with_lots(source: str, *, integers: bool, worth: Sequence[int]) -> str:
+    """Every row with a lot that depends on its sequence, item and time alone, and looks random; and its event's worth.
 
-    An order by item would be the same for everybody: models learn it, and held-out figures praise them for it. Whole
-    numbers are mixed by a square modulo a prime, which takes a tenth of the time of an md5; no product exceeds 64 bits.
+    An order by item would be the same for everybody, and one without the time the same in every basket of a person:
+    models learn it, and held-out figures praise them for it. Whole numbers are mixed by a square modulo a prime, which
+    takes a tenth of the time of an md5; no product exceeds 64 bits. `worth` ranks the events, by code.
     """
-    lot = "SUBSTR(md5(CONCAT(sequence_id, ' ', item_id)), 1, 8)"
+    lot = "SUBSTR(md5(CONCAT(" + ", ' ', ".join(MIXED) + ")), 1, 8)"
     if integers:
         parts = " + ".join(f"CAST({name} AS BIGINT) % {PRIME} * {factor}" for name, factor in MIXED.items())
         lot = f"(({parts}) % {PRIME}) * (({parts}) % {PRIME}) % {PRIME}"
-    return f"SELECT *, {lot} AS lot FROM {source}"
+    ranks = " ".join(f"WHEN {code} THEN {rank}" for code, rank in enumerate(worth))
+    also = f", CASE event {ranks} END AS worth" if worth else ""
+    return f"SELECT *, {lot} AS lot{also} FROM {source}"
 
 
 def _reversed(order: str) -> str:

@@ -63,7 +63,8 @@ class Comparison(Result):
         first = self.evaluations[0]
         known = any(evaluation.truth is not None for evaluation in self.evaluations)
         shown = [name.format(lists=first.lists) for name in COMPARED]
-        return [*self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
+        figures = [*self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
+        return list(dict.fromkeys(figures))  # of ratings a column is a figure of reward too
 
     @property
     def main(self) -> str:

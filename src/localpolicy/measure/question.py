@@ -66,7 +66,7 @@ def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
 
 
 def tied_share(data: Prepared) -> float:
-    """Of the steps within sequences, those to a row of the very same time, which `prepare` orders by event and lot.
+    """Of the steps within sequences, those to a row of the very same time, which `prepare` orders by worth and lot.
 
     What a request brought has the time of its list, and its own order.
     """

@@ -10,6 +10,7 @@ from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
+from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
 
@@ -234,10 +235,10 @@ def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Pai
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
     verdict = "beyond chance" if gain.sign else "may be chance"
-    meaning = (
-        "How high the item that people took stands in the list; 1 is always first. The difference is "
-        f"{gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
-    )
+    what = "How high the item that people took stands in the list; 1 is always first"
+    if section.main == LIKED:
+        what = "How well people liked, of what they rated, the item that is ranked first"
+    meaning = f"{what}. The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
     return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
 
 
