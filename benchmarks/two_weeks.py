@@ -116,7 +116,7 @@ class Played(NamedTuple):
 class Shop:
     """The folder of one shop: its scripts, its log, and its clock."""
 
-    def __init__(self, folder: Path, *, training: str, stages: str, people: int) -> None:
+    def __init__(self, folder: Path, *, training: str, stages: str, people: int, hold_above: float) -> None:
         self.folder, self.now = folder, START
         self.line = socket.socket(socket.AF_UNIX)
         self.line.bind(str(folder / "line"))
@@ -129,7 +129,7 @@ class Shop:
             **os.environ, "TRAINING": training, "REWARDS": REWARDS, "DAYS": "3", "PREPARATION": "--test 0.3",
             "ROTATION": "--grace 43200",
             "ROLLOUT": f"--stages {stages} --units {4 * people} --people {people} --places {PLACES} "
-            f"--set lists={people}",
+            f"--set lists={people} --set hold_above={hold_above}",
         }  # fmt: skip
         self.requests: list[str] = []  # acknowledged
         self.answers: list[str] = []
@@ -311,6 +311,7 @@ def untrained(words: list[str]) -> list[str]:
 def two_weeks(
     folder: Path, *, days: int = 14, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
     drift: float = 0.12, epochs: int = 6, stages: str = "3,30,100", people: int | None = None, finds: float = 0.8,
+    hold_above: float = 1.0,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Play them: one entry per day, and the accounts at the end."""
     from localpolicy.serving.export import export
@@ -318,7 +319,8 @@ def two_weeks(
 
     world = World(seed, drift=drift)
     objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
-    shop = Shop(folder, training=objective, stages=stages, people=people or max(5, visits // 20))
+    people = people or max(5, visits // 20)
+    shop = Shop(folder, training=objective, stages=stages, people=people, hold_above=hold_above)
     name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
     organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
     shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
